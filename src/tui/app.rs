@@ -26,7 +26,6 @@ use crate::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
 use crate::scrollback::Scrollback;
 use crate::selector::Selector;
-use crate::status::Status;
 use crate::theme::{Role, Theme};
 use crate::view::View;
 use crate::viewer::Viewer;
@@ -89,11 +88,11 @@ pub(super) enum Effect {
 
 /// State of the terminal UI.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent states")]
 pub(super) struct App {
     pub(super) view: View,
     pub(super) composer: Composer,
     pub(super) prompts: PermissionPrompts,
-    pub(super) status: Status,
     pub(super) sources: SelectionSources,
     pub(super) session: String,
     pub(super) theme: Theme,
@@ -137,16 +136,11 @@ impl App {
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         self.view.follow(event, origin, now);
         self.prompts.follow(event, origin);
-        if !self.view.provider.is_empty() {
-            self.status.provider.clone_from(&self.view.provider);
-            self.status.model.clone_from(&self.view.model);
-        }
-        self.status.context = self.view.context;
         if let Event::ContextUsed { used } = event {
             self.set_context_usage(used);
         }
         self.jobs.follow(event);
-        self.status.jobs = self.jobs.count();
+        self.view.status.jobs = self.jobs.count();
     }
 
     /// Handles an input event. Returns the requests that follow from it.

@@ -101,8 +101,8 @@ pub(super) async fn run(
     app.theme = options.theme;
     app.scrollback = options.alternate.then(Scrollback::default);
     let folder;
-    (app.status.cwd, folder) = environment.folder();
-    app.status.mode_label = options.mode_label;
+    (app.view.status.cwd, folder) = environment.folder();
+    app.view.status.mode_label = options.mode_label;
     for wrong in app.keymap.bind(&options.keys) {
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
     }
@@ -183,7 +183,7 @@ impl Tui<'_> {
     async fn enter(&mut self, opened: OpenedSession) {
         let settings = &opened.settings;
         let has_history = settings.resumption.is_some() || !settings.history.is_empty();
-        match CurrentSession::start(opened, &mut self.app).await {
+        match Box::pin(CurrentSession::start(opened, &mut self.app)).await {
             Ok(current) => {
                 self.app.view.parked = None;
                 self.current = Some(current);
@@ -336,7 +336,7 @@ impl Tui<'_> {
         let now = self.now();
         self.window_size.observe(terminal::size(), now);
         if let Some(sure) = self.window_size.adopt(now) {
-            let columns = self.window_size.size().0;
+            let columns = self.window_size.size.0;
             self.painter.resized(columns, sure);
             if let Some(main_screen) = &mut self.main_screen {
                 main_screen.resized(columns, true);
@@ -347,7 +347,7 @@ impl Tui<'_> {
     fn draw(&mut self) {
         self.follow_size();
         let now = self.now();
-        let (columns, rows) = self.window_size.size();
+        let (columns, rows) = self.window_size.size;
         let shown = self.app.frame(columns, rows, now);
         // Only a backlog is worth a larger frame.
         self.app.rows_per_frame =
@@ -392,7 +392,7 @@ impl Tui<'_> {
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
         if let Some(current) = &self.current {
-            self.app.status.cost = current.cost();
+            self.app.view.status.cost = current.cost();
         }
     }
 

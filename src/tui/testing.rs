@@ -41,12 +41,12 @@ impl TestScreen {
             model: "its default".to_owned(),
             agent: "built in".to_owned(),
         };
-        app.status.provider = "anthropic".to_owned();
-        app.status.model = "large-5".to_owned();
-        app.status.agent = "build".to_owned();
-        app.status.cwd = "~/src/shop".to_owned();
-        app.status.tier = "full".to_owned();
-        app.status.limit = Some(48_000);
+        app.view.status.provider = "anthropic".to_owned();
+        app.view.status.model = "large-5".to_owned();
+        app.view.status.agent = "build".to_owned();
+        app.view.status.cwd = "~/src/shop".to_owned();
+        app.view.status.tier = "full".to_owned();
+        app.view.status.limit = Some(48_000);
         TestScreen { app, now: ms(1000), finished: Vec::new() }
     }
 

@@ -55,7 +55,7 @@ pub(super) fn columns_of(spans: &[Span<'_>]) -> usize {
 
 /// A row after a prefix.
 pub(super) fn prefixed(prefix: &[Span<'static>], row: TextRow) -> TextRow {
-    Line::from([prefix, &row.spans].concat())
+    prefix.iter().cloned().chain(row.spans).collect()
 }
 
 /// Rows of a sanitized text of several lines, wrapped with the indent of each line.

@@ -12,13 +12,14 @@ mod tree;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, Usage, text_of};
+use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, text_of};
 use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::{clipboard, pluralize, queue};
 
 use crate::markdown::Stream;
+use crate::status::Status;
 use crate::text::{TextRow, keep_end, sanitize};
 use crate::theme::Role;
 
@@ -104,13 +105,10 @@ pub(super) struct View {
     pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
-    /// Tokens in the last request and its reply.
-    pub(super) context: Option<u64>,
-    pub(super) usage: Usage,
     /// There is a message, so the session can be resumed.
     pub(super) begun: bool,
-    pub(super) provider: String,
-    pub(super) model: String,
+    /// Content of the status bar.
+    pub(super) status: Status,
 }
 
 impl View {
@@ -143,7 +141,7 @@ impl View {
                 self.banner = Some(Banner::Silent { provider: provider.clone(), since });
             }
             Event::InvocationStarted { provider, model, .. } => {
-                (self.provider, self.model) = (provider.clone(), model.clone());
+                self.status.set_model(provider, model);
                 self.asked.clear();
                 self.parked = None;
                 self.running = origin.map(|_| now).or(self.running);
@@ -167,7 +165,7 @@ impl View {
                 }
             }
             // The previous count is out of date.
-            Event::ContextCompacted { tokens_after, .. } => self.context = *tokens_after,
+            Event::ContextCompacted { tokens_after, .. } => self.status.context = *tokens_after,
             _ => (),
         }
         if let Some((role, text)) = notices::of(event) {
@@ -265,7 +263,7 @@ impl View {
             }
             Event::ModelRequest { provider, model, .. } => {
                 self.clear_waiting();
-                (self.provider, self.model) = (provider.clone(), model.clone());
+                self.status.set_model(provider, model);
                 self.end_text();
                 self.thought.clear();
             }
@@ -280,9 +278,8 @@ impl View {
                 self.note(Role::Warn, text);
             }
             Event::ModelUsage { usage, .. } => {
-                self.usage.add(usage);
                 let read = usage.input_tokens.unwrap_or_default();
-                self.context =
+                self.status.context =
                     usage.output_tokens.map(|written| read + written).or(usage.input_tokens);
             }
             _ => (),
@@ -363,8 +360,7 @@ impl View {
     pub(super) fn begin(&mut self) {
         self.ended();
         self.forget_agents();
-        (self.queue, self.parked, self.context) = (Vec::new(), None, None);
-        self.usage = Usage::default();
+        (self.queue, self.parked, self.status.context) = (Vec::new(), None, None);
         self.outputs = Outputs::default();
         (self.last_reply, self.last_reply_bytes) = (String::new(), 0);
         self.begun = false;

@@ -134,14 +134,12 @@ impl App {
     pub(crate) fn begin(&mut self) {
         self.view.begin();
         self.jobs = Jobs::default();
-        self.status.jobs = 0;
-        self.status.context = None;
+        self.view.status.jobs = 0;
     }
 
     /// Records a measurement of the context.
     pub(crate) fn set_context_usage(&mut self, used: &ContextUse) {
-        self.view.context = Some(used.total);
-        (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
+        (self.view.status.context, self.view.status.limit) = (Some(used.total), Some(used.tokens_max));
     }
 
     fn copy(&mut self) {

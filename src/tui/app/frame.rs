@@ -91,18 +91,17 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
+        let mut add = |text: &str| extra.push(row(self.theme, Role::Dim, clipped(text, wide)));
         for waiting in self.view.queue.iter().take(QUEUE_SHOWN_MAX) {
             let when = waiting.when(self.busy);
-            let text = format!("⤷ {when}: {}", sanitize(&waiting.text).replace('\n', " ⏎ "));
-            extra.push(row(self.theme, Role::Dim, clipped(&text, wide)));
+            add(&format!("⤷ {when}: {}", sanitize(&waiting.text).replace('\n', " ⏎ ")));
         }
         let left = self.view.queue.len().saturating_sub(QUEUE_SHOWN_MAX);
         if left > 0 {
-            extra.push(row(self.theme, Role::Dim, format!("⤷ and {left} more")));
+            add(&format!("⤷ and {left} more"));
         }
         if self.view.queue.iter().any(QueuedMessage::is_own) {
-            let text = clipped("  Alt+Up edits the last one, /queue lists all", wide);
-            extra.push(row(self.theme, Role::Dim, text));
+            add("  Alt+Up edits the last one, /queue lists all");
         }
         let room = room.saturating_sub(extra.len() + 2);
         let cut = rows.len().saturating_sub(room);
@@ -118,7 +117,7 @@ impl App {
     fn question(&mut self, wide: usize, high: usize, now: Duration) -> Vec<TextRow> {
         let drafted = !self.composer.is_empty();
         let high = high.saturating_sub(usize::from(drafted) + 1);
-        let mut rows = self.prompts.rows(wide, high, &self.status.tier, self.theme, now);
+        let mut rows = self.prompts.rows(wide, high, &self.view.status.tier, self.theme, now);
         if drafted {
             let draft = sanitize(self.composer.shown()).replace('\n', " ⏎ ");
             let text = clipped(&format!("  your draft is kept: {draft}"), wide);
@@ -153,29 +152,24 @@ impl App {
     }
 
     fn last_row(&self, wide: usize, now: Duration) -> TextRow {
-        let theme = self.theme;
-        if is_recent(self.cancelled, now) {
-            let text = if self.busy {
+        let below = self.scrollback.as_ref().map_or(0, Scrollback::below);
+        let warning = if is_recent(self.cancelled, now) {
+            if self.busy {
                 "stopping … Ctrl+C again exits at once"
             } else {
                 "Ctrl+C again exits (or Ctrl+D, /exit)"
-            };
-            return row(theme, Role::Warn, clipped(text, wide));
-        }
-        if self.busy && is_recent(self.exit_refused, now) {
-            let text = "a task runs: Esc stops it, /exit stops it and exits";
-            return row(theme, Role::Warn, clipped(text, wide));
-        }
-        if let Some(below) =
-            self.scrollback.as_ref().map(Scrollback::below).filter(|below| *below > 0)
-        {
-            let text = format!("{below} rows below: PgDn scrolls down");
-            return row(theme, Role::Warn, clipped(&text, wide));
-        }
-        if self.stopping {
-            return row(theme, Role::Warn, clipped("stopping …", wide));
-        }
-        self.lookup_row(wide, now).unwrap_or_else(|| self.status.row(wide, theme))
+            }
+        } else if self.busy && is_recent(self.exit_refused, now) {
+            "a task runs: Esc stops it, /exit stops it and exits"
+        } else if below > 0 {
+            &format!("{below} rows below: PgDn scrolls down")
+        } else if self.stopping {
+            "stopping …"
+        } else {
+            let lookup = self.lookup_row(wide, now);
+            return lookup.unwrap_or_else(|| self.view.status.row(wide, self.theme));
+        };
+        row(self.theme, Role::Warn, clipped(warning, wide))
     }
 }
 

@@ -155,9 +155,9 @@ impl App {
     /// Opens the selector of a setting.
     pub(crate) fn choose(&mut self, what: Selectable, names: Vec<String>, opened_by: Option<char>) {
         let (current, source) = match what {
-            Selectable::Model => (&self.status.model, &self.sources.model),
-            Selectable::Provider => (&self.status.provider, &self.sources.provider),
-            Selectable::Agent => (&self.status.agent, &self.sources.agent),
+            Selectable::Model => (&self.view.status.model, &self.sources.model),
+            Selectable::Provider => (&self.view.status.provider, &self.sources.provider),
+            Selectable::Agent => (&self.view.status.agent, &self.sources.agent),
         };
         let mut selector = Selector::new(what, names, current, source);
         selector.opened_by = opened_by;

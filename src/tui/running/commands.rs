@@ -78,7 +78,7 @@ impl Tui<'_> {
         self.enter(opened).await;
         self.choice = SessionSelection::default();
         self.app.begin();
-        (self.app.status.cwd, self.folder) = self.environment.folder();
+        (self.app.view.status.cwd, self.folder) = self.environment.folder();
         self.finder = None;
         let word = if fork { "a copy of the session" } else { "a stored session" };
         let text = format!("({word}: {})", self.app.session);
@@ -161,7 +161,7 @@ impl Tui<'_> {
             self.request(|session| async move {
                 match query.answer(session).await {
                     QueryAnswer::Text(text) => Some(RequestResult::Answer(text)),
-                    _ => None,
+                    QueryAnswer::Announced(_) => None,
                 }
             });
         }

@@ -17,8 +17,8 @@ type StyledLines = Vec<(Role, String)>;
 /// Introduction of a session.
 pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     let kept = if options.kept { "" } else { " (not stored, cannot be resumed)" };
-    let place = printable(&app.status.cwd);
-    let tier = app.status.tier.as_str();
+    let place = printable(&app.view.status.cwd);
+    let tier = app.view.status.tier.as_str();
     let sandbox = if tier == "full" { " · commands run in a sandbox" } else { "" };
     let version = env!("CARGO_PKG_VERSION");
     let mut lines = vec![
@@ -74,9 +74,9 @@ pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
 /// The selected provider, model and agent with their sources.
 pub(super) fn selection(app: &App) -> StyledLines {
     let rows = [
-        ("provider", &app.status.provider, &app.sources.provider),
-        ("model", &app.status.model, &app.sources.model),
-        ("agent", &app.status.agent, &app.sources.agent),
+        ("provider", &app.view.status.provider, &app.sources.provider),
+        ("model", &app.view.status.model, &app.sources.model),
+        ("agent", &app.view.status.agent, &app.sources.agent),
     ];
     let line = |(word, name, source): (&str, &String, &String)| {
         (Role::Dim, format!("{word:<9} {} ({})", printable(name), printable(source)))

@@ -117,11 +117,9 @@ impl CurrentSession {
         let events = session.subscribe();
         app.session = session.id().to_string();
         app.sources = sources;
-        (app.status.agent, app.status.tier) = (agent, tier);
-        app.status.limit = Some(context_max);
-        app.status.provider.clone_from(&info.profile);
-        app.status.model.clone_from(&info.model);
-        (app.view.provider, app.view.model) = (info.profile, info.model);
+        (app.view.status.agent, app.view.status.tier) = (agent, tier);
+        app.view.status.limit = Some(context_max);
+        (app.view.status.provider, app.view.status.model) = (info.profile, info.model);
         Ok(CurrentSession {
             session,
             attach_socket,

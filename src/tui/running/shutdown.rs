@@ -79,7 +79,7 @@ impl Tui<'_> {
         }
         self.app.scrollback = None;
         // Finished rows stay; the prompt is removed.
-        let (columns, rows) = self.window_size.size();
+        let (columns, rows) = self.window_size.size;
         for _ in 0..64 {
             let shown = self.app.frame(columns, rows, self.started.elapsed());
             last.extend(self.painter.paint(&shown));

@@ -308,12 +308,10 @@ impl SubagentNode {
                 "•",
                 format!("stopped by the limit {} after {turns} replies", flat(limit)),
             ),
-            SubagentOutcome::Waiting { until_ms: Some(until) } => {
-                let at = clock_time(*until);
-                (Role::Warn, "✗", format!("its provider is unavailable until {at}"))
-            }
-            SubagentOutcome::Waiting { until_ms: None } => {
-                (Role::Warn, "✗", "its provider is unavailable".to_owned())
+            SubagentOutcome::Waiting { until_ms } => {
+                let until = until_ms.map(|at| format!(" until {}", clock_time(at)));
+                let until = until.unwrap_or_default();
+                (Role::Warn, "✗", format!("its provider is unavailable{until}"))
             }
             SubagentOutcome::Failed { cause, .. } => {
                 (Role::Bad, "✗", format!("failed: {}", flat(cause)))
