@@ -139,7 +139,8 @@ impl App {
 
     /// Records a measurement of the context.
     pub(crate) fn set_context_usage(&mut self, used: &ContextUse) {
-        (self.view.status.context, self.view.status.limit) = (Some(used.total), Some(used.tokens_max));
+        (self.view.status.context, self.view.status.limit) =
+            (Some(used.total), Some(used.tokens_max));
     }
 
     fn copy(&mut self) {
