@@ -6,10 +6,10 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 
 use crate::cli::{Resume, Which};
+use crate::commands::resume::picker::{self, SessionRow};
 use crate::commands::run::runtime;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::front::picker::{self, SessionRow};
 use crate::frontend::pluralize;
 use crate::journal::commands;
 use crate::journal::state::{StoredSession, Within};

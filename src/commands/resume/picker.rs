@@ -14,22 +14,22 @@ use crate::tui::{self, Picked};
 const ROWS_MAX: usize = 12;
 
 /// Selectable session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SessionRow {
+#[derive(Debug)]
+pub(crate) struct SessionRow {
     /// Session id.
-    pub id: String,
+    pub(crate) id: String,
     /// Time since its last use.
-    pub age: String,
+    pub(crate) age: String,
     /// State.
-    pub state: String,
+    pub(crate) state: String,
     /// Cost.
-    pub spent: String,
+    pub(crate) spent: String,
     /// Title, or the beginning of its first task.
-    pub prompt: String,
+    pub(crate) prompt: String,
 }
 
 /// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor.
-pub async fn pick(rows: &[SessionRow], dumb: bool) -> io::Result<Picked> {
+pub(super) async fn pick(rows: &[SessionRow], dumb: bool) -> io::Result<Picked> {
     let mut signals = Signals::listen();
     if dumb {
         return pick_by_number(rows, &mut signals).await;
