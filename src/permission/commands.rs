@@ -12,7 +12,7 @@ use crate::shell::danger::CommandLocation;
 use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
-use crate::shell::{Judged, judge, quoted, split};
+use crate::shell::{Judged, Names, judge, quoted, split};
 use crate::{JudgedAction, Relocated, RulePolicy, SandboxMode};
 
 /// Grant operation for a command.
@@ -24,97 +24,20 @@ const NAMED_CHARS_MAX: usize = 80;
 
 /// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
 /// destroy data. A rule of the user can allow them.
-const NEVER_SUGGESTED: [&str; 84] = [
-    "ash",
-    "at",
-    "awk",
-    "bash",
-    "batch",
-    "bun",
-    "bwrap",
-    "busybox",
-    "cd",
-    "chgrp",
-    "chmod",
-    "chown",
-    "chroot",
-    "command",
-    "cp",
-    "crontab",
-    "csh",
-    "curl",
-    "dash",
-    "dd",
-    "deno",
-    "doas",
-    "docker",
-    "dotenv",
-    "ed",
-    "emacs",
-    "env",
-    "eval",
-    "ex",
-    "exec",
-    "expect",
-    "find",
-    "fish",
-    "flock",
-    "ftp",
-    "gawk",
-    "gdb",
-    "git",
-    "ionice",
-    "kill",
-    "killall",
-    "ksh",
-    "ln",
-    "lua",
-    "mv",
-    "nc",
-    "ncat",
-    "nice",
-    "node",
-    "nohup",
-    "npx",
-    "nsenter",
-    "osascript",
-    "parallel",
-    "perl",
-    "php",
-    "pkexec",
-    "pkill",
-    "podman",
-    "pushd",
-    "python",
-    "python3",
-    "rm",
-    "rsync",
-    "ruby",
-    "scp",
-    "script",
-    "sed",
-    "setsid",
-    "sftp",
-    "sh",
-    "shred",
-    "source",
-    "ssh",
-    "stdbuf",
-    "su",
-    "sudo",
-    "systemctl",
-    "telnet",
-    "timeout",
-    "vim",
-    "watch",
-    "wget",
-    "xargs",
-];
+const NEVER_SUGGESTED: Names = Names(
+    "\
+    ash at awk bash batch bun bwrap busybox cd chgrp chmod chown chroot command cp crontab csh \
+    curl dash dd deno doas docker dotenv ed emacs env eval ex exec expect find fish flock ftp gawk \
+    gdb git ionice kill killall ksh ln lua mv nc ncat nice node nohup npx nsenter osascript \
+    parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
+    sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
+);
 /// Programs that run code from the project's files.
-const REPOSITORY: [&str; 20] = [
-    "bazel", "cargo", "ctest", "deno", "dotnet", "go", "gradle", "jest", "just", "make", "mvn",
-    "ninja", "npm", "pnpm", "pytest", "rake", "tox", "vitest", "yarn", "meson",
-];
+const REPOSITORY: Names = Names(
+    "\
+    bazel cargo ctest deno dotnet go gradle jest just make mvn ninja npm pnpm pytest rake tox \
+    vitest yarn meson",
+);
 
 /// Why a part of a command is not covered.
 pub(crate) struct Uncovered<'a> {
@@ -220,7 +143,7 @@ impl RulePolicy {
         if let Some(grant) = &grant {
             scopes.extend([Scope::Session, Scope::Project]);
             let words = split(&grant.target).unwrap_or_default();
-            let project = words.first().is_some_and(|word| REPOSITORY.contains(&word.as_str()));
+            let project = words.first().is_some_and(|word| REPOSITORY.has(word));
             if !project {
                 scopes.push(Scope::Global);
             }
@@ -312,7 +235,7 @@ pub(crate) fn may_be_suggested(words: &[String]) -> bool {
 
 fn never_suggested(program: &str) -> bool {
     let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    NEVER_SUGGESTED.contains(&program) || NEVER_SUGGESTED.contains(&stem)
+    NEVER_SUGGESTED.has(program) || NEVER_SUGGESTED.has(stem)
 }
 
 /// Missing grants, in words.

@@ -523,7 +523,7 @@ impl Walker {
             if let Some(danger) = danger(&name, words, place) {
                 self.found(danger);
             }
-            if DOWNLOADERS.contains(&name.as_str()) {
+            if DOWNLOADERS.has(name.as_str()) {
                 result.downloads = true;
             }
             if let Some(effects) = self.functions.get(&name) {

@@ -18,7 +18,7 @@ impl Walker {
     ) -> Effects {
         let words: Vec<&str> = rest.iter().map(|argument| argument.text.as_str()).collect();
         match name {
-            name if SHELLS.contains(&name) => self.shell(rest, input, cwd),
+            name if SHELLS.has(name) => self.shell(rest, input, cwd),
             name if is_interpreter(name) => self.interpreter(rest, input),
             "eval" => self.joined(rest, input, cwd),
             "watch" | "ssh" | "rsh" | "parallel" | "mosh" => self.remote(name, rest, input, cwd),
