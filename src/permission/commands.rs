@@ -13,7 +13,7 @@ use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, judge, quoted, split};
-use crate::{JudgedAction, Relocated, RulePolicy, SandboxMode};
+use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 
 /// Grant operation for a command.
 pub(crate) const EXECUTE: &str = "execute";
@@ -52,9 +52,15 @@ pub(crate) struct Uncovered<'a> {
 impl RulePolicy {
     /// Looks at a command from all sides.
     pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
-        let place = CommandLocation { cwd: Some(cwd), home: &self.home };
-        match &self.relocated {
-            None => judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs }),
+        let place = CommandLocation {
+            cwd: Some(cwd),
+            home: self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN),
+        };
+        match &self.settings.relocated {
+            None => judge(
+                command,
+                Ground { place, roots: &self.settings.roots, closed: &self.settings.own_dirs },
+            ),
             // The copy is below posse's own folders and contains none of them.
             Some(Relocated { copy, .. }) => {
                 judge(command, Ground { place, roots: std::slice::from_ref(copy), closed: &[] })
@@ -64,10 +70,10 @@ impl RulePolicy {
 
     /// True if grants and rules can allow commands here.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
-        let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
+        let chosen = self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given;
         match situation.tier {
             "none" if !chosen => Err("commands are not sandboxed here".to_owned()),
-            "reduced" if self.secrets_in_reach => {
+            "reduced" if self.settings.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
             }
@@ -156,7 +162,7 @@ impl RulePolicy {
             scopes,
             grant,
             yes_covers: situation.tier != "none"
-                || (self.sandbox == SandboxMode::Off && self.sandbox_off_given),
+                || (self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given),
             rule: None,
             confinement: self.confinement(situation),
         }
