@@ -6,6 +6,7 @@
 
 use Operands::{Data, Nothing, Paths, Pattern, Versions};
 
+use crate::shell::allow::{self, Ground};
 use crate::shell::word::Word;
 
 /// Options and operands of a program.
@@ -283,100 +284,63 @@ const RUNNER: Spec = spec(
         --grep:text --testPathPattern:text"],
 );
 
-/// Check of an operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Check<'a> {
-    /// A file or folder name; a listing shows names, not contents.
-    Path { word: &'a Word, lists: bool },
-    /// A version or a file, separated by colons.
-    Version(&'a str),
-}
-
 /// The most specific entry for a command.
 pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
     SPECS.iter().filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
 }
 
 impl Spec {
-    /// True if all of `words`, which follow program and subcommand, are known to be harmless. File
-    /// names are passed to `check`.
-    pub(crate) fn judge<'a>(
-        &self,
-        words: &'a [Word],
-        check: &mut dyn FnMut(Check<'a>) -> Result<(), String>,
-    ) -> Result<(), String> {
+    /// Checks that all of `words`, which follow program and subcommand, are known to be harmless in
+    /// `ground`.
+    pub(crate) fn judge(&self, words: &[Word], ground: Ground<'_>) -> Result<(), String> {
         let mut at = 0;
         let mut operands = 0;
         while let Some(word) = words.get(at) {
             at += 1;
-            let Some(text) = word.literal() else {
-                self.pattern(word, check)?;
-                operands += 1;
-                continue;
-            };
-            if text == "--" {
-                return self.behind(words.get(at..).unwrap_or_default(), operands, check);
-            }
-            if text.starts_with('-') && text.len() > 1 {
+            if let Some(text) = word.literal().filter(|text| text.starts_with('-') && *text != "-")
+            {
+                if text == "--" {
+                    return self.behind(words.get(at..).unwrap_or_default(), operands, ground);
+                }
                 if word.form.has_backslash() {
                     return Err(format!("{text} is written to look like something else"));
                 }
                 at += self.option(text, words.get(at))?;
                 continue;
             }
-            self.operand(word, text, operands, check)?;
+            self.operand(word, operands, ground)?;
             operands += 1;
         }
         Ok(())
     }
 
-    fn behind<'a>(
-        &self,
-        words: &'a [Word],
-        before: usize,
-        check: &mut dyn FnMut(Check<'a>) -> Result<(), String>,
-    ) -> Result<(), String> {
+    fn behind(&self, words: &[Word], before: usize, ground: Ground<'_>) -> Result<(), String> {
         match self.after {
-            After::Harness => return HARNESS.judge(words, check),
-            After::Runner => return RUNNER.judge(words, check),
-            After::Operands => {}
-        }
-        for (index, word) in words.iter().enumerate() {
-            match word.literal() {
-                Some(text) => self.operand(word, text, before + index, check)?,
-                None => self.pattern(word, check)?,
+            After::Harness => HARNESS.judge(words, ground),
+            After::Runner => RUNNER.judge(words, ground),
+            After::Operands => {
+                let mut words = words.iter().enumerate();
+                words.try_for_each(|(index, word)| self.operand(word, before + index, ground))
             }
         }
-        Ok(())
     }
 
-    /// A word with a glob or a list in it.
-    fn pattern<'a>(
-        &self,
-        word: &'a Word,
-        check: &mut dyn FnMut(Check<'a>) -> Result<(), String>,
-    ) -> Result<(), String> {
+    fn operand(&self, word: &Word, index: usize, ground: Ground<'_>) -> Result<(), String> {
         let globs = matches!(self.words.first(), Some(&("ls" | "cat")));
-        match self.operands {
-            Paths { lists } if globs => check(Check::Path { word, lists }),
-            _ => Err("part of it is known only when it runs".to_owned()),
-        }
-    }
-
-    fn operand<'a>(
-        &self,
-        word: &'a Word,
-        text: &'a str,
-        index: usize,
-        check: &mut dyn FnMut(Check<'a>) -> Result<(), String>,
-    ) -> Result<(), String> {
+        let Some(text) = word.literal() else {
+            // A word with a glob or a list in it.
+            return match self.operands {
+                Paths { lists } if globs => allow::path(word, lists, ground),
+                _ => Err("part of it is known only when it runs".to_owned()),
+            };
+        };
         match self.operands {
             Nothing => Err(format!("`{text}` is more than what is known of it")),
             Data => Ok(()),
             Pattern if index == 0 => Ok(()),
-            Pattern => check(Check::Path { word, lists: false }),
-            Paths { lists } => check(Check::Path { word, lists }),
-            Versions => check(Check::Version(text)),
+            Pattern => allow::path(word, false, ground),
+            Paths { lists } => allow::path(word, lists, ground),
+            Versions => allow::version(text, ground),
         }
     }
 
