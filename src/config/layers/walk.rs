@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
-use posse_base::failure::{Failure, nearest};
+use posse_base::failure::{ErrorCode, Failure, nearest};
 use serde_json::{Map, Number, Value};
 
 use super::{check, mismatch, shortened};
-use posse_base::failure::ErrorCode;
-
-use crate::file::{ConfigFile, invalid, newlines};
+use crate::file::{ConfigFile, newlines};
+use crate::invalid;
 use crate::layers::fitting;
 use crate::schema::{self, ConfigKey, ValueKind};
 
@@ -160,7 +159,7 @@ impl<'a> Walk<'a> {
             {
                 let above = path.iter().map(String::as_str);
                 let all: Vec<&str> = above.chain([property.name.as_str()]).collect();
-                let line = self.source.line(before);
+                let (line, _) = self.source.line_and_column(before);
                 let what =
                     format!("\"{}\" is set twice; the first is on line {line}", all.join("."));
                 let fix = "remove one; the later one would win".to_owned();
