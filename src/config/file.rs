@@ -30,7 +30,7 @@ pub(crate) enum ReadPolicy {
 }
 
 /// A file's text and where it came from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) name: String,
     pub(crate) text: String,
@@ -105,14 +105,7 @@ impl ConfigFile {
 
     /// A file that does not exist yet.
     pub(crate) fn of(name: &str, text: String) -> ConfigFile {
-        ConfigFile {
-            name: name.to_owned(),
-            text,
-            mode: 0o600,
-            is_foreign: false,
-            has_bom: false,
-            digest: None,
-        }
+        ConfigFile { name: name.to_owned(), text, mode: 0o600, ..ConfigFile::default() }
     }
 
     /// The object in the file; `None` if there is nothing but white space and comments.

@@ -92,30 +92,23 @@ impl ConfigKey {
         }
     }
 
-    fn matches(&self, path: &[&str]) -> bool {
+    /// The parts after `path`, if this key is there or below it.
+    fn strip(&self, path: &[&str]) -> Option<std::str::Split<'static, char>> {
         let mut parts = self.path.split('.');
-        let all =
-            path.iter().all(|given| parts.next().is_some_and(|part| part == "*" || part == *given));
-        all && parts.next().is_none()
-    }
-
-    /// The name after `path`, if this key is below it.
-    fn below(&self, path: &[&str]) -> Option<&'static str> {
-        let mut parts = self.path.split('.');
-        let inside =
-            path.iter().all(|given| parts.next().is_some_and(|part| part == "*" || part == *given));
-        if inside { parts.next() } else { None }
+        let mut path = path.iter();
+        path.all(|given| parts.next().is_some_and(|part| part == "*" || part == *given))
+            .then_some(parts)
     }
 }
 
 /// The key at `path`.
 pub(crate) fn find(path: &[&str]) -> Option<&'static ConfigKey> {
-    group(path).iter().find(|key| key.matches(path))
+    group(path).iter().find(|key| key.strip(path).is_some_and(|mut rest| rest.next().is_none()))
 }
 
 /// Possible names below `path`; `*` for any name. Empty if it is not a group.
 pub(crate) fn children<'a>(path: &'a [&'a str]) -> impl Iterator<Item = &'static str> + 'a {
-    group(path).iter().filter_map(|key| key.below(path))
+    group(path).iter().filter_map(|key| key.strip(path)?.next())
 }
 
 /// The keys whose first part is that of `path`.

@@ -107,41 +107,39 @@ pub(crate) fn example(key: &ConfigKey) -> String {
 }
 
 fn sample(key: &ConfigKey) -> Value {
-    match (key.default_value(), key.kind) {
-        (Some(value), _) => value,
-        (None, ValueKind::Bool) => json!(true),
-        (None, ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most)) => {
+    key.default_value().unwrap_or_else(|| match key.kind {
+        ValueKind::Bool => json!(true),
+        ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most) => {
             json!(1000_i64.clamp(least, most))
         }
-        (None, ValueKind::Ratio) => json!(0.8),
-        (None, ValueKind::Duration) => json!("90s"),
-        (None, ValueKind::Choice(names)) => json!(names.first()),
-        (None, ValueKind::Variable) => json!("OPENAI_API_KEY"),
-        (None, ValueKind::Address) => json!("https://host.example/v1"),
-        (None, ValueKind::TextList) => json!(["text"]),
-        (None, ValueKind::ObjectList) => json!([{}]),
-        (None, ValueKind::TextMap) => json!({ "name": "text" }),
-        (None, ValueKind::Object) => json!({ "name": {} }),
-        (None, ValueKind::Text | ValueKind::Secret | ValueKind::Any) => json!("text"),
-    }
+        ValueKind::Ratio => json!(0.8),
+        ValueKind::Duration => json!("90s"),
+        ValueKind::Choice(names) => json!(names.first()),
+        ValueKind::Variable => json!("OPENAI_API_KEY"),
+        ValueKind::Address => json!("https://host.example/v1"),
+        ValueKind::TextList => json!(["text"]),
+        ValueKind::ObjectList => json!([{}]),
+        ValueKind::TextMap => json!({ "name": "text" }),
+        ValueKind::Object => json!({ "name": {} }),
+        ValueKind::Text | ValueKind::Secret | ValueKind::Any => json!("text"),
+    })
 }
 
 /// Value of a text in an environment variable.
 pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
-    match kind {
+    let value = match kind {
         ValueKind::Bool => match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "yes" | "on" => json!(true),
-            "0" | "false" | "no" | "off" => json!(false),
-            _ => json!(text),
+            "1" | "true" | "yes" | "on" => Some(json!(true)),
+            "0" | "false" | "no" | "off" => Some(json!(false)),
+            _ => None,
         },
         ValueKind::Whole(..) | ValueKind::WholeOrAuto(..) => {
-            text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
+            text.parse::<i64>().ok().map(Value::from)
         }
-        ValueKind::Ratio => {
-            text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number))
-        }
-        _ => json!(text),
-    }
+        ValueKind::Ratio => text.parse::<f64>().ok().map(Value::from),
+        _ => None,
+    };
+    value.unwrap_or_else(|| json!(text))
 }
 
 /// A time with its unit.
