@@ -70,8 +70,7 @@ pub fn explain(path: &Path) -> String {
 
 /// Errors of a file; an error result if it must not be changed.
 fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
-    let mut walk = Walk::new(source);
-    walk.file();
+    let walk = Walk::of(source);
     if walk.from_future {
         let what = format!(
             "{} was written for version {} of the format, this is version {}",

@@ -149,20 +149,22 @@ struct Saved {
 
 impl LayerReader {
     pub(crate) fn user_file(&mut self, path: &Path, reading: ReadPolicy) {
-        match ConfigFile::read(path, reading) {
-            Ok(None) => {}
-            Err(failure) => self.failures.push(failure),
-            Ok(Some(source)) => {
-                self.judge_mode(&source);
-                let mut walk = Walk::new(&source);
-                walk.file();
-                if walk.from_future {
-                    self.notices.push(from_future(&walk));
-                } else {
-                    self.failures.append(&mut walk.failures);
-                }
-                self.take(walk);
-            }
+        let source = match ConfigFile::read(path, reading) {
+            Ok(None) => return,
+            Err(failure) => return self.failures.push(failure),
+            Ok(Some(source)) => source,
+        };
+        self.judge_mode(&source);
+        let mut walk = Walk::of(&source);
+        if walk.from_future {
+            self.notices.push(from_future(&walk));
+        } else {
+            self.failures.append(&mut walk.failures);
+        }
+        let name: Arc<str> = source.name.as_str().into();
+        for found in walk.found {
+            let origin = SettingOrigin::File { name: Arc::clone(&name), line: found.line };
+            self.insert(found.key, found.path, found.value, origin);
         }
     }
 
@@ -323,14 +325,6 @@ impl LayerReader {
             (_, value) => value,
         };
         self.layers.leaves.insert(path, Leaf { value, origin });
-    }
-
-    fn take(&mut self, walk: Walk<'_>) {
-        let name: Arc<str> = walk.source.name.as_str().into();
-        for found in walk.found {
-            let origin = SettingOrigin::File { name: Arc::clone(&name), line: found.line };
-            self.insert(found.key, found.path, found.value, origin);
-        }
     }
 
     /// Warns if other users could change the file or read keys in it.

@@ -52,6 +52,60 @@ pub(crate) enum ValueKind {
     Any,
 }
 
+impl ValueKind {
+    /// The kind in the reference of all keys.
+    pub(crate) fn in_reference(self) -> String {
+        let [in_reference, _] = self.words();
+        in_reference
+    }
+
+    /// The kind in errors: a valid value.
+    pub(crate) fn expected(self) -> String {
+        let [_, expected] = self.words();
+        expected
+    }
+
+    fn words(self) -> [String; 2] {
+        let texts = match self {
+            ValueKind::Bool => ["true or false", "true or false"],
+            ValueKind::Text => ["text", "a text of one line"],
+            ValueKind::Secret => ["text, a secret", "a text of one line"],
+            ValueKind::Variable => [
+                "name of a variable",
+                "the name of an environment variable, such as \"OPENAI_API_KEY\"",
+            ],
+            ValueKind::Address => [
+                "address: http://, https:// or file:///",
+                "an address with http:// or https:// and without a password",
+            ],
+            ValueKind::Choice(names) => {
+                let all = |mark: char| names.iter().map(move |name| format!("{mark}{name}{mark}"));
+                let [short, long] = ['`', '"'].map(|mark| all(mark).collect::<Vec<_>>().join(", "));
+                return [short, format!("one of {long}")];
+            }
+            ValueKind::Whole(least, most) => {
+                let text = format!("whole number {least}–{most}");
+                return [text.clone(), format!("a {text}")];
+            }
+            ValueKind::WholeOrAuto(least, most) => {
+                let text = format!("whole number {least}–{most}, or ");
+                return [format!("{text}`auto`"), format!("a {text}\"auto\"")];
+            }
+            ValueKind::Ratio => ["number 0.05–1", "a number 0.05–1"],
+            ValueKind::Duration => [
+                "time: `500ms`, `90s`, `10m`, `2h`",
+                "a time such as \"90s\", \"10m\" or \"2h\", at most 720h",
+            ],
+            ValueKind::TextList => ["list of texts", "a list of texts"],
+            ValueKind::ObjectList => ["list of objects", "a list of objects, and nothing else"],
+            ValueKind::TextMap => ["object of texts", "an object of texts"],
+            ValueKind::Object => ["object", "an object"],
+            ValueKind::Any => ["anything", "any value"],
+        };
+        texts.map(str::to_owned)
+    }
+}
+
 /// Default value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BuiltIn {

@@ -56,23 +56,23 @@ impl RulePolicy {
             cwd: Some(cwd),
             home: self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN),
         };
-        match &self.settings.relocated {
-            None => judge(
-                command,
-                Ground { place, roots: &self.settings.roots, closed: &self.settings.own_dirs },
-            ),
+        let (roots, closed): (&[String], &[String]) = match &self.settings.relocated {
+            None => (&self.settings.roots, &self.settings.own_dirs),
             // The copy is below posse's own folders and contains none of them.
-            Some(Relocated { copy, .. }) => {
-                judge(command, Ground { place, roots: std::slice::from_ref(copy), closed: &[] })
-            }
-        }
+            Some(Relocated { copy, .. }) => (std::slice::from_ref(copy), &[]),
+        };
+        judge(command, Ground { place, roots, closed })
+    }
+
+    /// True if the user wants commands without a sandbox.
+    fn wants_no_sandbox(&self) -> bool {
+        self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given
     }
 
     /// True if grants and rules can allow commands here.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
-        let chosen = self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given;
         match situation.tier {
-            "none" if !chosen => Err("commands are not sandboxed here".to_owned()),
+            "none" if !self.wants_no_sandbox() => Err("commands are not sandboxed here".to_owned()),
             "reduced" if self.settings.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
@@ -111,28 +111,21 @@ impl RulePolicy {
         part: &'a PlainCommand,
         grants: &[Vec<String>],
     ) -> Option<Uncovered<'a>> {
-        let uncovered =
-            |reason: String, grantable| Some(Uncovered { part: Some(part), reason, grantable });
-        if let Some(barred) = &part.barred {
-            return uncovered(barred.clone(), false);
-        }
         let granted = grants.iter().any(|grant| part.is_granted(grant));
         let rule = self
             .rules
             .iter()
             .filter(|rule| rule.is_for(case) && rule.is_about(part))
             .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask));
-        let ruled = rule.is_some_and(|rule| rule.decision == RuleDecision::Allow);
-        if (granted || ruled) && part.acts.is_none() {
+        let asks = rule.filter(|rule| !granted && rule.decision == RuleDecision::Ask);
+        let reason =
+            part.barred.clone().or_else(|| Some(asks?.why())).or_else(|| part.acts.clone());
+        let grantable = reason.is_none();
+        if grantable && (granted || rule.is_some_and(|rule| rule.decision == RuleDecision::Allow)) {
             return None;
         }
-        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == RuleDecision::Ask) {
-            return uncovered(rule.why(), false);
-        }
-        if let Some(acts) = &part.acts {
-            return uncovered(acts.clone(), false);
-        }
-        uncovered("no rule or grant covers it".to_owned(), true)
+        let reason = reason.unwrap_or_else(|| "no rule or grant covers it".to_owned());
+        Some(Uncovered { part: Some(part), reason, grantable })
     }
 
     /// Permission request for a command that is not covered.
@@ -161,8 +154,7 @@ impl RulePolicy {
             reason,
             scopes,
             grant,
-            yes_covers: situation.tier != "none"
-                || (self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given),
+            yes_covers: situation.tier != "none" || self.wants_no_sandbox(),
             rule: None,
             confinement: self.confinement(situation),
         }
@@ -187,12 +179,9 @@ impl RulePolicy {
 
 /// Words of commands that name a secret, outside of data.
 pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
-    let plain = script.outside.is_none()
-        && script
-            .parts
-            .iter()
-            .all(|part| part.known && part.acts.is_none() && part.barred.is_none());
-    if plain {
+    let understood =
+        |part: &PlainCommand| part.known && part.acts.is_none() && part.barred.is_none();
+    if script.outside.is_none() && script.parts.iter().all(understood) {
         // The table knows which of their words name files, and has looked at those.
         return None;
     }
@@ -276,12 +265,8 @@ fn said(missing: &[Uncovered<'_>]) -> String {
 
 /// Scope text for a wider answer.
 fn offered(target: &str, project: bool) -> String {
-    let target = printable(target);
-    let mut text = format!("; a grant would cover `{target}` with known options");
-    if project {
-        text.push_str(", which runs code of the project's files");
-    }
-    text
+    let runs = if project { ", which runs code of the project's files" } else { "" };
+    format!("; a grant would cover `{}` with known options{runs}", printable(target))
 }
 
 impl PlainCommand {

@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 use crate::schema::{ConfigKey, ValueKind};
 use crate::{looks_like_key, masked};
 
-/// Value for a number that is derived from other settings.
-const AUTO: &str = "auto";
 const SHOWN_CHARS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ITEMS_MAX: usize = 1000;
@@ -27,7 +25,7 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
             value.as_i64().is_some_and(|number| (least..=most).contains(&number))
         }
         ValueKind::WholeOrAuto(least, most) => {
-            text == Some(AUTO) || check(ValueKind::Whole(least, most), value).is_ok()
+            text == Some("auto") || check(ValueKind::Whole(least, most), value).is_ok()
         }
         ValueKind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
         ValueKind::Duration => text.and_then(duration).is_some(),
@@ -43,33 +41,7 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
         ValueKind::Object => value.is_object(),
         ValueKind::Any => true,
     };
-    if fits { Ok(()) } else { Err(expected(kind)) }
-}
-
-fn expected(kind: ValueKind) -> String {
-    match kind {
-        ValueKind::Bool => "true or false".into(),
-        ValueKind::Text | ValueKind::Secret => "a text of one line".into(),
-        ValueKind::Variable => {
-            "the name of an environment variable, such as \"OPENAI_API_KEY\"".into()
-        }
-        ValueKind::Address => "an address with http:// or https:// and without a password".into(),
-        ValueKind::Choice(names) => {
-            let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("one of {}", quoted.join(", "))
-        }
-        ValueKind::Whole(least, most) => format!("a whole number {least}–{most}"),
-        ValueKind::WholeOrAuto(least, most) => {
-            format!("a whole number {least}–{most}, or \"{AUTO}\"")
-        }
-        ValueKind::Ratio => "a number 0.05–1".into(),
-        ValueKind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
-        ValueKind::TextList => "a list of texts".into(),
-        ValueKind::ObjectList => "a list of objects, and nothing else".into(),
-        ValueKind::TextMap => "an object of texts".into(),
-        ValueKind::Object => "an object".into(),
-        ValueKind::Any => "any value".into(),
-    }
+    if fits { Ok(()) } else { Err(kind.expected()) }
 }
 
 /// `maxTurns must be a whole number 1–10000, got "two"`.

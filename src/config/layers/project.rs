@@ -115,8 +115,7 @@ impl LayerReader {
             (sources.trusted == Some(digest.as_str())).then_some(TrustClass::Content)
         };
         let is_trusted = trust.is_some();
-        let mut walk = Walk::new(&source);
-        walk.file();
+        let mut walk = Walk::of(&source);
         self.mistakes(&mut walk, is_trusted);
         walk.found = walk.found.into_iter().flat_map(narrowing_apart).collect();
         let wanted: Vec<ProjectSetting> =

@@ -24,7 +24,7 @@ pub(crate) struct ConfigLeaf {
     pub(crate) line: usize,
 }
 
-/// Goes through one file from top to bottom.
+/// A walk through one file from top to bottom.
 pub(crate) struct Walk<'a> {
     pub(crate) source: &'a ConfigFile,
     pub(crate) found: Vec<ConfigLeaf>,
@@ -37,29 +37,27 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(source: &'a ConfigFile) -> Walk<'a> {
-        Walk {
+    /// Goes through `source`.
+    pub(crate) fn of(source: &'a ConfigFile) -> Walk<'a> {
+        let mut walk = Walk {
             source,
             found: Vec::new(),
             failures: Vec::new(),
             version: schema::VERSION,
             from_future: false,
             counted: (0, 1),
-        }
-    }
-
-    pub(crate) fn file(&mut self) {
-        let source = self.source;
+        };
         match source.parse() {
-            Err(failure) => self.failures.push(failure),
+            Err(failure) => walk.failures.push(failure),
             Ok(None) => {}
-            Ok(Some(object)) => self.object(&object, &mut Vec::new()),
+            Ok(Some(object)) => walk.object(&object, &mut Vec::new()),
         }
-        if self.is_full() {
+        if walk.is_full() {
             let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
-            self.failures
-                .push(invalid(ErrorCode::ConfigTooManyMistakes, what).at(self.source.name.clone()));
+            let failure = invalid(ErrorCode::ConfigTooManyMistakes, what);
+            walk.failures.push(failure.at(source.name.clone()));
         }
+        walk
     }
 
     fn object(&mut self, object: &ast::Object<'_>, path: &mut Vec<String>) {
