@@ -40,9 +40,10 @@ pub fn reference() -> String {
         for key in KEYS.iter().filter(|key| key.active == active) {
             let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
             let default = key.default_value().map(|value| code(&value.to_string()));
+            let [kind, _] = key.kind.words();
             let row = [
                 code(&key.path.replace('*', "NAME")),
-                key.kind.in_reference(),
+                kind,
                 default.unwrap_or_default(),
                 allowed(key.project).to_owned(),
                 key.variable.map(code).unwrap_or_default(),

@@ -53,19 +53,8 @@ pub(crate) enum ValueKind {
 }
 
 impl ValueKind {
-    /// The kind in the reference of all keys.
-    pub(crate) fn in_reference(self) -> String {
-        let [in_reference, _] = self.words();
-        in_reference
-    }
-
-    /// The kind in errors: a valid value.
-    pub(crate) fn expected(self) -> String {
-        let [_, expected] = self.words();
-        expected
-    }
-
-    fn words(self) -> [String; 2] {
+    /// The kind in the reference of all keys, and in errors as a description of valid values.
+    pub(crate) fn words(self) -> [String; 2] {
         let texts = match self {
             ValueKind::Bool => ["true or false", "true or false"],
             ValueKind::Text => ["text", "a text of one line"],

@@ -41,7 +41,11 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
         ValueKind::Object => value.is_object(),
         ValueKind::Any => true,
     };
-    if fits { Ok(()) } else { Err(kind.expected()) }
+    if fits {
+        return Ok(());
+    }
+    let [_, expected] = kind.words();
+    Err(expected)
 }
 
 /// `maxTurns must be a whole number 1–10000, got "two"`.

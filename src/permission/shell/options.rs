@@ -20,8 +20,8 @@ pub(crate) struct Spec {
     options: &'static [&'static str],
     /// True if `-5` is an option.
     numbers: bool,
-    /// Words after `--`.
-    after: After,
+    /// Options and operands after `--`; without it, further operands with any prefix.
+    after: Option<&'static Spec>,
 }
 
 /// An option without a value.
@@ -53,22 +53,12 @@ const FILES: Operands = Paths { lists: false };
 /// Files and folders that are only named.
 const NAMES: Operands = Paths { lists: true };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum After {
-    /// Further operands, with any prefix.
-    Operands,
-    /// Options of Rust's test harness.
-    Harness,
-    /// Options of JavaScript's test programs.
-    Runner,
-}
-
 const fn spec(
     words: &'static [&'static str],
     operands: Operands,
     options: &'static [&'static str],
 ) -> Spec {
-    Spec { words, operands, options, numbers: false, after: After::Operands }
+    Spec { words, operands, options, numbers: false, after: None }
 }
 
 // Left out of git: `--output` writes; `--ext-diff`, `--textconv`, `--show-signature` and `%G` run
@@ -130,7 +120,7 @@ const GREP: &str = "\
     --color?";
 
 /// Programs with their harmless options and operands.
-const SPECS: &[Spec] = &[
+static SPECS: &[Spec] = &[
     spec(
         &["git", "status"],
         Versions,
@@ -180,8 +170,8 @@ const SPECS: &[Spec] = &[
         Versions,
         &["-A --all -u --update -n --dry-run -v --verbose -N --intent-to-add"],
     ),
-    Spec { after: After::Harness, ..spec(&["cargo", "test"], Data, &[CARGO, TEST]) },
-    Spec { after: After::Harness, ..spec(&["cargo", "bench"], Data, &[BENCH]) },
+    Spec { after: Some(&HARNESS), ..spec(&["cargo", "test"], Data, &[CARGO, TEST]) },
+    Spec { after: Some(&HARNESS), ..spec(&["cargo", "bench"], Data, &[BENCH]) },
     spec(&["cargo", "build"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "check"], Nothing, &[CARGO, BUILD]),
     spec(&["cargo", "doc"], Nothing, &[CARGO, BUILD]),
@@ -192,9 +182,9 @@ const SPECS: &[Spec] = &[
         &["--workspace -i --all-features --no-dedupe -d --duplicates --locked --offline --frozen \
             -p: --package: -e: --edges: --depth: -F: --features:"],
     ),
-    Spec { after: After::Runner, ..spec(&["npm", "test"], FILES, &[NPM]) },
-    Spec { after: After::Runner, ..spec(&["pnpm", "test"], FILES, &[NPM]) },
-    Spec { after: After::Runner, ..spec(&["yarn", "test"], FILES, &[NPM]) },
+    Spec { after: Some(&RUNNER), ..spec(&["npm", "test"], FILES, &[NPM]) },
+    Spec { after: Some(&RUNNER), ..spec(&["pnpm", "test"], FILES, &[NPM]) },
+    Spec { after: Some(&RUNNER), ..spec(&["yarn", "test"], FILES, &[NPM]) },
     spec(
         &["go", "test"],
         NAMES,
@@ -266,15 +256,16 @@ const SPECS: &[Spec] = &[
     spec(&["git", "--version"], Nothing, &[]),
 ];
 
-// Left out: `--logfile` writes.
-const HARNESS: Spec = spec(
+// Options of Rust's test harness. Left out: `--logfile` writes.
+static HARNESS: Spec = spec(
     &[],
     Data,
     &["--nocapture --no-capture --ignored --include-ignored --exact --list --show-output -q \
         --quiet --test --bench --help --test-threads: --color: --format: --skip:text"],
 );
-// Left out: what loads a file, such as `--config`, `--require`, `--reporter` and `--setupFiles`.
-const RUNNER: Spec = spec(
+// Options of JavaScript's test programs. Left out: what loads a file, such as `--config`,
+// `--require`, `--reporter` and `--setupFiles`.
+static RUNNER: Spec = spec(
     &[],
     FILES,
     &["--coverage --no-coverage --runInBand -i --verbose --silent --ci --bail --run \
@@ -315,14 +306,11 @@ impl Spec {
     }
 
     fn behind(&self, words: &[Word], before: usize, ground: Ground<'_>) -> Result<(), String> {
-        match self.after {
-            After::Harness => HARNESS.judge(words, ground),
-            After::Runner => RUNNER.judge(words, ground),
-            After::Operands => {
-                let mut words = words.iter().enumerate();
-                words.try_for_each(|(index, word)| self.operand(word, before + index, ground))
-            }
+        if let Some(after) = self.after {
+            return after.judge(words, ground);
         }
+        let mut words = words.iter().enumerate();
+        words.try_for_each(|(index, word)| self.operand(word, before + index, ground))
     }
 
     fn operand(&self, word: &Word, index: usize, ground: Ground<'_>) -> Result<(), String> {

@@ -511,7 +511,12 @@ impl Walker {
                 return effects;
             }
             if name == "xargs" {
-                self.fed_by_xargs(words.get(skipped..).unwrap_or_default(), input);
+                // The last words of the program are what it reads.
+                let words = words.get(skipped..).unwrap_or_default();
+                if input.tainted && coarse::is_open_shell(words) {
+                    self.found(DOWNLOADED);
+                }
+                self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
             }
             at += 1 + skipped;
         }
@@ -534,14 +539,6 @@ impl Walker {
         let mut effects = self.hidden(call, run);
         effects.downloads |= downloads;
         effects
-    }
-
-    /// A program whose last words are what `xargs` reads.
-    fn fed_by_xargs(&mut self, words: &[&str], input: &CommandInput) {
-        if input.tainted && coarse::is_open_shell(words) {
-            self.found(DOWNLOADED);
-        }
-        self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
     }
 
     /// Shell text inside of words.
