@@ -48,8 +48,8 @@ impl GrantCommands {
         let ends = |kept: &StoredGrant| kept.ends_ms(self.settings.ttl_ms);
         let here = |kept: &StoredGrant| kept.counts_in(self.project.as_ref());
         let alive = |kept: &StoredGrant| time.as_ref().is_ok_and(|time| ends(kept) > *time);
-        let shows = |kept: &&StoredGrant| (all || here(kept)) && (time.is_err() || alive(kept));
-        let shown: Vec<&StoredGrant> = book.grants.iter().filter(shows).collect();
+        let listed = |kept: &&StoredGrant| (all || here(kept)) && (time.is_err() || alive(kept));
+        let shown: Vec<&StoredGrant> = book.grants.iter().filter(listed).collect();
         let mut text = String::new();
         if self.json {
             let rows = shown.iter().map(|kept| {
