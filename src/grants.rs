@@ -8,7 +8,6 @@ pub mod commands;
 mod stored_grants;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, GrantTime, PortFuture};
@@ -27,8 +26,8 @@ pub(crate) const FILE: &str = "grants";
 pub struct GrantSettings {
     /// The widest scope that is offered: `Session` keeps nothing.
     pub widest: Scope,
-    /// Lifetime of a grant.
-    pub ttl: Duration,
+    /// Lifetime of a grant in milliseconds.
+    pub ttl_ms: u64,
     /// Sandbox tier here: `none`, `reduced` or `full`.
     pub tier: String,
 }
@@ -49,13 +48,13 @@ struct GrantsState {
 }
 
 /// Result of the last read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LastRead {
     stamp: Option<FileStamp>,
     /// Empty if the file is not believed.
     book: Book,
     /// Why it is not believed.
-    believed: Result<(), String>,
+    distrust: Option<String>,
     /// The latest generation that was believed.
     generation: u64,
     /// Start of observation, by both clocks.
@@ -69,16 +68,7 @@ struct LastRead {
 impl Grants {
     /// The grants for a session in `project`. Nothing is read yet.
     pub fn new(vault: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
-        let seen = LastRead {
-            stamp: None,
-            book: Book::default(),
-            believed: Ok(()),
-            generation: 0,
-            began: None,
-            standing: (Arc::default(), 0),
-            said: None,
-        };
-        let seen = Mutex::new(seen);
+        let seen = Mutex::default();
         Grants { shared: Arc::new(GrantsState { vault, project, settings, seen }) }
     }
 }
@@ -92,7 +82,7 @@ impl GrantStore for Grants {
     }
 
     fn widest(&self) -> Scope {
-        if self.shared.settings.ttl.is_zero() {
+        if self.shared.settings.ttl_ms == 0 {
             return Scope::Session;
         }
         self.shared.settings.widest
@@ -102,13 +92,7 @@ impl GrantStore for Grants {
         let shared = Arc::clone(&self.shared);
         // A disk may take its time.
         let kept = tokio::task::spawn_blocking(move || shared.keep(grant, now));
-        Box::pin(async move {
-            match kept.await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(failure)) => Err(in_one_line(&failure).into()),
-                Err(died) => Err(died.into()),
-            }
-        })
+        Box::pin(async move { Ok(kept.await?.map_err(|failure| in_one_line(&failure))?) })
     }
 }
 
@@ -133,17 +117,16 @@ impl GrantsState {
         if seen.stamp != Some(stamp) {
             seen.standing = (Arc::default(), 0);
             (seen.stamp, seen.book) = (Some(stamp), Book::default());
-            seen.believed = self.read(seen);
+            seen.distrust = self.read(seen).err();
         }
-        seen.believed.clone()
+        seen.distrust.clone().map_or(Ok(()), Err)
     }
 
     fn read(&self, seen: &mut LastRead) -> Result<(), String> {
         let opened = self.vault.read(FILE).map_err(|distrust| distrust.line())?;
         seen.stamp = Some(opened.stamp);
         let tampered = |what: &str| {
-            let path = self.vault.path(FILE);
-            let path = path.display();
+            let path = self.vault.path(FILE).display().to_string();
             format!("CFG010: refusing to trust {path}: {what}; `posse grants clear` starts over")
         };
         let Some(text) = opened.text else {
@@ -169,7 +152,7 @@ impl GrantsState {
         if time < *until {
             return Arc::clone(grants);
         }
-        let ttl = self.ttl_ms();
+        let ttl = self.settings.ttl_ms;
         if seen.book.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
             // An expired grant must not return with another clock. If the removal cannot be
             // written, it stays invalid in this process.
@@ -187,8 +170,8 @@ impl GrantsState {
     }
 
     fn prune(&self, time: u64) -> Result<(), Failure> {
-        let ttl = self.ttl_ms();
-        self.vault.update::<Failure>(FILE, |text| {
+        let ttl = self.settings.ttl_ms;
+        self.vault.update(FILE, |text| {
             let mut book = Book::read(text)?;
             let before = book.grants.len();
             book.grants.retain(|kept| kept.ends_ms(ttl) > time);
@@ -198,21 +181,18 @@ impl GrantsState {
     }
 
     fn keep(&self, grant: Grant, now: GrantTime) -> Result<(), Failure> {
-        let project = match grant.scope {
-            Scope::Project => {
-                let unknown = || stored_grants::refused("cannot determine the project's folder");
-                Some(self.project.clone().ok_or_else(unknown)?)
-            }
-            _ => None,
-        };
-        let ttl = self.ttl_ms();
+        let project = self.project.clone().filter(|_| grant.scope == Scope::Project);
+        if grant.scope == Scope::Project && project.is_none() {
+            return Err(stored_grants::refused("cannot determine the project's folder"));
+        }
+        let ttl = self.settings.ttl_ms;
         let (began, generation) = {
             let mut seen = self.seen();
             // A notice that was not shown yet is shown at the next use.
             self.look(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
             (*seen.began.get_or_insert(now), seen.generation)
         };
-        self.vault.update::<Failure>(FILE, |text| {
+        self.vault.update(FILE, |text| {
             let mut book = Book::read(text)?;
             if book.generation < generation {
                 return Err(stored_grants::refused("an older version of it was put in its place"));
@@ -220,14 +200,10 @@ impl GrantsState {
             let time = stored_grants::time(&book, began, now)
                 .map_err(|why| stored_grants::refused(&why))?;
             book.grants.retain(|kept| kept.ends_ms(ttl) > time);
-            book.add(StoredGrant::new(grant, project, time, ttl).within(&self.settings.tier))?;
+            book.add(StoredGrant::new(grant, project, time, &self.settings))?;
             Ok(Some(book.changed(time)))
         })?;
         Ok(())
-    }
-
-    fn ttl_ms(&self) -> u64 {
-        u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn seen(&self) -> MutexGuard<'_, LastRead> {

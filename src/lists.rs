@@ -38,41 +38,25 @@ pub fn agents(
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let written = if as_json {
-        let row = |agent: &Agent| agent_json(agent, default, &serving(agent));
-        let rows: Vec<Value> = shown(agents).map(row).collect();
-        write_json(&rows, out)
-    } else {
-        let titles = [
-            "AGENT",
-            "SOURCE",
-            "MODE",
-            "PROVIDER",
-            "THINKS",
-            "COST",
-            "MAY",
-            "TOOLS",
-            "WHAT IT IS FOR",
-        ];
-        let mut rows = vec![titles.map(str::to_owned)];
-        rows.extend(shown(agents).map(|agent| {
-            let star = if agent.name == default { " (default)" } else { "" };
-            let served = serving(agent);
-            [
-                format!("{}{star}", agent.name),
-                agent.source.word().to_owned(),
-                agent.mode.name().to_owned(),
-                served.provider(),
-                served.thinking.map_or("-", Thinking::name).to_owned(),
-                agent.catalog.cost.map_or("-", Cost::name).to_owned(),
-                if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
-                agent.tools.to_string(),
-                agent.description.clone(),
-            ]
-        }));
-        write_table(&rows, out)
+    let titles =
+        ["AGENT", "SOURCE", "MODE", "PROVIDER", "THINKS", "COST", "MAY", "TOOLS", "WHAT IT IS FOR"];
+    let row = |agent: &Agent| {
+        let star = if agent.name == default { " (default)" } else { "" };
+        let served = serving(agent);
+        [
+            format!("{}{star}", agent.name),
+            agent.source.word().to_owned(),
+            agent.mode.name().to_owned(),
+            served.provider(),
+            served.thinking.map_or("-", Thinking::name).to_owned(),
+            agent.catalog.cost.map_or("-", Cost::name).to_owned(),
+            if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
+            agent.tools.to_string(),
+            agent.description.clone(),
+        ]
     };
-    ended(written, out)
+    let json = |agent: &Agent| agent_json(agent, default, &serving(agent));
+    ended(write_list(shown(agents), as_json, json, titles, row, out), out)
 }
 
 /// Lists tools, with the agents that see each.
@@ -88,38 +72,28 @@ pub fn tools(
             .map(|agent| agent.name.as_str())
             .collect()
     };
-    let written = if as_json {
-        let rows: Vec<Value> = tools
-            .iter()
-            .map(|tool| {
-                let spec = tool.spec();
-                json!({
-                    "name": spec.name,
-                    "description": spec.description,
-                    "source": spec.source,
-                    "sideEffect": spec.side_effect,
-                    "agents": seen_by(spec),
-                    "parameters": spec.parameters,
-                })
-            })
-            .collect();
-        write_json(&rows, out)
-    } else {
-        let mut rows =
-            vec![["TOOL", "SOURCE", "TOUCHES", "AGENTS", "WHAT IT DOES"].map(str::to_owned)];
-        rows.extend(tools.iter().map(|tool| {
-            let spec = tool.spec();
-            [
-                spec.name.clone(),
-                spec.source.clone(),
-                touches(spec.side_effect).to_owned(),
-                seen_by(spec).join(", "),
-                first_sentence(&spec.description).to_owned(),
-            ]
-        }));
-        write_table(&rows, out)
+    let json = |spec: &ToolSpec| {
+        json!({
+            "name": spec.name,
+            "description": spec.description,
+            "source": spec.source,
+            "sideEffect": spec.side_effect,
+            "agents": seen_by(spec),
+            "parameters": spec.parameters,
+        })
     };
-    ended(written, out)
+    let row = |spec: &ToolSpec| {
+        [
+            spec.name.clone(),
+            spec.source.clone(),
+            touches(spec.side_effect).to_owned(),
+            seen_by(spec).join(", "),
+            first_sentence(&spec.description).to_owned(),
+        ]
+    };
+    let titles = ["TOOL", "SOURCE", "TOUCHES", "AGENTS", "WHAT IT DOES"];
+    let specs = tools.iter().map(|tool| tool.spec());
+    ended(write_list(specs, as_json, json, titles, row, out), out)
 }
 
 /// Lists files of instructions, in the order in which they count. Tokens are guessed.
@@ -129,45 +103,34 @@ pub fn instructions(
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let tokens = |block: &Instruction| block.text.len().div_ceil(4);
-    let written = if as_json {
-        let row = |block: &Instruction| {
-            json!({
-                "file": block.source,
-                "bytes": block.text.len(),
-                "tokens": tokens(block),
-            })
-        };
-        write_json(&read.blocks.iter().map(row).collect::<Vec<_>>(), out)
-    } else if read.blocks.is_empty() {
+    let json = |block: &Instruction| json!({ "file": block.source, "bytes": block.text.len(), "tokens": tokens(block) });
+    let row = |block: &Instruction| {
+        [block.source.clone(), block.text.len().to_string(), tokens(block).to_string()]
+    };
+    let written = if read.blocks.is_empty() && !as_json {
         writeln!(out, "no instructions are read here")
     } else {
-        let mut rows = vec![["FILE", "BYTES", "TOKENS (ABOUT)"].map(str::to_owned)];
-        rows.extend(read.blocks.iter().map(|block| {
-            [block.source.clone(), block.text.len().to_string(), tokens(block).to_string()]
-        }));
-        write_table(&rows, out)
+        let titles = ["FILE", "BYTES", "TOKENS (ABOUT)"];
+        write_list(read.blocks.iter(), as_json, json, titles, row, out)
     };
     ended(written, out)
 }
 
 /// Lists skills.
 pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let written = if as_json {
-        write_json(&skills.all().map(skill_json).collect::<Vec<_>>(), out)
-    } else if skills.is_empty() {
+    let row = |skill: &Skill| {
+        [
+            skill.name().to_owned(),
+            source(skill).to_owned(),
+            if skill.only_user() { "you" } else { "you, the model" }.to_owned(),
+            skill.description().to_owned(),
+        ]
+    };
+    let written = if skills.is_empty() && !as_json {
         writeln!(out, "no skills; docs/guide/skills.md says where they lie")
     } else {
-        let mut rows =
-            vec![["SKILL", "SOURCE", "ACTIVATED BY", "WHAT IT IS FOR"].map(str::to_owned)];
-        rows.extend(skills.all().map(|skill| {
-            [
-                skill.name().to_owned(),
-                source(skill).to_owned(),
-                if skill.only_user() { "you" } else { "you, the model" }.to_owned(),
-                skill.description().to_owned(),
-            ]
-        }));
-        write_table(&rows, out)
+        let titles = ["SKILL", "SOURCE", "ACTIVATED BY", "WHAT IT IS FOR"];
+        write_list(skills.all(), as_json, skill_json, titles, row, out)
     };
     ended(written, out)
 }
@@ -177,9 +140,7 @@ pub fn skill(skill: &Skill, as_json: bool, out: &mut dyn Write) -> Result<Exit, 
     let written = if as_json {
         let mut shown = skill_json(skill);
         shown["body"] = json!(skill.body());
-        serde_json::to_writer_pretty(&mut *out, &shown)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
+        write_json(&shown, out)
     } else {
         let facts = [
             ("skill", skill.name().to_owned()),
@@ -265,14 +226,27 @@ fn first_sentence(text: &str) -> &str {
     text[..end].trim_end_matches('.')
 }
 
-fn write_table<const N: usize>(rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
+/// Writes `items` as JSON, or as a table with titles.
+fn write_list<'a, T: 'a, const N: usize>(
+    items: impl Iterator<Item = &'a T>,
+    as_json: bool,
+    json: impl Fn(&'a T) -> Value,
+    titles: [&str; N],
+    row: impl Fn(&'a T) -> [String; N],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if as_json {
+        return write_json(&items.map(json).collect(), out);
+    }
+    let mut rows = vec![titles.map(str::to_owned)];
+    rows.extend(items.map(row));
     let mut widths = [0; N];
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
             line.extend([format!("{:<width$}", printable(cell)), "  ".to_owned()]);
@@ -282,8 +256,8 @@ fn write_table<const N: usize>(rows: &[[String; N]], out: &mut dyn Write) -> io:
     Ok(())
 }
 
-fn write_json(rows: &[Value], out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, rows)?;
+fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
 }
 

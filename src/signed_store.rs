@@ -64,9 +64,9 @@ pub struct TamperError {
 
 impl TamperError {
     /// The error for a person.
-    pub fn failure(&self) -> Failure {
+    pub fn failure(self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
-        Failure::new(ErrorCode::FileNotTrusted, Exit::Configuration, what).fix(&self.fix)
+        Failure::new(ErrorCode::FileNotTrusted, Exit::Configuration, what).fix(self.fix)
     }
 
     /// In one line.
@@ -91,6 +91,10 @@ impl SignedStore {
         self.state.join(FOLDER)
     }
 
+    fn make_folder(&self) -> Result<StoreFolder, Failure> {
+        StoreFolder::make(&self.state, &self.folder()).map_err(TamperError::failure)
+    }
+
     /// Current version of a file: one system call.
     pub fn stamp(&self, name: &str) -> FileStamp {
         let metadata = self.path(name).symlink_metadata();
@@ -106,30 +110,28 @@ impl SignedStore {
         let Some(text) = folder.read(name, BYTES_MAX)? else {
             return Ok(SignedFile { text: None, stamp });
         };
-        let key = self.key(&folder)?;
         let distrust = |what: &str| self.distrust(name, what);
-        let Some(key) = key else {
-            return Err(distrust("the key that it was sealed with is gone"));
-        };
+        let key = self.key(&folder)?;
+        let key = key.ok_or_else(|| distrust("the key that it was sealed with is gone"))?;
         let text = String::from_utf8(text).map_err(|_| distrust("it is damaged"))?;
-        let Some(body) = unseal(&key, name, &text) else {
-            return Err(distrust("it was changed by something other than posse, or is damaged"));
-        };
+        let body = unseal(&key, name, &text).ok_or_else(|| {
+            distrust("it was changed by something other than posse, or is damaged")
+        })?;
         Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
 
     /// Changes a file: `change` receives its text and returns the new one, or `None` to keep it.
     /// Runs under a lock; the result is on disk.
-    pub fn update<E: From<Failure>>(
+    pub fn update(
         &self,
         name: &str,
-        change: impl FnOnce(Option<&str>) -> Result<Option<String>, E>,
-    ) -> Result<FileStamp, E> {
-        let folder = StoreFolder::make(&self.state, &self.folder())?;
+        change: impl FnOnce(Option<&str>) -> Result<Option<String>, Failure>,
+    ) -> Result<FileStamp, Failure> {
+        let folder = self.make_folder()?;
         let _lock = self.lock(&folder)?;
-        let SignedFile { text, stamp } = self.read(name).map_err(|distrust| distrust.failure())?;
+        let SignedFile { text, stamp } = self.read(name).map_err(TamperError::failure)?;
         let Some(text) = change(text.as_deref())? else { return Ok(stamp) };
-        let key = match self.key(&folder).map_err(|distrust| distrust.failure())? {
+        let key = match self.key(&folder).map_err(TamperError::failure)? {
             Some(key) => key,
             None => self.new_key(&folder)?,
         };
@@ -141,7 +143,7 @@ impl SignedStore {
     /// Moves a file that failed verification aside, so that a new one can begin. Returns its new
     /// path.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
-        let folder = StoreFolder::make(&self.state, &self.folder())?;
+        let folder = self.make_folder()?;
         let _lock = self.lock(&folder)?;
         let aside = format!("{name}.{suffix}");
         folder.rename(name, &aside).map_err(|error| self.unwritable(name, &error))?;

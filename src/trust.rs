@@ -127,17 +127,14 @@ impl TrustStore {
         &self,
         change: impl FnOnce(&mut Vec<Trusted>) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
-        let changed = self.vault.update::<Failure>(FILE, |text| {
+        let changed = self.vault.update(FILE, |text| {
             let mut book = match text {
                 None => Book::default(),
                 Some(text) => serde_json::from_str(text).map_err(|error| {
-                    Failure::new(
-                        ErrorCode::TrustDamaged,
-                        Exit::Session,
-                        "the stored trust is damaged",
-                    )
-                    .because(error.to_string())
-                    .fix("`posse trust clear` starts over")
+                    let what = "the stored trust is damaged";
+                    Failure::new(ErrorCode::TrustDamaged, Exit::Session, what)
+                        .because(error.to_string())
+                        .fix("`posse trust clear` starts over")
                 })?,
             };
             book.v = VERSION;
@@ -157,13 +154,9 @@ pub fn difference(
 ) -> String {
     let mut text = String::new();
     let keys: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    for key in keys {
-        let (was, is) = (before.get(key), now.get(key));
-        if was == is {
-            continue;
-        }
-        for (sign, value) in [('-', was), ('+', is)] {
-            if let Some(value) = value {
+    for key in keys.into_iter().filter(|key| before.get(*key) != now.get(*key)) {
+        for (sign, settings) in [('-', before), ('+', now)] {
+            if let Some(value) = settings.get(key) {
                 let line = printable(&format!("{sign} {key} = {}", shown(key, value)));
                 // Writing to a string cannot fail.
                 let _: std::fmt::Result = writeln!(text, "  {line}");

@@ -329,6 +329,15 @@ mod tests {
             ".Claude/settings.json",
             "a/b.code-workspace",
             ".config/fish/config.fish",
+            "GEMINI.md",
+            ".claude/settings.json",
+            ".idea/runConfigurations/a.xml",
+            ".gitmodules",
+            ".github/workflows",
+            ".pre-commit-config.yaml",
+            "home/.profile",
+            ".zshrc",
+            "crate/.cargo/config",
         ];
         let open = [
             "src/main.rs",
@@ -348,6 +357,8 @@ mod tests {
             "fish/shop.rs",
             ".",
             "",
+            ".github/docs/workflows.md",
+            "bashrc",
         ];
         for path in protected {
             assert!(is_protected(path), "{path}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::{self, ConfigArgs, ConfigEdit};
 use crate::commands::{notices, offline_commands};
-use crate::config::{self, Dirs, Environment, Loaded, SettingChange, SettingOrigin};
+use crate::config::{self, Dirs, Environment, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::permission;
 use crate::project;
@@ -42,7 +42,7 @@ pub(super) fn run(args: ConfigArgs, environment: &Environment) -> Result<Exit, V
                 ConfigEdit::Explain => config::explain(&file),
                 ConfigEdit::Set { key, value } => {
                     fitting_rules(key, value)?;
-                    let said = config::edit(&file, SettingChange::Set { key, value })?;
+                    let said = config::edit(&file, key, Some(value))?;
                     remarks = match place(&args, Vec::new(), environment) {
                         Ok(place) => overriding_source(&place, key, &file).unwrap_or_default(),
                         // The change was saved, but is incomplete or conflicts with another
@@ -51,7 +51,7 @@ pub(super) fn run(args: ConfigArgs, environment: &Environment) -> Result<Exit, V
                     };
                     said
                 }
-                ConfigEdit::Unset { key } => config::edit(&file, SettingChange::Unset { key })?,
+                ConfigEdit::Unset { key } => config::edit(&file, key, None)?,
             }
         }
     };

@@ -40,9 +40,10 @@ pub fn reference() -> String {
         for key in KEYS.iter().filter(|key| key.active == active) {
             let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
             let default = key.default_value().map(|value| code(&value.to_string()));
+            let [kind, _] = key.kind.words();
             let row = [
                 code(&key.path.replace('*', "NAME")),
-                kind(key.kind),
+                kind,
                 default.unwrap_or_default(),
                 allowed(key.project).to_owned(),
                 key.variable.map(code).unwrap_or_default(),
@@ -131,29 +132,6 @@ fn shape(kind: ValueKind) -> Value {
         }
         ValueKind::Object => json!({ "type": "object" }),
         ValueKind::Any => json!({}),
-    }
-}
-
-fn kind(kind: ValueKind) -> String {
-    match kind {
-        ValueKind::Bool => "true or false".into(),
-        ValueKind::Text => "text".into(),
-        ValueKind::Secret => "text, a secret".into(),
-        ValueKind::Variable => "name of a variable".into(),
-        ValueKind::Address => "address: http://, https:// or file:///".into(),
-        ValueKind::Choice(names) => {
-            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-            names.join(", ")
-        }
-        ValueKind::Whole(least, most) => format!("whole number {least}–{most}"),
-        ValueKind::WholeOrAuto(least, most) => format!("whole number {least}–{most}, or `auto`"),
-        ValueKind::Ratio => "number 0.05–1".into(),
-        ValueKind::Duration => "time: `500ms`, `90s`, `10m`, `2h`".into(),
-        ValueKind::TextList => "list of texts".into(),
-        ValueKind::ObjectList => "list of objects".into(),
-        ValueKind::TextMap => "object of texts".into(),
-        ValueKind::Object => "object".into(),
-        ValueKind::Any => "anything".into(),
     }
 }
 

@@ -3,62 +3,40 @@
 use std::path::Path;
 
 use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode};
-use posse_base::failure::{Exit, Failure, nearest, printable};
+use posse_base::failure::{ErrorCode, Failure, nearest, printable};
 use serde_json::Value;
-
-use posse_base::failure::ErrorCode;
 
 use crate::file::{ConfigFile, ReadPolicy, options};
 use crate::layers::{self, Walk};
 use crate::schema::{self, ConfigKey, ValueKind};
-use crate::{looks_like_key, masked, write};
+use crate::{invalid, looks_like_key, masked, write};
 
 const HEADER: &str = "\
 // The configuration of posse. Comments and trailing commas are allowed.
 // Every key: posse config schema. What counts, and why: posse config show --origin.
 ";
 
-/// A change of one setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettingChange<'a> {
-    /// The key gets a value.
-    Set {
-        /// Its dotted name.
-        key: &'a str,
-        /// JSON, or a text as it is.
-        value: &'a str,
-    },
-    /// The key goes.
-    Unset {
-        /// Its dotted name.
-        key: &'a str,
-    },
-}
-
-/// Changes one setting of the file at `path`, which is created if missing; returns a description.
-/// Nothing is written that could not be read again.
-pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failure>> {
+/// Sets the key with this dotted name in the file at `path`, which is created if missing; without
+/// a value, removes it. A value is JSON, or a text as it is. Returns a description. Nothing is
+/// written that could not be read again.
+pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<Failure>> {
     let one = |failure: Failure| vec![failure];
     let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
     let name = printable(&path.display().to_string());
     let before = source.unwrap_or_else(|| ConfigFile::of(&name, HEADER.to_owned()));
     let old = seen(&before)?;
     let root = CstRootNode::parse(&before.text, &options()).map_err(|error| {
-        one(failed(ErrorCode::ConfigInvalidJson, "the configuration cannot be edited")
+        one(invalid(ErrorCode::ConfigInvalidJson, "the configuration cannot be edited")
             .because(error.to_string()))
     })?;
     let object = root.object_value_or_create().ok_or_else(|| {
-        one(failed(ErrorCode::ConfigInvalidJson, "the configuration is not an object")
+        one(invalid(ErrorCode::ConfigInvalidJson, "the configuration is not an object")
             .at(name.clone()))
     })?;
-    let said = match change {
-        SettingChange::Set { key, value } => set(&object, key, value, &name).map_err(one)?,
-        SettingChange::Unset { key } if unset(&object, &parts_of(key)) => {
-            format!("removed {key} from {name}")
-        }
-        SettingChange::Unset { key } => {
-            return Ok(format!("{} is not set in {name}\n", printable(key)));
-        }
+    let said = match value {
+        Some(value) => set(&object, key, value, &name).map_err(one)?,
+        None if unset(&object, &parts_of(key)) => format!("removed {key} from {name}"),
+        None => return Ok(format!("{} is not set in {name}\n", printable(key))),
     };
     let mut text = root.to_string();
     if !text.ends_with('\n') {
@@ -71,7 +49,7 @@ pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failur
     }
     let bom = if after.has_bom { "\u{feff}" } else { "" };
     write::replace(path, &format!("{bom}{}", after.text)).map_err(|error| {
-        one(failed(ErrorCode::ConfigUnwritable, "the configuration cannot be written")
+        one(invalid(ErrorCode::ConfigUnwritable, "the configuration cannot be written")
             .at(name.clone())
             .because(error.to_string()))
     })?;
@@ -90,14 +68,9 @@ pub fn explain(path: &Path) -> String {
     )
 }
 
-fn failed(code: ErrorCode, what: impl Into<String>) -> Failure {
-    Failure::new(code, Exit::Configuration, what)
-}
-
 /// Errors of a file; an error result if it must not be changed.
 fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
-    let mut walk = Walk::new(source);
-    walk.file();
+    let walk = Walk::of(source);
     if walk.from_future {
         let what = format!(
             "{} was written for version {} of the format, this is version {}",
@@ -106,7 +79,7 @@ fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
             schema::VERSION
         );
         return Err(vec![
-            failed(ErrorCode::ConfigLaterVersion, what).fix("use the later posse to change it"),
+            invalid(ErrorCode::ConfigLaterVersion, what).fix("use the later posse to change it"),
         ]);
     }
     if walk.failures.iter().any(|failure| failure.code == ErrorCode::ConfigInvalidJson) {
@@ -127,7 +100,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     if value.is_string() && matches!(kind, ValueKind::Any) && text.starts_with(['{', '[', '"']) {
         let quoted = serde_json::from_str::<String>(text);
         quoted.map_err(|error| {
-            failed(ErrorCode::ConfigInvalidValue, format!("{key}: it is not valid JSON: {error}"))
+            invalid(ErrorCode::ConfigInvalidValue, format!("{key}: it is not valid JSON: {error}"))
         })?;
     }
     layers::check(kind, &value).map_err(|expected| {
@@ -138,13 +111,13 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
             _ => None,
         };
         let fix = fix.unwrap_or_else(|| format!("give a value that is {expected}"));
-        failed(ErrorCode::ConfigInvalidValue, what).at("the command line").fix(fix)
+        invalid(ErrorCode::ConfigInvalidValue, what).at("the command line").fix(fix)
     })?;
     let Some((last, above)) = parts.split_last() else { return Err(unknown(key)) };
     let mut group = object.clone();
     for name in above {
         group = group.object_value_or_create(name).ok_or_else(|| {
-            failed(ErrorCode::ConfigInvalidValue, format!("\"{name}\" is not an object in {file}"))
+            invalid(ErrorCode::ConfigInvalidValue, format!("\"{name}\" is not an object in {file}"))
                 .fix(format!("remove it first: posse config edit --unset {name}"))
         })?;
     }
@@ -191,7 +164,7 @@ fn unset(object: &CstObject, parts: &[String]) -> bool {
 fn parts_of(key: &str) -> Vec<String> {
     if let Some(rest) = key.strip_prefix("models.")
         && let Some((name, field)) = rest.rsplit_once('.')
-        && resolves(&["models", name, field])
+        && schema::find(&["models", name, field]).is_some()
     {
         return ["models", name, field].map(str::to_owned).to_vec();
     }
@@ -205,10 +178,6 @@ fn parts_of(key: &str) -> Vec<String> {
         }
     }
     parts.into_iter().map(str::to_owned).collect()
-}
-
-fn resolves(parts: &[&str]) -> bool {
-    schema::find(parts).is_some()
 }
 
 /// The key for these parts, and whether they continue below it.
@@ -228,7 +197,7 @@ fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
 
 fn unknown(key: &str) -> Failure {
     let shown: String = key.chars().take(100).collect();
-    let failure = failed(ErrorCode::ConfigUnknownKey, format!("unknown key \"{shown}\""))
+    let failure = invalid(ErrorCode::ConfigUnknownKey, format!("unknown key \"{shown}\""))
         .at("the command line");
     let known = schema::KEYS.iter().map(|key| key.path).filter(|path| !path.contains('*'));
     match nearest(key, known) {

@@ -105,23 +105,17 @@ impl Dirs {
         let usual = home.as_ref().map(|home| home.join(".codex"));
         let login = environment.path("CODEX_HOME");
         let login = login.filter(|path| path.is_absolute() && Some(path) != usual.as_ref());
-        if let Some(all) = environment.path("POSSE_HOME") {
-            if !all.is_absolute() {
-                let what = format!("POSSE_HOME is not an absolute path: {}", all.display());
-                return Err(Failure::new(ErrorCode::FoldersUnknown, Exit::Configuration, what)
-                    .at("environment variable POSSE_HOME")
-                    .fix("set POSSE_HOME to a path that begins with /"));
-            }
-            let below = |name| all.join(name);
-            return Ok(Dirs {
-                config: below("config"),
-                state: below("state"),
-                cache: below("cache"),
-                home,
-                login,
-            });
+        let all = environment.path("POSSE_HOME");
+        if let Some(all) = all.as_ref().filter(|all| !all.is_absolute()) {
+            let what = format!("POSSE_HOME is not an absolute path: {}", all.display());
+            return Err(Failure::new(ErrorCode::FoldersUnknown, Exit::Configuration, what)
+                .at("environment variable POSSE_HOME")
+                .fix("set POSSE_HOME to a path that begins with /"));
         }
-        let place = |variable: &str, default: &str| {
+        let place = |name: &str, variable: &str, default: &str| {
+            if let Some(all) = &all {
+                return Ok(all.join(name));
+            }
             // The XDG specification has relative paths ignored.
             let given = environment.path(variable).filter(|path| path.is_absolute());
             let base = given.or_else(|| home.as_ref().map(|home| home.join(default)));
@@ -136,9 +130,9 @@ impl Dirs {
             })
         };
         Ok(Dirs {
-            config: place("XDG_CONFIG_HOME", ".config")?,
-            state: place("XDG_STATE_HOME", ".local/state")?,
-            cache: place("XDG_CACHE_HOME", ".cache")?,
+            config: place("config", "XDG_CONFIG_HOME", ".config")?,
+            state: place("state", "XDG_STATE_HOME", ".local/state")?,
+            cache: place("cache", "XDG_CACHE_HOME", ".cache")?,
             home: home.clone(),
             login,
         })

@@ -1,7 +1,7 @@
 //! Reading of one configuration file: bounded, non-blocking, with positions for errors.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -9,11 +9,12 @@ use std::path::Path;
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use posse_base::failure::{Exit, Failure, printable};
+use posse_base::failure::{ErrorCode, Failure, printable};
 use posse_base::hex::hex;
 use sha2::{Digest, Sha256};
 
-use posse_base::failure::ErrorCode;
+use crate::invalid;
+
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
 
@@ -29,7 +30,7 @@ pub(crate) enum ReadPolicy {
 }
 
 /// A file's text and where it came from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) name: String,
     pub(crate) text: String,
@@ -48,7 +49,7 @@ impl ConfigFile {
     pub(crate) fn read(path: &Path, reading: ReadPolicy) -> Result<Option<ConfigFile>, Failure> {
         let name = printable(&path.display().to_string());
         let refused = |code, what: String| {
-            Failure::new(code, Exit::Configuration, what)
+            invalid(code, what)
                 .at(name.clone())
                 .fix("move the file away, or replace it by a text file with JSON")
         };
@@ -80,8 +81,8 @@ impl ConfigFile {
                     .fix(fix));
             }
         };
-        let (bytes, mode, owner) = bytes(file).map_err(|(code, what)| refused(code, what))?;
-        let digest = (reading == ReadPolicy::Foreign).then(|| digest(&bytes));
+        let (bytes, metadata) = bytes(file).map_err(|(code, what)| refused(code, what))?;
+        let digest = (reading == ReadPolicy::Foreign).then(|| hex(&Sha256::digest(&bytes)));
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);
@@ -97,42 +98,35 @@ impl ConfigFile {
         if has_bom {
             text.drain(..'\u{feff}'.len_utf8());
         }
+        let (mode, owner) = (metadata.mode(), metadata.uid());
         let is_foreign = owner != 0 && owner != nix::unistd::geteuid().as_raw();
         Ok(Some(ConfigFile { name, text, mode, is_foreign, has_bom, digest }))
     }
 
     /// A file that does not exist yet.
     pub(crate) fn of(name: &str, text: String) -> ConfigFile {
-        ConfigFile {
-            name: name.to_owned(),
-            text,
-            mode: 0o600,
-            is_foreign: false,
-            has_bom: false,
-            digest: None,
-        }
+        ConfigFile { name: name.to_owned(), text, mode: 0o600, ..ConfigFile::default() }
     }
 
     /// The object in the file; `None` if there is nothing but white space and comments.
     pub(crate) fn parse(&self) -> Result<Option<ast::Object<'_>>, Failure> {
-        match parse_to_ast(&self.text, &CollectOptions::default(), &options()) {
-            Ok(parsed) => match parsed.value {
-                None => Ok(None),
-                Some(ast::Value::Object(object)) => Ok(Some(object)),
-                Some(other) => {
-                    let failure =
-                        invalid(ErrorCode::ConfigInvalidJson, "the configuration is not an object");
-                    let place = self.place(other.range().start);
-                    Err(failure.at(place).fix("write { \"key\": value }"))
-                }
-            },
-            Err(error) => {
-                let file = Path::new(&self.name).file_name();
-                let file = file.map_or("it".into(), |name| name.to_string_lossy());
-                let what = format!("{file} is not valid JSON: {}", error.kind());
-                Err(invalid(ErrorCode::ConfigInvalidJson, what)
-                    .at(self.place(error.range().start))
-                    .fix("fix the syntax there; comments and trailing commas are allowed"))
+        let parsed = parse_to_ast(&self.text, &CollectOptions::default(), &options());
+        let parsed = parsed.map_err(|error| {
+            let file = Path::new(&self.name).file_name();
+            let file = file.map_or("it".into(), |name| name.to_string_lossy());
+            let what = format!("{file} is not valid JSON: {}", error.kind());
+            invalid(ErrorCode::ConfigInvalidJson, what)
+                .at(self.place(error.range().start))
+                .fix("fix the syntax there; comments and trailing commas are allowed")
+        })?;
+        match parsed.value {
+            None => Ok(None),
+            Some(ast::Value::Object(object)) => Ok(Some(object)),
+            Some(other) => {
+                let failure =
+                    invalid(ErrorCode::ConfigInvalidJson, "the configuration is not an object");
+                let place = self.place(other.range().start);
+                Err(failure.at(place).fix("write { \"key\": value }"))
             }
         }
     }
@@ -153,21 +147,12 @@ impl ConfigFile {
         place
     }
 
-    /// `file:line` of an offset.
-    pub(crate) fn line(&self, offset: usize) -> usize {
-        self.line_and_column(offset).0
-    }
-
-    fn line_and_column(&self, offset: usize) -> (usize, usize) {
+    pub(crate) fn line_and_column(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(&self.text);
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let line = 1 + newlines(before.as_bytes());
         (line, before[start..].chars().count() + 1)
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
 }
 
 /// JSON with comments and trailing commas, and nothing else that is not JSON.
@@ -186,11 +171,6 @@ pub(crate) fn options() -> ParseOptions {
     }
 }
 
-/// A mistake in the configuration.
-pub(crate) fn invalid(code: ErrorCode, what: impl Into<String>) -> Failure {
-    Failure::new(code, Exit::Configuration, what)
-}
-
 #[expect(clippy::naive_bytecount, reason = "configuration files are small")]
 pub(crate) fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
@@ -204,7 +184,7 @@ fn may_show(line: &str) -> bool {
         && !line.split(['"', ' ', ',', '\t']).any(crate::looks_like_key)
 }
 
-fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (ErrorCode, String)> {
+fn bytes(file: File) -> Result<(Vec<u8>, Metadata), (ErrorCode, String)> {
     let unreadable = |error: std::io::Error| {
         (ErrorCode::ConfigUnreadable, format!("it cannot be read: {error}"))
     };
@@ -217,10 +197,8 @@ fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (ErrorCode, String)> {
             () if kind.is_socket() => "a socket",
             () => "a device",
         };
-        return Err((
-            ErrorCode::ConfigUnreadable,
-            format!("the configuration is {what}, not a file"),
-        ));
+        let what = format!("the configuration is {what}, not a file");
+        return Err((ErrorCode::ConfigUnreadable, what));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(1 << 16)).unwrap_or(0));
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -229,5 +207,5 @@ fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (ErrorCode, String)> {
         let what = format!("the configuration is too large: {found} bytes, at most {BYTES_MAX}");
         return Err((ErrorCode::ConfigTooLarge, what));
     }
-    Ok((bytes, metadata.mode(), metadata.uid()))
+    Ok((bytes, metadata))
 }

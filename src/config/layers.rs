@@ -13,10 +13,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use posse_base::failure::{Exit, Failure, nearest};
+use posse_base::failure::{ErrorCode, Exit, Failure, nearest};
 use serde_json::Value;
-
-use posse_base::failure::ErrorCode;
 
 use crate::environment::Environment;
 use crate::file::{ConfigFile, ReadPolicy};
@@ -93,6 +91,16 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
+impl SettingOrigin {
+    /// The place, without the reason why a project's value counts.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl Layers {
     /// The leaf at a dotted key.
     pub fn get(&self, key: &str) -> Option<&Leaf> {
@@ -117,28 +125,18 @@ impl Layers {
 /// Reads the layers, lowest first, and collects errors.
 #[derive(Debug, Default)]
 pub(crate) struct LayerReader {
-    layers: Layers,
-    notices: Vec<Notice>,
-    failures: Vec<Failure>,
-    inactive: BTreeSet<String>,
-    /// Values replaced by an untrusted repository.
-    displaced: BTreeMap<String, Option<Leaf>>,
-    /// The repository's file.
-    project: Option<ProjectFile>,
-    saved: Option<Saved>,
-}
-
-/// Merged layers.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    /// Effective values.
+    /// Effective values so far.
     pub(crate) layers: Layers,
     /// Notices.
     pub(crate) notices: Vec<Notice>,
     /// Errors.
     pub(crate) failures: Vec<Failure>,
-    /// A saved provider that is not there.
-    pub(crate) missing: Option<String>,
+    inactive: BTreeSet<String>,
+    /// Values replaced by an untrusted repository.
+    displaced: BTreeMap<String, Option<Leaf>>,
+    /// The repository's file.
+    pub(crate) project: Option<ProjectFile>,
+    saved: Option<Saved>,
 }
 
 /// Values replaced by saved preferences.
@@ -151,20 +149,22 @@ struct Saved {
 
 impl LayerReader {
     pub(crate) fn user_file(&mut self, path: &Path, reading: ReadPolicy) {
-        match ConfigFile::read(path, reading) {
-            Ok(None) => {}
-            Err(failure) => self.failures.push(failure),
-            Ok(Some(source)) => {
-                self.judge_mode(&source);
-                let mut walk = Walk::new(&source);
-                walk.file();
-                if walk.from_future {
-                    self.notices.push(from_future(&walk));
-                } else {
-                    self.failures.append(&mut walk.failures);
-                }
-                self.take(walk);
-            }
+        let source = match ConfigFile::read(path, reading) {
+            Ok(None) => return,
+            Err(failure) => return self.failures.push(failure),
+            Ok(Some(source)) => source,
+        };
+        self.judge_mode(&source);
+        let mut walk = Walk::of(&source);
+        if walk.from_future {
+            self.notices.push(from_future(&walk));
+        } else {
+            self.failures.append(&mut walk.failures);
+        }
+        let name: Arc<str> = source.name.as_str().into();
+        for found in walk.found {
+            let origin = SettingOrigin::File { name: Arc::clone(&name), line: found.line };
+            self.insert(found.key, found.path, found.value, origin);
         }
     }
 
@@ -189,60 +189,59 @@ impl LayerReader {
     /// its name.
     fn leave_unknown_aside(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         let name = self.saved.as_ref()?.provider.clone();
-        let chosen = |leaf: &Leaf| leaf.origin == SettingOrigin::Preferences;
-        let counts = self.layers.get("defaultProvider").is_some_and(chosen);
+        let chosen = self.layers.get("defaultProvider");
+        let counts = chosen.is_some_and(|leaf| leaf.origin == SettingOrigin::Preferences);
         let defined = self.layers.below(&format!("providers.{name}.")).next().is_some();
         if !counts || defined || is_preset(&name) {
             return None;
         }
         let saved = self.saved.take()?;
-        let leaves = &mut self.layers.leaves;
-        leaves.remove("defaultProvider");
-        leaves.extend(saved.provider_before.map(|leaf| ("defaultProvider".to_owned(), leaf)));
-        if leaves.get("model").is_none_or(chosen) {
-            leaves.remove("model");
-            leaves.extend(saved.model_before.map(|leaf| ("model".to_owned(), leaf)));
-        }
+        self.restore("defaultProvider", saved.provider_before);
+        self.restore("model", saved.model_before);
         Some(name)
     }
 
     /// Drops the saved model if another provider is selected.
     fn part_from_saved(&mut self) {
         let Some(saved) = self.saved.take() else { return };
-        let leaves = &mut self.layers.leaves;
-        if leaves.get("defaultProvider").is_some_and(|leaf| leaf.value == saved.provider) {
-            return;
+        let provider = self.layers.get("defaultProvider");
+        if provider.is_none_or(|leaf| leaf.value != saved.provider) {
+            self.restore("model", saved.model_before);
         }
-        let chosen = |leaf: &Leaf| leaf.origin == SettingOrigin::Preferences;
-        if leaves.get("model").is_none_or(chosen) {
-            leaves.remove("model");
-            leaves.extend(saved.model_before.map(|leaf| ("model".to_owned(), leaf)));
+    }
+
+    /// Puts the value back that a saved preference replaced.
+    fn restore(&mut self, key: &str, before: Option<Leaf>) {
+        if self.layers.get(key).is_none_or(|leaf| leaf.origin == SettingOrigin::Preferences) {
+            self.layers.leaves.remove(key);
+            self.layers.leaves.extend(before.map(|leaf| (key.to_owned(), leaf)));
         }
+    }
+
+    fn notice(&mut self, code: ErrorCode, text: impl Into<String>) {
+        self.notices.push(Notice { code, text: text.into() });
     }
 
     pub(crate) fn environment(&mut self, environment: &Environment) {
         const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_SANDBOX_BACKEND"];
-        let known = || schema::KEYS.iter().filter_map(|key| key.variable);
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {
                 let text = format!("environment variable {name} {oddity}");
-                self.notices.push(Notice { code: ErrorCode::VariableUnusable, text });
+                self.notice(ErrorCode::VariableUnusable, text);
             }
             let Some(key) = schema::KEYS.iter().find(|key| key.variable == Some(name)) else {
                 if !OTHERS.contains(&name) {
-                    let meant = nearest(name, known());
-                    let hint = meant.map(|meant| format!("; did you mean {meant}?"));
-                    let hint = hint.unwrap_or_default();
+                    let meant = nearest(name, schema::KEYS.iter().filter_map(|key| key.variable));
+                    let hint =
+                        meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
                     let text = format!("environment variable {name} is unknown{hint}");
-                    self.notices.push(Notice { code: ErrorCode::ConfigUnknownKey, text });
+                    self.notice(ErrorCode::ConfigUnknownKey, text);
                 }
                 continue;
             };
-            let (Some(text), Some(variable)) = (environment.get(name), key.variable) else {
-                continue;
-            };
-            let value = from_text(key.kind, text);
-            self.set(key, &value, SettingOrigin::Variable(variable));
+            if let (Some(text), Some(variable)) = (environment.get(name), key.variable) {
+                self.set(key, &from_text(key.kind, text), SettingOrigin::Variable(variable));
+            }
         }
     }
 
@@ -258,9 +257,9 @@ impl LayerReader {
         }
     }
 
-    /// Effective values, notices and errors. `is_preset`: true for providers that need no
-    /// definition.
-    pub(crate) fn finish(mut self, is_preset: impl Fn(&str) -> bool) -> Finished {
+    /// Completes effective values, notices and errors. Returns the name of a saved provider that is
+    /// not there. `is_preset`: true for providers that need no definition.
+    pub(crate) fn finish(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         self.keep_providers_apart();
         let missing = self.leave_unknown_aside(is_preset);
         self.part_from_saved();
@@ -274,33 +273,32 @@ impl LayerReader {
         if !self.inactive.is_empty() {
             let names = names(self.inactive.iter().map(String::as_str));
             let text = format!("{names}: accepted, but without effect in this version");
-            self.notices.push(Notice { code: ErrorCode::ConfigNoEffect, text });
+            self.notice(ErrorCode::ConfigNoEffect, text);
         }
-        let LayerReader { layers, notices, failures, .. } = self;
-        Finished { layers, notices, failures, missing }
+        missing
     }
 
     fn set(&mut self, key: &'static ConfigKey, value: &Value, origin: SettingOrigin) {
-        match check(key.kind, value) {
-            Ok(()) => self.insert(key, key.path.to_owned(), value.clone(), origin),
-            Err(expected) => {
-                let what = mismatch(key.path, expected, value);
-                let usage = matches!(origin, SettingOrigin::Flag(_));
-                let exit = if usage { Exit::Usage } else { Exit::Configuration };
-                let fix = match origin {
-                    SettingOrigin::Flag(ref flag) => {
-                        format!("see {flag} in the help of the command")
-                    }
-                    SettingOrigin::Variable(name) => {
-                        format!("correct it or leave it out; write it like {name}={}", example(key))
-                    }
-                    _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
-                };
-                let failure =
-                    Failure::new(ErrorCode::ConfigInvalidValue, exit, what).at(origin.to_string());
-                self.failures.push(failure.fix(fix));
+        let Err(expected) = check(key.kind, value) else {
+            return self.insert(key, key.path.to_owned(), value.clone(), origin);
+        };
+        let (exit, fix) = match &origin {
+            SettingOrigin::Flag(flag) => {
+                (Exit::Usage, format!("see {flag} in the help of the command"))
             }
-        }
+            SettingOrigin::Variable(name) => {
+                let sample = example(key);
+                let fix = format!("correct it or leave it out; write it like {name}={sample}");
+                (Exit::Configuration, fix)
+            }
+            _ => {
+                let fix = format!("correct it or leave it out; {}", fitting(key, key.path));
+                (Exit::Configuration, fix)
+            }
+        };
+        let what = mismatch(key.path, expected, value);
+        let failure = Failure::new(ErrorCode::ConfigInvalidValue, exit, what);
+        self.failures.push(failure.at(origin.to_string()).fix(fix));
     }
 
     fn insert(
@@ -314,28 +312,19 @@ impl LayerReader {
         if !secret && value.as_str().is_some_and(looks_like_key) {
             let text =
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
-            self.notices.push(Notice { code: ErrorCode::ConfigPlainSecret, text });
+            self.notice(ErrorCode::ConfigPlainSecret, text);
         }
         if !key.active {
             self.inactive.insert(path.clone());
         }
         // Guards of one file are not switched off by another. A project's are joined already.
         let joins = key.path == "hooks" && !matches!(origin, SettingOrigin::Project { .. });
-        let value = match (joins, self.layers.leaves.get(&path), value) {
-            (true, Some(before), Value::Array(more)) => {
-                before.value.as_array().into_iter().flatten().cloned().chain(more).collect()
-            }
-            (_, _, value) => value,
+        let before = self.layers.get(&path).filter(|_| joins);
+        let value = match (before.and_then(|before| before.value.as_array()), value) {
+            (Some(before), Value::Array(more)) => before.iter().cloned().chain(more).collect(),
+            (_, value) => value,
         };
         self.layers.leaves.insert(path, Leaf { value, origin });
-    }
-
-    fn take(&mut self, walk: Walk<'_>) {
-        let name: Arc<str> = walk.source.name.as_str().into();
-        for found in walk.found {
-            let origin = SettingOrigin::File { name: Arc::clone(&name), line: found.line };
-            self.insert(found.key, found.path, found.value, origin);
-        }
     }
 
     /// Warns if other users could change the file or read keys in it.
@@ -352,7 +341,7 @@ impl LayerReader {
         };
         let fix = if source.is_foreign { "run chown on it" } else { "run chmod 600 on it" };
         let text = format!("{} {text}; {fix}", source.name);
-        self.notices.push(Notice { code: ErrorCode::FileNotTrusted, text });
+        self.notice(ErrorCode::FileNotTrusted, text);
     }
 }
 

@@ -17,24 +17,22 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
-use posse_base::failure::{Failure, printable};
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use serde_json::Value;
 
 pub use describe::{json_schema, reference};
-pub use edit::{SettingChange, edit, explain};
+pub use edit::{edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass};
-use posse_base::failure::ErrorCode;
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
     ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
     ToolSettings,
 };
-pub use show::shown_value;
-pub use show::{paths, show};
+pub use show::{paths, show, shown_value};
 
 use file::ReadPolicy;
-use layers::{Finished, LayerReader};
+use layers::LayerReader;
 
 /// The name of the configuration file in its folders.
 const FILE_NAME: &str = "config.json";
@@ -124,9 +122,8 @@ pub fn load_with(
     for (key, value, flag) in &sources.flags {
         reader.flag(key, value, flag);
     }
-    let project = reader.take_project();
-    let finished = reader.finish(outside.is_preset);
-    let Finished { layers, mut notices, mut failures, missing } = finished;
+    let missing = reader.finish(outside.is_preset);
+    let LayerReader { layers, mut notices, mut failures, project, .. } = reader;
     notices.extend(notice);
     notices.extend(missing.map(|name| left_aside(&name, dirs)));
     let mut settings = Settings::from_layers(&layers, environment, &mut failures);
@@ -152,6 +149,11 @@ fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
         printable(&path.display().to_string())
     );
     Notice { code: ErrorCode::ProviderUnknown, text }
+}
+
+/// An error in the configuration.
+pub(crate) fn invalid(code: ErrorCode, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Configuration, what)
 }
 
 /// The user's configuration file, whether or not it exists.

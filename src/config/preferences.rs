@@ -5,14 +5,12 @@
 
 use std::path::PathBuf;
 
-use posse_base::failure::{Exit, Failure, printable};
+use posse_base::failure::{ErrorCode, Failure, printable};
 use serde_json::{Value, json};
-
-use posse_base::failure::ErrorCode;
 
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::layers::{is_model, is_name};
-use crate::{Dirs, Notice, write};
+use crate::{Dirs, Notice, invalid, write};
 
 const VERSION: u64 = 1;
 
@@ -44,32 +42,23 @@ pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
 /// Saves an explicit choice in a conversation.
 pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
-    let refused = |code, what: &str| Failure::new(code, Exit::Configuration, what);
-    if let Err((ErrorCode::ConfigLaterVersion, why)) = read(dirs) {
-        return Err(refused(
-            ErrorCode::ConfigLaterVersion,
-            "the saved preferences were not changed",
-        )
-        .at(path.display().to_string())
-        .because(why));
+    if let Err((code @ ErrorCode::ConfigLaterVersion, why)) = read(dirs) {
+        let failure = invalid(code, "the saved preferences were not changed");
+        return Err(failure.at(path.display().to_string()).because(why));
     }
-    let fits = preferences.provider.as_deref().is_none_or(is_name)
-        && preferences.model.as_deref().is_none_or(is_model);
-    if !fits {
-        return Err(refused(
-            ErrorCode::ConfigInvalidValue,
-            "the provider or model has an invalid name and cannot be \
-                                      saved",
-        ));
+    let Preferences { provider, model } = preferences;
+    if !provider.as_deref().is_none_or(is_name) || !model.as_deref().is_none_or(is_model) {
+        let what = "the provider or model has an invalid name and cannot be saved";
+        return Err(invalid(ErrorCode::ConfigInvalidValue, what));
     }
     let mut object = json!({ "version": VERSION });
-    for (key, value) in [("provider", &preferences.provider), ("model", &preferences.model)] {
+    for (key, value) in [("provider", provider), ("model", model)] {
         if let Some(value) = value {
             object[key] = json!(value);
         }
     }
     write::replace(&path, &format!("{object:#}\n")).map_err(|error| {
-        refused(ErrorCode::ConfigUnwritable, "the choice cannot be saved")
+        invalid(ErrorCode::ConfigUnwritable, "the choice cannot be saved")
             .at(path.display().to_string())
             .because(error.to_string())
     })
@@ -86,20 +75,16 @@ pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
             let named =
                 named.into_iter().filter_map(|(key, name)| Some(format!("{key} {}", name?)));
             let named: Vec<String> = named.collect();
-            let what =
-                if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) };
-            Ok(format!("removed the saved choice{what}  ({shown})\n"))
+            let colon = if named.is_empty() { "" } else { ": " };
+            Ok(format!("removed the saved choice{colon}{}  ({shown})\n", named.join(", ")))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Ok(format!("no choice is saved  ({shown})\n"))
         }
-        Err(error) => Err(Failure::new(
-            ErrorCode::ConfigUnwritable,
-            Exit::Configuration,
-            "the choice cannot be removed",
-        )
-        .at(shown)
-        .because(error.to_string())),
+        Err(error) => {
+            let failure = invalid(ErrorCode::ConfigUnwritable, "the choice cannot be removed");
+            Err(failure.at(shown).because(error.to_string()))
+        }
     }
 }
 

@@ -52,6 +52,49 @@ pub(crate) enum ValueKind {
     Any,
 }
 
+impl ValueKind {
+    /// The kind in the reference of all keys, and in errors as a description of valid values.
+    pub(crate) fn words(self) -> [String; 2] {
+        let texts = match self {
+            ValueKind::Bool => ["true or false", "true or false"],
+            ValueKind::Text => ["text", "a text of one line"],
+            ValueKind::Secret => ["text, a secret", "a text of one line"],
+            ValueKind::Variable => [
+                "name of a variable",
+                "the name of an environment variable, such as \"OPENAI_API_KEY\"",
+            ],
+            ValueKind::Address => [
+                "address: http://, https:// or file:///",
+                "an address with http:// or https:// and without a password",
+            ],
+            ValueKind::Choice(names) => {
+                let all = |mark: char| names.iter().map(move |name| format!("{mark}{name}{mark}"));
+                let [short, long] = ['`', '"'].map(|mark| all(mark).collect::<Vec<_>>().join(", "));
+                return [short, format!("one of {long}")];
+            }
+            ValueKind::Whole(least, most) => {
+                let text = format!("whole number {least}–{most}");
+                return [text.clone(), format!("a {text}")];
+            }
+            ValueKind::WholeOrAuto(least, most) => {
+                let text = format!("whole number {least}–{most}, or ");
+                return [format!("{text}`auto`"), format!("a {text}\"auto\"")];
+            }
+            ValueKind::Ratio => ["number 0.05–1", "a number 0.05–1"],
+            ValueKind::Duration => [
+                "time: `500ms`, `90s`, `10m`, `2h`",
+                "a time such as \"90s\", \"10m\" or \"2h\", at most 720h",
+            ],
+            ValueKind::TextList => ["list of texts", "a list of texts"],
+            ValueKind::ObjectList => ["list of objects", "a list of objects, and nothing else"],
+            ValueKind::TextMap => ["object of texts", "an object of texts"],
+            ValueKind::Object => ["object", "an object"],
+            ValueKind::Any => ["anything", "any value"],
+        };
+        texts.map(str::to_owned)
+    }
+}
+
 /// Default value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BuiltIn {
@@ -92,30 +135,23 @@ impl ConfigKey {
         }
     }
 
-    fn matches(&self, path: &[&str]) -> bool {
+    /// The parts after `path`, if this key is there or below it.
+    fn strip(&self, path: &[&str]) -> Option<std::str::Split<'static, char>> {
         let mut parts = self.path.split('.');
-        let all =
-            path.iter().all(|given| parts.next().is_some_and(|part| part == "*" || part == *given));
-        all && parts.next().is_none()
-    }
-
-    /// The name after `path`, if this key is below it.
-    fn below(&self, path: &[&str]) -> Option<&'static str> {
-        let mut parts = self.path.split('.');
-        let inside =
-            path.iter().all(|given| parts.next().is_some_and(|part| part == "*" || part == *given));
-        if inside { parts.next() } else { None }
+        let mut path = path.iter();
+        path.all(|given| parts.next().is_some_and(|part| part == "*" || part == *given))
+            .then_some(parts)
     }
 }
 
 /// The key at `path`.
 pub(crate) fn find(path: &[&str]) -> Option<&'static ConfigKey> {
-    group(path).iter().find(|key| key.matches(path))
+    group(path).iter().find(|key| key.strip(path).is_some_and(|mut rest| rest.next().is_none()))
 }
 
 /// Possible names below `path`; `*` for any name. Empty if it is not a group.
 pub(crate) fn children<'a>(path: &'a [&'a str]) -> impl Iterator<Item = &'static str> + 'a {
-    group(path).iter().filter_map(|key| key.below(path))
+    group(path).iter().filter_map(|key| key.strip(path)?.next())
 }
 
 /// The keys whose first part is that of `path`.

@@ -1,26 +1,17 @@
 //! The settings that have an effect, typed.
 
-mod agents;
-mod contexts;
-mod roles;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use posse_actors::ports::Thinking;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use secrecy::SecretString;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use posse_base::failure::ErrorCode;
-
 use crate::environment::Environment;
-use crate::layers::{Layers, SettingOrigin, duration};
-
-pub use agents::{ConfiguredAgent, DelegationSettings};
-pub use contexts::{ContextSize, ContextSizes};
-pub use roles::RoleSettings;
+use crate::layers::{Layers, Leaf, SettingOrigin, duration};
 
 /// Effective settings.
 #[derive(Debug, Clone)]
@@ -213,8 +204,111 @@ pub struct Timeouts {
     pub silence: Option<Duration>,
     /// `idle`: between two pieces.
     pub idle: Option<Duration>,
-    /// `total`.
-    pub total: Option<Duration>,
+}
+
+/// An entry of `agents`, unchecked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfiguredAgent {
+    /// Its name.
+    pub name: String,
+    /// Definition.
+    pub definition: Value,
+    /// Its place.
+    pub place: String,
+    /// True if it is a project's.
+    pub project: bool,
+}
+
+/// Limits of delegation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DelegationSettings {
+    /// `maxDepth`: 1 is children of the main agent.
+    pub depth_max: u32,
+    /// `maxConcurrent`.
+    pub live_max: u32,
+    /// `maxTotal`.
+    pub total_max: u32,
+    /// `maxTokens`.
+    pub tokens_max: Option<u64>,
+    /// `maxCostMicroUsd`.
+    pub micro_usd_max: Option<u64>,
+    /// `maxDurationSeconds`.
+    pub seconds_max: Option<u64>,
+    /// `subInvocationMaxTurns`.
+    pub turns_max: u32,
+    /// `defaultInvocationDecision`: `allow`, `ask` or `deny`.
+    pub invocation: String,
+    /// `context.subAgent.memoryScope` is not `none`.
+    pub remembers: bool,
+    /// `context.subAgent.maxHandoffTokens`.
+    pub handoff_tokens_max: u64,
+    /// `context.subAgent.maxDelegateContextTokens`.
+    pub context_tokens_max: u64,
+    /// `context.subAgent.maxResultTokensToMain`.
+    pub result_tokens_max: u64,
+}
+
+/// Context budgets of main agents, and of others.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ContextSizes {
+    /// `context.main`.
+    pub main: ContextSize,
+    /// `context.subAgent`.
+    pub sub_agent: ContextSize,
+}
+
+/// An entry of `context`. Tokens and turns. `None` if not set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ContextSize {
+    /// `maxContextTokens` as a number.
+    pub tokens_max: Option<u64>,
+    /// `maxContextTokens` is `auto`.
+    pub auto: bool,
+    /// `compactAtRatio`.
+    pub compact_at: Option<f64>,
+    /// `compression` is `none`.
+    pub never_compacts: bool,
+    /// `recentTurns`.
+    pub recent_turns: Option<usize>,
+    /// `minRecentTurns`.
+    pub recent_turns_min: Option<usize>,
+    /// `summaryTargetTokens`.
+    pub summary_tokens: Option<u64>,
+    /// `maxInlineToolResultTokens` of the main agent.
+    pub inline_result_tokens: Option<u64>,
+}
+
+/// An entry of `roles`. `None` if not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoleSettings {
+    /// `profile`: a provider profile or preset. Whether it exists has not been checked.
+    pub profile: Option<String>,
+    /// `model`, instead of the profile's own.
+    pub model: Option<String>,
+    /// `thinking`.
+    pub thinking: Option<Thinking>,
+    /// Its place.
+    pub place: String,
+}
+
+impl Layers {
+    /// The value of a setting, which was checked when it was read; the default if it is not set.
+    fn read<T: DeserializeOwned + Default>(&self, key: &str) -> T {
+        self.get(key).and_then(|leaf| T::deserialize(&leaf.value).ok()).unwrap_or_default()
+    }
+
+    fn read_time(&self, key: &str) -> Option<Duration> {
+        duration(self.get(key)?.value.as_str()?)
+    }
+
+    fn read_thinking(&self, key: &str) -> Option<Thinking> {
+        Thinking::named(self.get(key)?.value.as_str()?)
+    }
+
+    /// The names directly below `group`.
+    fn names<'a>(&'a self, group: &'a str) -> BTreeSet<&'a str> {
+        self.below(group).filter_map(|(rest, _)| Some(rest.split_once('.')?.0)).collect()
+    }
 }
 
 impl Settings {
@@ -223,70 +317,66 @@ impl Settings {
         environment: &Environment,
         failures: &mut Vec<Failure>,
     ) -> Settings {
-        let value = |key: &str| layers.get(key).map(|leaf| &leaf.value);
-        let text = |key: &str| value(key).and_then(Value::as_str).map(str::to_owned);
-        let time = |key: &str| value(key).and_then(Value::as_str).and_then(duration);
-        let number = |key: &str| value(key).and_then(Value::as_u64).unwrap_or_default();
-        let list = |key: &str| value(key).and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut paths = |key: &str| absolute(key, layers.read(key), environment, failures);
         let sandbox = SandboxSettings {
-            mode: text("sandbox.mode").unwrap_or_default(),
-            network: text("sandbox.network").unwrap_or_default(),
-            readable_secrets: paths("sandbox.readSecrets", &list, environment, failures),
-            required: value("sandbox.required").and_then(Value::as_bool).unwrap_or_default(),
-            writable_roots: paths("sandbox.writableRoots", &list, environment, failures),
+            mode: layers.read("sandbox.mode"),
+            network: layers.read("sandbox.network"),
+            readable_secrets: paths("sandbox.readSecrets"),
+            required: layers.read("sandbox.required"),
+            writable_roots: paths("sandbox.writableRoots"),
         };
+        let skills = SkillSettings {
+            enabled: layers.read("skills.enabled"),
+            disabled: layers.read("skills.disabled"),
+            folders: paths("skills.folders"),
+        };
+        let thinking = layers.get("thinking");
         Settings {
             multi_agent: multi_agent(layers),
-            agents: agents::configured(layers),
-            delegation: agents::delegation(layers),
-            contexts: contexts::sizes(layers),
-            trust_project: false,
-            default_agent: text("defaultAgent").unwrap_or_default(),
-            default_provider: text("defaultProvider"),
-            model: text("model"),
-            roles: roles::roles(layers),
-            skills: SkillSettings {
-                enabled: value("skills.enabled").is_some_and(|on| *on == true),
-                disabled: list("skills.disabled")
-                    .iter()
-                    .filter_map(|name| name.as_str().map(str::to_owned))
-                    .collect(),
-                folders: paths("skills.folders", &list, environment, failures),
+            agents: agents(layers),
+            delegation: delegation(layers),
+            contexts: ContextSizes {
+                main: context_size(layers, "main"),
+                sub_agent: context_size(layers, "subAgent"),
             },
-            thinking: value("thinking").and_then(Value::as_str).and_then(Thinking::named),
-            thinking_insists: layers.get("thinking").is_some_and(|leaf| {
+            trust_project: false,
+            default_agent: layers.read("defaultAgent"),
+            default_provider: layers.read("defaultProvider"),
+            model: layers.read("model"),
+            roles: roles(layers),
+            skills,
+            thinking: layers.read_thinking("thinking"),
+            thinking_insists: thinking.is_some_and(|leaf| {
                 matches!(leaf.origin, SettingOrigin::Flag(_) | SettingOrigin::Variable(_))
             }),
-            turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
-            timeout: time("timeout"),
+            turns_max: layers.read("maxTurns"),
+            timeout: layers.read_time("timeout"),
             budget: BudgetSettings {
-                micro_usd_max: value("budget.maxCostMicroUsd").and_then(Value::as_u64),
-                tokens_max: value("budget.maxTokens").and_then(Value::as_u64),
+                micro_usd_max: layers.read("budget.maxCostMicroUsd"),
+                tokens_max: layers.read("budget.maxTokens"),
             },
-            patience: time("patience"),
+            patience: layers.read_time("patience"),
             retry: RetrySettings {
-                base_delay: time("retry.baseDelay"),
-                max_delay: time("retry.maxDelay"),
-                attempts_max: value("retry.maxAttempts")
-                    .and_then(Value::as_u64)
-                    .and_then(|count| u32::try_from(count).ok()),
+                base_delay: layers.read_time("retry.baseDelay"),
+                max_delay: layers.read_time("retry.maxDelay"),
+                attempts_max: layers.read("retry.maxAttempts"),
             },
-            streaming: value("streaming.enabled").and_then(Value::as_bool).unwrap_or_default(),
+            streaming: layers.read("streaming.enabled"),
             sandbox,
-            image_bytes_max: number("multimodal.maxImageBytes"),
-            image_detail: text("multimodal.detail").unwrap_or_default(),
+            image_bytes_max: layers.read("multimodal.maxImageBytes"),
+            image_detail: layers.read("multimodal.detail"),
             tools: tools(layers),
             models: models(layers),
             persistent_grants: GrantKeeping {
-                enabled: value("persistentGrants.enabled").is_some_and(|on| *on == true),
-                scope: text("persistentGrants.scope").unwrap_or_default(),
-                ttl_ms: number("persistentGrants.ttlMs"),
+                enabled: layers.read("persistentGrants.enabled"),
+                scope: layers.read("persistentGrants.scope"),
+                ttl_ms: layers.read("persistentGrants.ttlMs"),
             },
-            permissions: list("permissions"),
+            permissions: layers.read("permissions"),
             // Known when the project's file is: see `load_with`.
             project_rules: 0,
             permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
-            hooks: list("hooks"),
+            hooks: layers.read("hooks"),
             providers: providers(layers, environment, failures),
         }
     }
@@ -302,27 +392,79 @@ fn multi_agent(layers: &Layers) -> bool {
     }
 }
 
-fn tools(layers: &Layers) -> ToolSettings {
-    let on = |key: &str| layers.get(key).is_some_and(|leaf| leaf.value == true);
-    let mut budgets: BTreeMap<String, CallBudget> = BTreeMap::new();
-    for (rest, leaf) in layers.below("tools.budgets.") {
-        let Some((tool, field)) = rest.split_once('.') else { continue };
-        let budget = budgets.entry(tool.to_owned()).or_default();
-        match field {
-            "max" => budget.max = leaf.value.as_u64(),
-            _ => budget.steer = leaf.value == "steer",
-        }
+fn agents(layers: &Layers) -> Vec<ConfiguredAgent> {
+    let agents = layers.below("agents.").map(|(name, leaf)| ConfiguredAgent {
+        name: name.to_owned(),
+        definition: leaf.value.clone(),
+        place: leaf.origin.place(),
+        project: matches!(leaf.origin, SettingOrigin::Project { .. }),
+    });
+    agents.collect()
+}
+
+fn delegation(layers: &Layers) -> DelegationSettings {
+    let scope: String = layers.read("context.subAgent.memoryScope");
+    DelegationSettings {
+        depth_max: layers.read("delegation.maxDepth"),
+        live_max: layers.read("delegation.maxConcurrent"),
+        total_max: layers.read("delegation.maxTotal"),
+        tokens_max: layers.read("delegation.maxTokens"),
+        micro_usd_max: layers.read("delegation.maxCostMicroUsd"),
+        seconds_max: layers.read("delegation.maxDurationSeconds"),
+        turns_max: layers.read("delegation.subInvocationMaxTurns"),
+        invocation: layers.read("delegation.defaultInvocationDecision"),
+        remembers: scope != "none",
+        handoff_tokens_max: layers.read("context.subAgent.maxHandoffTokens"),
+        context_tokens_max: layers.read("context.subAgent.maxDelegateContextTokens"),
+        result_tokens_max: layers.read("context.subAgent.maxResultTokensToMain"),
     }
+}
+
+fn context_size(layers: &Layers, whose: &str) -> ContextSize {
+    let key = |key: &str| format!("context.{whose}.{key}");
+    let says =
+        |name: &str, what: &str| layers.get(&key(name)).is_some_and(|leaf| leaf.value == what);
+    ContextSize {
+        tokens_max: layers.read(&key("maxContextTokens")),
+        auto: says("maxContextTokens", "auto"),
+        compact_at: layers.read(&key("compactAtRatio")),
+        never_compacts: says("compression", "none"),
+        recent_turns: layers.read(&key("recentTurns")),
+        recent_turns_min: layers.read(&key("minRecentTurns")),
+        summary_tokens: layers.read(&key("summaryTargetTokens")),
+        inline_result_tokens: layers.read("context.main.maxInlineToolResultTokens"),
+    }
+}
+
+fn roles(layers: &Layers) -> BTreeMap<String, RoleSettings> {
+    let mut roles: BTreeMap<String, RoleSettings> = BTreeMap::new();
+    for (rest, leaf) in layers.below("roles.") {
+        let Some((name, field)) = rest.rsplit_once('.') else { continue };
+        let role = roles.entry(name.to_owned()).or_default();
+        let text = leaf.value.as_str();
+        match field {
+            "profile" => role.profile = text.map(str::to_owned),
+            "model" => role.model = text.map(str::to_owned),
+            _ => role.thinking = text.and_then(Thinking::named),
+        }
+        role.place = leaf.origin.place();
+    }
+    roles
+}
+
+fn tools(layers: &Layers) -> ToolSettings {
+    let budget = |tool: &str| {
+        let action: String = layers.read(&format!("tools.budgets.{tool}.onExceed"));
+        let max = layers.read(&format!("tools.budgets.{tool}.max"));
+        (tool.to_owned(), CallBudget { max, steer: action == "steer" })
+    };
     ToolSettings {
-        fuzzy_edit: on("tools.edit.fuzzy"),
-        require_read: on("tools.edit.requireRead"),
-        dedup_reads: on("tools.read.dedup"),
-        jobs_max: layers
-            .get("tools.bash.jobs")
-            .and_then(|leaf| leaf.value.as_u64())
-            .map_or(0, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
-        output_budget: layers.get("tools.outputBudget").and_then(|leaf| leaf.value.as_u64()),
-        budgets,
+        fuzzy_edit: layers.read("tools.edit.fuzzy"),
+        require_read: layers.read("tools.edit.requireRead"),
+        dedup_reads: layers.read("tools.read.dedup"),
+        jobs_max: layers.read("tools.bash.jobs"),
+        output_budget: layers.read("tools.outputBudget"),
+        budgets: layers.names("tools.budgets.").into_iter().map(budget).collect(),
     }
 }
 
@@ -336,25 +478,25 @@ fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
 }
 
 /// A list of paths that do not depend on where it is read.
-fn paths(
+fn absolute(
     key: &str,
-    list: &impl Fn(&str) -> Vec<Value>,
+    given: Vec<String>,
     environment: &Environment,
     failures: &mut Vec<Failure>,
 ) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for given in list(key).iter().filter_map(Value::as_str) {
+    for given in given {
         let path = match (given.strip_prefix("~/"), environment.home()) {
             (Some(rest), Some(home)) => home.join(rest),
-            _ => PathBuf::from(given),
+            _ => PathBuf::from(&given),
         };
         if path.is_absolute() {
             paths.push(path);
         } else {
             let what = format!("{key}: \"{given}\" is not an absolute path");
-            let fix = "begin it with / or ~/";
             failures.push(
-                Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what).fix(fix),
+                Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what)
+                    .fix("begin it with / or ~/"),
             );
         }
     }
@@ -366,13 +508,9 @@ fn providers(
     environment: &Environment,
     failures: &mut Vec<Failure>,
 ) -> BTreeMap<String, ProviderSettings> {
-    let mut providers: BTreeMap<String, ProviderSettings> = BTreeMap::new();
-    for (rest, leaf) in layers.below("providers.") {
-        let Some((name, key)) = rest.split_once('.') else { continue };
-        let provider = providers.entry(name.to_owned()).or_default();
-        name.clone_into(&mut provider.name);
-        provider.set(key, &leaf.value);
-    }
+    let names = layers.names("providers.").into_iter();
+    let mut providers: BTreeMap<String, ProviderSettings> =
+        names.map(|name| (name.to_owned(), provider(layers, name))).collect();
     for provider in providers.values_mut() {
         let Some(variable) = &provider.api_key_env else { continue };
         match environment.get(variable) {
@@ -392,37 +530,31 @@ fn providers(
     providers
 }
 
-impl ProviderSettings {
-    /// Takes over one checked leaf.
-    fn set(&mut self, key: &str, value: &Value) {
-        let text = || value.as_str().map(str::to_owned);
-        let time = || value.as_str().and_then(duration);
-        match key {
-            "type" => self.kind = text(),
-            "model" => self.model = text(),
-            "baseURL" => self.base_url = text(),
-            "apiKey" => self.api_key = text().map(SecretString::from),
-            "apiKeyEnv" => self.api_key_env = text(),
-            "auth" => self.auth = text(),
-            "maxTokens" => self.tokens_max = value.as_u64(),
-            "contextWindow" => self.context_window = value.as_u64(),
-            "patience" => self.patience = time(),
-            "fallback" => {
-                let names = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-                self.fallback = names.map(str::to_owned).collect();
-            }
-            "timeouts.connect" => self.timeouts.connect = time(),
-            "timeouts.firstByte" => self.timeouts.first_byte = time(),
-            "timeouts.silence" => self.timeouts.silence = time(),
-            "timeouts.idle" => self.timeouts.idle = time(),
-            "timeouts.total" => self.timeouts.total = time(),
-            _ => {
-                if let Some(name) = key.strip_prefix("headers.") {
-                    self.headers.extend(text().map(|text| (name.to_owned(), text)));
-                } else if let Some(name) = key.strip_prefix("quirks.") {
-                    self.quirks.insert(name.to_owned(), value.clone());
-                }
-            }
-        }
+fn provider(layers: &Layers, name: &str) -> ProviderSettings {
+    let key = |key: &str| format!("providers.{name}.{key}");
+    let (headers, quirks) = (key("headers."), key("quirks."));
+    let header =
+        |(name, leaf): (&str, &Leaf)| Some((name.to_owned(), leaf.value.as_str()?.to_owned()));
+    let quirk = |(name, leaf): (&str, &Leaf)| (name.to_owned(), leaf.value.clone());
+    ProviderSettings {
+        name: name.to_owned(),
+        kind: layers.read(&key("type")),
+        model: layers.read(&key("model")),
+        base_url: layers.read(&key("baseURL")),
+        api_key: layers.read::<Option<String>>(&key("apiKey")).map(SecretString::from),
+        api_key_env: layers.read(&key("apiKeyEnv")),
+        auth: layers.read(&key("auth")),
+        headers: layers.below(&headers).filter_map(header).collect(),
+        quirks: layers.below(&quirks).map(quirk).collect(),
+        tokens_max: layers.read(&key("maxTokens")),
+        context_window: layers.read(&key("contextWindow")),
+        patience: layers.read_time(&key("patience")),
+        timeouts: Timeouts {
+            connect: layers.read_time(&key("timeouts.connect")),
+            first_byte: layers.read_time(&key("timeouts.firstByte")),
+            silence: layers.read_time(&key("timeouts.silence")),
+            idle: layers.read_time(&key("timeouts.idle")),
+        },
+        fallback: layers.read(&key("fallback")),
     }
 }

@@ -20,7 +20,7 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
     }
     let mut text = String::new();
     for (key, leaf) in layers.iter() {
-        let value = shown(key, &leaf.value);
+        let value = shown_value(key, &leaf.value);
         let line = printable(&format!("{key} = {value}"));
         let origin = if origin {
             format!("  ({})", printable(&leaf.origin.to_string()))
@@ -31,7 +31,7 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
         let _: std::fmt::Result = writeln!(text, "{line}{origin}");
     }
     for (file, wanted, why) in project.filter(|_| origin).into_iter().flat_map(ignored) {
-        let value = shown(&wanted.key, &wanted.value);
+        let value = shown_value(&wanted.key, &wanted.value);
         let line = format!("# {} = {value}  ({}:{}, {why})", wanted.key, file.name, wanted.line);
         let _: std::fmt::Result = writeln!(text, "{}", printable(&line));
     }
@@ -47,11 +47,6 @@ fn ignored(
         Fate::Waits => Some((file, wanted, "project not trusted: ignored")),
         Fate::Refused(why) => Some((file, wanted, why)),
     })
-}
-
-/// A value as it may be shown: without secrets.
-pub fn shown_value(key: &str, value: &Value) -> Value {
-    shown(key, value)
 }
 
 /// The files and folders in use, one a line.
@@ -76,14 +71,14 @@ pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String
 
 fn with_origins(layers: &Layers, project: Option<&ProjectFile>) -> Value {
     let entry = |(key, leaf): (&str, &Leaf)| {
-        let value = shown(key, &leaf.value);
+        let value = shown_value(key, &leaf.value);
         (key.to_owned(), json!({ "value": value, "origin": leaf.origin.to_string() }))
     };
     let mut entries: Map<String, Value> = layers.iter().map(entry).collect();
     for (file, wanted, why) in project.into_iter().flat_map(ignored) {
         let entry = entries.entry(wanted.key.clone()).or_insert_with(|| json!({}));
         entry["ignored"] = json!({
-            "value": shown(&wanted.key, &wanted.value),
+            "value": shown_value(&wanted.key, &wanted.value),
             "origin": format!("{}:{}", file.name, wanted.line),
             "why": why,
         });
@@ -95,7 +90,7 @@ fn with_origins(layers: &Layers, project: Option<&ProjectFile>) -> Value {
 fn tree(layers: &Layers) -> Value {
     let mut root = Map::new();
     for (key, leaf) in layers.iter() {
-        place(&mut root, &parts(key), shown(key, &leaf.value));
+        place(&mut root, &parts(key), shown_value(key, &leaf.value));
     }
     Value::Object(root)
 }
@@ -124,13 +119,13 @@ fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {
 }
 
 /// The value with secrets redacted at any depth.
-fn shown(key: &str, value: &Value) -> Value {
+pub fn shown_value(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if is_sensitive(key) || looks_like_key(text) => json!(masked(text)),
-        Value::Array(items) => items.iter().map(|item| shown(key, item)).collect(),
+        Value::Array(items) => items.iter().map(|item| shown_value(key, item)).collect(),
         Value::Object(entries) => {
             let entry = |(name, value): (&String, &Value)| {
-                (name.clone(), shown(&format!("{key}.{name}"), value))
+                (name.clone(), shown_value(&format!("{key}.{name}"), value))
             };
             Value::Object(entries.iter().map(entry).collect())
         }
@@ -141,10 +136,7 @@ fn shown(key: &str, value: &Value) -> Value {
 fn is_sensitive(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     // The name of a variable is no secret.
-    if matches!(name, "apiKeyEnv" | "readSecrets")
-        || name == "promptCacheKey"
-        || name.ends_with("Tokens")
-    {
+    if matches!(name, "apiKeyEnv" | "readSecrets" | "promptCacheKey") || name.ends_with("Tokens") {
         return false;
     }
     let name = name.to_ascii_lowercase();

@@ -12,7 +12,7 @@ use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
 use crate::grants::stored_grants::{self, Book, StoredGrant};
 use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
-use crate::signed_store::SignedStore;
+use crate::signed_store::{SignedStore, TamperError};
 
 /// State of the grant commands.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct GrantCommands {
 
 impl GrantCommands {
     fn book(&self) -> Result<Book, Failure> {
-        let opened = self.vault.read(FILE).map_err(|distrust| distrust.failure())?;
+        let opened = self.vault.read(FILE).map_err(TamperError::failure)?;
         Book::read(opened.text.as_deref())
     }
 
@@ -41,29 +41,22 @@ impl GrantCommands {
         stored_grants::time(book, now, now)
     }
 
-    fn ttl_ms(&self) -> u64 {
-        u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// Lists grants of this project and global ones; with `all`, of every project.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let book = self.book()?;
         let time = self.time(&book);
-        let ends = |kept: &StoredGrant| kept.ends_ms(self.ttl_ms());
-        let here = |kept: &&StoredGrant| all || kept.counts_in(self.project.as_ref());
-        let alive = |kept: &&StoredGrant| time.as_ref().is_ok_and(|time| ends(kept) > *time);
-        let shown: Vec<&StoredGrant> =
-            book.grants.iter().filter(here).filter(|kept| time.is_err() || alive(kept)).collect();
+        let ends = |kept: &StoredGrant| kept.ends_ms(self.settings.ttl_ms);
+        let here = |kept: &StoredGrant| kept.counts_in(self.project.as_ref());
+        let alive = |kept: &StoredGrant| time.as_ref().is_ok_and(|time| ends(kept) > *time);
+        let listed = |kept: &&StoredGrant| (all || here(kept)) && (time.is_err() || alive(kept));
+        let shown: Vec<&StoredGrant> = book.grants.iter().filter(listed).collect();
         let mut text = String::new();
         if self.json {
-            let counts = |kept: &StoredGrant| {
-                kept.counts_in(self.project.as_ref())
-                    && kept.grant.scope <= self.settings.widest
-                    && time.as_ref().is_ok_and(|time| ends(kept) > *time)
-            };
-            let rows: Vec<_> =
-                shown.iter().map(|kept| row(kept, ends(kept), counts(kept))).collect();
-            text = format!("{:#}\n", json!(rows));
+            let rows = shown.iter().map(|kept| {
+                let counts = kept.grant.scope <= self.settings.widest && here(kept) && alive(kept);
+                row(kept, ends(kept), counts)
+            });
+            text = format!("{:#}\n", rows.collect::<serde_json::Value>());
         } else if shown.is_empty() {
             text.push_str(if all { "no grants\n" } else { "no grants for this project\n" });
         } else {
@@ -71,11 +64,8 @@ impl GrantCommands {
                 line(&mut text, kept, time.as_ref().ok().map(|time| ends(kept) - time), all);
             }
         }
-        if let Err(why) = &time
-            && !self.json
-        {
-            // Writing to a string cannot fail.
-            let _: std::fmt::Result = writeln!(text, "{why}");
+        if let Some(why) = time.as_ref().err().filter(|_| !self.json) {
+            text.extend([why, "\n"]);
         }
         Ok(write(&text, out))
     }
@@ -83,7 +73,7 @@ impl GrantCommands {
     /// Ends the grants with these ids, or none if one of them is unknown.
     pub fn revoke(&self, ids: &[String], out: &mut dyn Write) -> Result<Exit, Failure> {
         let mut revoked = Vec::new();
-        self.vault.update::<Failure>(FILE, |text| {
+        self.vault.update(FILE, |text| {
             let mut book = Book::read(text)?;
             for id in ids {
                 let Some(at) = book.grants.iter().position(|kept| kept.id == *id) else {
@@ -102,7 +92,7 @@ impl GrantCommands {
         if self.book().is_err() {
             aside = Some(self.vault.set_aside(FILE, &format!("bad-{}", self.now_ms))?);
         }
-        self.vault.update::<Failure>(FILE, |text| {
+        self.vault.update(FILE, |text| {
             let mut book = Book::read(text)?;
             cleared = std::mem::take(&mut book.grants);
             // A time ahead of the clock would end every new grant at once.
@@ -126,6 +116,7 @@ impl GrantCommands {
         }
         let mut text = String::new();
         for kept in ended {
+            // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(text, "{word} {} {}", kept.id, what(kept));
         }
         if let Some(aside) = aside {

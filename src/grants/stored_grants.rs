@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{ErrorCode, Exit, Failure};
+use crate::grants::GrantSettings;
 use crate::hex::hex;
 use crate::project::Identity;
 
@@ -93,21 +94,16 @@ impl StoredGrant {
     pub(super) fn new(
         grant: Grant,
         project: Option<Identity>,
-        now_ms: u64,
-        ttl_ms: u64,
+        granted_ms: u64,
+        settings: &GrantSettings,
     ) -> StoredGrant {
         let mut hash = Sha256::new();
         let parts = (&grant.operation, &grant.target, &project);
         hash.update(serde_json::to_vec(&parts).unwrap_or_default());
         let id = format!("g{}", hex(&hash.finalize()[..4]));
-        let expires_ms = now_ms.saturating_add(ttl_ms);
-        StoredGrant { id, grant, project, tier: None, granted_ms: now_ms, expires_ms }
-    }
-
-    /// Given where this confines commands.
-    pub(super) fn within(mut self, tier: &str) -> StoredGrant {
-        self.tier = (self.grant.operation == "execute").then(|| tier.to_owned());
-        self
+        let expires_ms = granted_ms.saturating_add(settings.ttl_ms);
+        let tier = (grant.operation == "execute").then(|| settings.tier.clone());
+        StoredGrant { id, grant, project, tier, granted_ms, expires_ms }
     }
 
     /// True if it is valid under `tier`: a permission given with a sandbox does not apply without

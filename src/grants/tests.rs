@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::*;
 use crate::failure::{ErrorCode, Exit};
@@ -21,7 +22,7 @@ fn grant(target: &str, scope: Scope) -> Grant {
 
 fn settings() -> GrantSettings {
     let tier = "reduced".to_owned();
-    GrantSettings { widest: Scope::Global, ttl: Duration::from_millis(7 * DAY), tier }
+    GrantSettings { widest: Scope::Global, ttl_ms: 7 * DAY, tier }
 }
 
 struct GrantFolders {
@@ -156,14 +157,13 @@ fn a_shorter_time_and_a_narrower_scope_hold_for_what_is_kept_already() {
     let a = place.process("a");
     keep(&a, grant("here", Scope::Project), at(T0, 0)).unwrap();
     keep(&a, grant("everywhere", Scope::Global), at(T0, 0)).unwrap();
-    let ttl = Duration::from_millis(HOUR);
-    let short = place.process_with("b", GrantSettings { ttl, ..settings() });
+    let short = place.process_with("b", GrantSettings { ttl_ms: HOUR, ..settings() });
     assert_eq!(counts(&short, at(T0, 0)), ["everywhere"]);
     let project = place.process_with("a", GrantSettings { widest: Scope::Project, ..settings() });
     assert_eq!(counts(&project, at(T0, 0)), ["here"]);
     for off in [
         GrantSettings { widest: Scope::Session, ..settings() },
-        GrantSettings { ttl: Duration::ZERO, ..settings() },
+        GrantSettings { ttl_ms: 0, ..settings() },
     ] {
         let off = place.process_with("a", off);
         assert_eq!(off.widest(), Scope::Session);
@@ -274,10 +274,10 @@ fn everything_has_a_bound() {
     assert!(keep(&a, grant(&long, Scope::Project), at(T0, 0)).is_err());
     let mut book = Book::default();
     for nth in 0..1000 {
-        let kept = StoredGrant::new(grant(&nth.to_string(), Scope::Global), None, T0, DAY);
+        let kept = StoredGrant::new(grant(&nth.to_string(), Scope::Global), None, T0, &settings());
         book.add(kept).unwrap();
     }
-    let more = StoredGrant::new(grant("more", Scope::Global), None, T0, DAY);
+    let more = StoredGrant::new(grant("more", Scope::Global), None, T0, &settings());
     assert_eq!(book.add(more).unwrap_err().code, ErrorCode::GrantsUnreadable);
 }
 

@@ -31,13 +31,12 @@ pub(super) struct AgentRules {
 
 pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Failure>> {
     let compiled = |agent: &AgentPolicy| {
-        let default = match agent.default_decision.as_deref() {
-            Some("allow") => Some(RuleDecision::Allow),
-            Some("ask") => Some(RuleDecision::Ask),
-            // An unknown value does not allow.
-            Some(_) => Some(RuleDecision::Deny),
-            None => None,
-        };
+        // An unknown value does not allow.
+        let default = agent.default_decision.as_deref().map(|decision| match decision {
+            "allow" => RuleDecision::Allow,
+            "ask" => RuleDecision::Ask,
+            _ => RuleDecision::Deny,
+        });
         let rules = rules::compile(&agent.rules)?;
         Ok(AgentRules { name: agent.name.clone(), rules, default })
     };
@@ -62,12 +61,10 @@ impl RulePolicy {
         let target = format!("{agent}:{provider}");
         let covers = |grant: &Grant| grant.operation == INVOKE && grant.target == target;
         let confinement = self.confinement(case.situation);
-        match self.invocations.get(agent).map(String::as_str) {
-            Some("allow") => Some(Verdict::Allow(confinement)),
-            Some("ask") if case.situation.grants.iter().any(covers) => {
-                Some(Verdict::Allow(confinement))
-            }
-            Some("ask") => Some(Verdict::Ask(PermissionQuestion {
+        Some(match self.settings.invocations.get(agent).map(String::as_str) {
+            Some("allow") => Verdict::Allow(confinement),
+            Some("ask") if case.situation.grants.iter().any(covers) => Verdict::Allow(confinement),
+            Some("ask") => Verdict::Ask(PermissionQuestion {
                 reason: format!(
                     "{agent} would start, and {provider} would receive the text shown; its calls \
                      are then asked about as usual"
@@ -77,11 +74,11 @@ impl RulePolicy {
                 yes_covers: true,
                 rule: None,
                 confinement,
-            })),
+            }),
             Some(_) | None => {
-                Some(deny("delegation: invocationDecision", "this agent must not be started"))
+                deny("delegation: invocationDecision", "this agent must not be started")
             }
-        }
+        })
     }
 
     fn agent_named(&self, name: &str) -> Option<&AgentRules> {
@@ -112,18 +109,11 @@ impl RulePolicy {
     /// In a session of many agents a person may widen what one of them denies itself, once.
     pub(super) fn agent_asks(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let Some(Verdict::Deny { reason, rule }) =
-            self.agent_denies(case).filter(|_| self.multi_agent)
+            self.agent_denies(case).filter(|_| self.settings.multi_agent)
         else {
             return None;
         };
-        Some(Verdict::Ask(PermissionQuestion {
-            reason: format!("{reason} ({rule})"),
-            scopes: vec![Scope::Once],
-            grant: None,
-            yes_covers: false,
-            rule: None,
-            confinement: self.confinement(case.situation),
-        }))
+        Some(self.ask_once(case, format!("{reason} ({rule})")))
     }
 
     /// Default decision of the agent, if no rule matches.
@@ -133,8 +123,7 @@ impl RulePolicy {
         match default {
             RuleDecision::Deny => Some(deny(
                 &format!("agent {name}: defaultDecision"),
-                "this agent denies calls \
-                                                                      without a matching rule",
+                "this agent denies calls without a matching rule",
             )),
             RuleDecision::Allow if self.may_allow(case) => {
                 Some(Verdict::Allow(self.confinement(case.situation)))

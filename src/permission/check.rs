@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations, Verdict,
+    Access, Action, AnswerSource, Operation, PermissionQuestion, Policy, Situation,
+    ToolAnnotations, Verdict,
 };
 use serde::Serialize;
 
@@ -105,30 +106,19 @@ impl RulePolicy {
                 .filter(|words| super::commands::may_be_suggested(words))
                 .map(|words| quoted(&words)),
         });
-        let mut checked = Checked {
-            command: command.to_owned(),
-            decision: "allow",
-            reason: "every part is granted, or allowed by a rule".to_owned(),
-            grant: None,
-            rule: None,
-            programs,
-            unsure,
-            needs: Vec::new(),
-            suggested_rule: None,
+        let (decision, reason, grant, rule, suggested_rule) = match verdict {
+            Verdict::Allow(_) => {
+                let reason = "every part is granted, or allowed by a rule".to_owned();
+                ("allow", reason, None, None, None)
+            }
+            Verdict::Deny { reason, rule } => ("deny", reason, None, Some(rule), None),
+            Verdict::Ask(PermissionQuestion { reason, grant, rule, .. }) => {
+                ("ask", reason, grant.map(|grant| grant.target), None, rule)
+            }
         };
-        match verdict {
-            Verdict::Allow(_) => {}
-            Verdict::Deny { reason, rule } => {
-                (checked.decision, checked.reason, checked.rule) = ("deny", reason, Some(rule));
-            }
-            Verdict::Ask(question) => {
-                (checked.decision, checked.reason) = ("ask", question.reason);
-                checked.grant = question.grant.map(|grant| grant.target);
-                checked.suggested_rule = question.rule;
-                checked.needs = needs.collect();
-            }
-        }
-        checked
+        let needs = if decision == "ask" { needs.collect() } else { Vec::new() };
+        let command = command.to_owned();
+        Checked { command, decision, reason, grant, rule, programs, unsure, needs, suggested_rule }
     }
 }
 

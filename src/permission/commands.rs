@@ -12,8 +12,8 @@ use crate::shell::danger::CommandLocation;
 use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
-use crate::shell::{Judged, judge, quoted, split};
-use crate::{JudgedAction, Relocated, RulePolicy, SandboxMode};
+use crate::shell::{Judged, Names, judge, quoted, split};
+use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 
 /// Grant operation for a command.
 pub(crate) const EXECUTE: &str = "execute";
@@ -24,97 +24,20 @@ const NAMED_CHARS_MAX: usize = 80;
 
 /// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
 /// destroy data. A rule of the user can allow them.
-const NEVER_SUGGESTED: [&str; 84] = [
-    "ash",
-    "at",
-    "awk",
-    "bash",
-    "batch",
-    "bun",
-    "bwrap",
-    "busybox",
-    "cd",
-    "chgrp",
-    "chmod",
-    "chown",
-    "chroot",
-    "command",
-    "cp",
-    "crontab",
-    "csh",
-    "curl",
-    "dash",
-    "dd",
-    "deno",
-    "doas",
-    "docker",
-    "dotenv",
-    "ed",
-    "emacs",
-    "env",
-    "eval",
-    "ex",
-    "exec",
-    "expect",
-    "find",
-    "fish",
-    "flock",
-    "ftp",
-    "gawk",
-    "gdb",
-    "git",
-    "ionice",
-    "kill",
-    "killall",
-    "ksh",
-    "ln",
-    "lua",
-    "mv",
-    "nc",
-    "ncat",
-    "nice",
-    "node",
-    "nohup",
-    "npx",
-    "nsenter",
-    "osascript",
-    "parallel",
-    "perl",
-    "php",
-    "pkexec",
-    "pkill",
-    "podman",
-    "pushd",
-    "python",
-    "python3",
-    "rm",
-    "rsync",
-    "ruby",
-    "scp",
-    "script",
-    "sed",
-    "setsid",
-    "sftp",
-    "sh",
-    "shred",
-    "source",
-    "ssh",
-    "stdbuf",
-    "su",
-    "sudo",
-    "systemctl",
-    "telnet",
-    "timeout",
-    "vim",
-    "watch",
-    "wget",
-    "xargs",
-];
+const NEVER_SUGGESTED: Names = Names(
+    "\
+    ash at awk bash batch bun bwrap busybox cd chgrp chmod chown chroot command cp crontab csh \
+    curl dash dd deno doas docker dotenv ed emacs env eval ex exec expect find fish flock ftp gawk \
+    gdb git ionice kill killall ksh ln lua mv nc ncat nice node nohup npx nsenter osascript \
+    parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
+    sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
+);
 /// Programs that run code from the project's files.
-const REPOSITORY: [&str; 20] = [
-    "bazel", "cargo", "ctest", "deno", "dotnet", "go", "gradle", "jest", "just", "make", "mvn",
-    "ninja", "npm", "pnpm", "pytest", "rake", "tox", "vitest", "yarn", "meson",
-];
+const REPOSITORY: Names = Names(
+    "\
+    bazel cargo ctest deno dotnet go gradle jest just make mvn ninja npm pnpm pytest rake tox \
+    vitest yarn meson",
+);
 
 /// Why a part of a command is not covered.
 pub(crate) struct Uncovered<'a> {
@@ -129,22 +52,28 @@ pub(crate) struct Uncovered<'a> {
 impl RulePolicy {
     /// Looks at a command from all sides.
     pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
-        let place = CommandLocation { cwd: Some(cwd), home: &self.home };
-        match &self.relocated {
-            None => judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs }),
+        let place = CommandLocation {
+            cwd: Some(cwd),
+            home: self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN),
+        };
+        let (roots, closed): (&[String], &[String]) = match &self.settings.relocated {
+            None => (&self.settings.roots, &self.settings.own_dirs),
             // The copy is below posse's own folders and contains none of them.
-            Some(Relocated { copy, .. }) => {
-                judge(command, Ground { place, roots: std::slice::from_ref(copy), closed: &[] })
-            }
-        }
+            Some(Relocated { copy, .. }) => (std::slice::from_ref(copy), &[]),
+        };
+        judge(command, Ground { place, roots, closed })
+    }
+
+    /// True if the user wants commands without a sandbox.
+    fn wants_no_sandbox(&self) -> bool {
+        self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given
     }
 
     /// True if grants and rules can allow commands here.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
-        let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
         match situation.tier {
-            "none" if !chosen => Err("commands are not sandboxed here".to_owned()),
-            "reduced" if self.secrets_in_reach => {
+            "none" if !self.wants_no_sandbox() => Err("commands are not sandboxed here".to_owned()),
+            "reduced" if self.settings.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
             }
@@ -182,28 +111,21 @@ impl RulePolicy {
         part: &'a PlainCommand,
         grants: &[Vec<String>],
     ) -> Option<Uncovered<'a>> {
-        let uncovered =
-            |reason: String, grantable| Some(Uncovered { part: Some(part), reason, grantable });
-        if let Some(barred) = &part.barred {
-            return uncovered(barred.clone(), false);
-        }
         let granted = grants.iter().any(|grant| part.is_granted(grant));
         let rule = self
             .rules
             .iter()
             .filter(|rule| rule.is_for(case) && rule.is_about(part))
             .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask));
-        let ruled = rule.is_some_and(|rule| rule.decision == RuleDecision::Allow);
-        if (granted || ruled) && part.acts.is_none() {
+        let asks = rule.filter(|rule| !granted && rule.decision == RuleDecision::Ask);
+        let reason =
+            part.barred.clone().or_else(|| Some(asks?.why())).or_else(|| part.acts.clone());
+        let grantable = reason.is_none();
+        if grantable && (granted || rule.is_some_and(|rule| rule.decision == RuleDecision::Allow)) {
             return None;
         }
-        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == RuleDecision::Ask) {
-            return uncovered(rule.why(), false);
-        }
-        if let Some(acts) = &part.acts {
-            return uncovered(acts.clone(), false);
-        }
-        uncovered("no rule or grant covers it".to_owned(), true)
+        let reason = reason.unwrap_or_else(|| "no rule or grant covers it".to_owned());
+        Some(Uncovered { part: Some(part), reason, grantable })
     }
 
     /// Permission request for a command that is not covered.
@@ -220,7 +142,7 @@ impl RulePolicy {
         if let Some(grant) = &grant {
             scopes.extend([Scope::Session, Scope::Project]);
             let words = split(&grant.target).unwrap_or_default();
-            let project = words.first().is_some_and(|word| REPOSITORY.contains(&word.as_str()));
+            let project = words.first().is_some_and(|word| REPOSITORY.has(word));
             if !project {
                 scopes.push(Scope::Global);
             }
@@ -232,8 +154,7 @@ impl RulePolicy {
             reason,
             scopes,
             grant,
-            yes_covers: situation.tier != "none"
-                || (self.sandbox == SandboxMode::Off && self.sandbox_off_given),
+            yes_covers: situation.tier != "none" || self.wants_no_sandbox(),
             rule: None,
             confinement: self.confinement(situation),
         }
@@ -258,12 +179,9 @@ impl RulePolicy {
 
 /// Words of commands that name a secret, outside of data.
 pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
-    let plain = script.outside.is_none()
-        && script
-            .parts
-            .iter()
-            .all(|part| part.known && part.acts.is_none() && part.barred.is_none());
-    if plain {
+    let understood =
+        |part: &PlainCommand| part.known && part.acts.is_none() && part.barred.is_none();
+    if script.outside.is_none() && script.parts.iter().all(understood) {
         // The table knows which of their words name files, and has looked at those.
         return None;
     }
@@ -312,7 +230,7 @@ pub(crate) fn may_be_suggested(words: &[String]) -> bool {
 
 fn never_suggested(program: &str) -> bool {
     let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    NEVER_SUGGESTED.contains(&program) || NEVER_SUGGESTED.contains(&stem)
+    NEVER_SUGGESTED.has(program) || NEVER_SUGGESTED.has(stem)
 }
 
 /// Missing grants, in words.
@@ -347,12 +265,8 @@ fn said(missing: &[Uncovered<'_>]) -> String {
 
 /// Scope text for a wider answer.
 fn offered(target: &str, project: bool) -> String {
-    let target = printable(target);
-    let mut text = format!("; a grant would cover `{target}` with known options");
-    if project {
-        text.push_str(", which runs code of the project's files");
-    }
-    text
+    let runs = if project { ", which runs code of the project's files" } else { "" };
+    format!("; a grant would cover `{}` with known options{runs}", printable(target))
 }
 
 impl PlainCommand {

@@ -139,20 +139,11 @@ impl NetworkMode {
 /// The policy of built-in rules and the user's.
 #[derive(Debug)]
 pub struct RulePolicy {
-    roots: Vec<String>,
-    sandbox: SandboxMode,
-    network: NetworkMode,
+    settings: PolicySettings,
+    /// `settings.rules`, compiled.
     rules: Vec<Rule>,
-    readable_secrets: Vec<String>,
-    own_dirs: Vec<String>,
-    read_only_agents: Vec<String>,
+    /// `settings.agents`, compiled.
     agents: Vec<AgentRules>,
-    invocations: BTreeMap<String, String>,
-    multi_agent: bool,
-    home: String,
-    sandbox_off_given: bool,
-    secrets_in_reach: bool,
-    relocated: Option<Relocated>,
 }
 
 /// An action and what its parts were recognised as.
@@ -189,28 +180,14 @@ impl RulePolicy {
         for rule in rules.iter_mut().skip(users) {
             rule.from_project = true;
         }
-        Ok(RulePolicy {
-            roots: settings.roots,
-            sandbox: settings.sandbox,
-            network: settings.network,
-            rules,
-            readable_secrets: settings.readable_secrets,
-            own_dirs: settings.own_dirs,
-            read_only_agents: settings.read_only_agents,
-            agents: agents::compile(&settings.agents)?,
-            invocations: settings.invocations,
-            multi_agent: settings.multi_agent,
-            home: settings.home.unwrap_or_else(|| HOME_UNKNOWN.to_owned()),
-            sandbox_off_given: settings.sandbox_off_given,
-            secrets_in_reach: settings.secrets_in_reach,
-            relocated: settings.relocated,
-        })
+        let agents = agents::compile(&settings.agents)?;
+        Ok(RulePolicy { settings, rules, agents })
     }
 }
 
 impl Policy for RulePolicy {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
-        match &self.relocated {
+        match &self.settings.relocated {
             None => self.judge_here(action, situation),
             Some(relocated) => relocated.judge(self, action, situation),
         }
@@ -239,17 +216,15 @@ impl RulePolicy {
             .or_else(|| self.agent_default(&case))
             .unwrap_or_else(|| self.built_in(&case))
     }
-}
 
-impl RulePolicy {
     fn hard_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         for operation in &case.action.operations {
             match operation {
                 Operation::Read { path, .. } | Operation::Write { path, .. } => {
-                    if !self.roots.iter().any(|root| paths::is_below(path, root)) {
+                    if !self.settings.roots.iter().any(|root| paths::is_below(path, root)) {
                         return Some(deny("hard-deny: workspace", "it is outside the workspace"));
                     }
-                    if self.own_dirs.iter().any(|own| paths::is_below(path, own)) {
+                    if self.settings.own_dirs.iter().any(|own| paths::is_below(path, own)) {
                         return Some(deny(
                             "hard-deny: own",
                             "it belongs to posse, whose configuration and records no tool may \
@@ -276,7 +251,7 @@ impl RulePolicy {
                 Operation::Write { path, relative, .. } => (path, relative, false),
                 Operation::Execute { .. } | Operation::Invoke { .. } => continue,
             };
-            let readable = reads && self.readable_secrets.contains(path);
+            let readable = reads && self.settings.readable_secrets.contains(path);
             if !readable && (is_secret(path) || is_secret(relative)) {
                 return Some(deny(
                     "global-deny: secrets",
@@ -286,7 +261,7 @@ impl RulePolicy {
                     ),
                 ));
             }
-            if !reads && self.sandbox == SandboxMode::ReadOnly {
+            if !reads && self.settings.sandbox == SandboxMode::ReadOnly {
                 return Some(deny("sandbox.mode: read-only", "this run is read-only"));
             }
         }
@@ -296,9 +271,9 @@ impl RulePolicy {
 
     fn agent_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let agent = case.situation.agent;
-        let operations = &case.action.operations;
         // A read-only agent must not gain rights through another agent.
-        let reader = |name: &&str| self.read_only_agents.iter().any(|reader| reader == name);
+        let reader =
+            |name: &&str| self.settings.read_only_agents.iter().any(|reader| reader == name);
         if let Some(reader) = agent.split('/').find(reader)
             && !case.is_read()
             && !agents::is_invocation(case.action)
@@ -306,12 +281,11 @@ impl RulePolicy {
             let why = "this agent is read-only";
             return Some(deny(&format!("agent {reader}: read-only"), why));
         }
-        if let Some(denied) = self.agent_denies(case).filter(|_| !self.multi_agent) {
+        if let Some(denied) = self.agent_denies(case).filter(|_| !self.settings.multi_agent) {
             return Some(denied);
         }
-        let vendored = operations.iter().any(|operation| match operation {
-            Operation::Write { relative, .. } => paths::is_vendored(relative),
-            Operation::Read { .. } | Operation::Execute { .. } | Operation::Invoke { .. } => false,
+        let vendored = case.action.operations.iter().any(|operation| {
+            matches!(operation, Operation::Write { relative, .. } if paths::is_vendored(relative))
         });
         vendored.then(|| deny(
             &format!("agent {agent}: node_modules/**"),
@@ -322,14 +296,19 @@ impl RulePolicy {
     /// Actions that neither grants, nor rules, nor `--yes` answer.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = lifted(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
-        Some(Verdict::Ask(PermissionQuestion {
+        Some(self.ask_once(case, reason))
+    }
+
+    /// A question that is answered for this call only, and never by `--yes`.
+    fn ask_once(&self, case: &JudgedAction<'_>, reason: String) -> Verdict {
+        Verdict::Ask(PermissionQuestion {
             reason,
             scopes: vec![Scope::Once],
             grant: None,
             yes_covers: false,
             rule: None,
             confinement: self.confinement(case.situation),
-        }))
+        })
     }
 
     fn asked_each_time(case: &JudgedAction<'_>) -> Option<String> {
@@ -347,8 +326,7 @@ impl RulePolicy {
             Operation::Read { .. } | Operation::Invoke { .. } => None,
         });
         reason.or_else(|| {
-            let word = case.scripts.iter().find_map(secret_word);
-            if let Some(word) = word {
+            if let Some(word) = case.scripts.iter().find_map(secret_word) {
                 return Some(format!("the command names {}, which holds secrets", printable(word)));
             }
             let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
@@ -371,31 +349,30 @@ impl RulePolicy {
 
     fn granted(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let operations = &case.action.operations;
-        let covered =
-            |operation: &Operation| match operation {
-                Operation::Write { path, .. } => case.situation.grants.iter().any(|grant| {
-                    grant.operation == "write" && paths::is_below(path, &grant.target)
-                }),
-                Operation::Read { .. } => true,
-                Operation::Execute { .. } | Operation::Invoke { .. } => false,
-            };
-        if let Some(verdict) = self.commanded(case) {
-            return Some(verdict);
-        }
-        let writes =
-            operations.iter().any(|operation| matches!(operation, Operation::Write { .. }));
-        (case.access() == Access::Write && writes && operations.iter().all(covered))
-            .then(|| Verdict::Allow(self.confinement(case.situation)))
-    }
-
-    /// Commands of which every part is granted or allowed by a rule.
-    fn commanded(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
-        let commands = case.action.operations.iter().all(is_command);
-        let covered = !case.scripts.is_empty()
-            && commands
-            && case.access() == Access::Process
-            && self.allows_commands(case.situation).is_ok()
-            && self.uncovered(case).is_empty();
+        let granted = |path: &str| {
+            let grants = case.situation.grants.iter();
+            grants
+                .filter(|grant| grant.operation == "write")
+                .any(|g| paths::is_below(path, &g.target))
+        };
+        let covered = match case.access() {
+            Access::Write => {
+                operations.iter().any(|operation| matches!(operation, Operation::Write { .. }))
+                    && operations.iter().all(|operation| match operation {
+                        Operation::Write { path, .. } => granted(path),
+                        Operation::Read { .. } => true,
+                        Operation::Execute { .. } | Operation::Invoke { .. } => false,
+                    })
+            }
+            // Every part of the commands is granted or allowed by a rule.
+            Access::Process => {
+                !case.scripts.is_empty()
+                    && operations.iter().all(is_command)
+                    && self.allows_commands(case.situation).is_ok()
+                    && self.uncovered(case).is_empty()
+            }
+            Access::Read | Access::Network | Access::Session | Access::Unknown => false,
+        };
         covered.then(|| Verdict::Allow(self.confinement(case.situation)))
     }
 
@@ -500,7 +477,7 @@ impl RulePolicy {
 
     /// Scope of a grant in words: relative to the working directory if possible.
     fn shown(&self, target: &str) -> String {
-        let cwd = self.roots.first().map_or("", |root| root.trim_end_matches('/'));
+        let cwd = self.settings.roots.first().map_or("", |root| root.trim_end_matches('/'));
         match target.strip_prefix(cwd) {
             Some("") => "in the working directory and below".to_owned(),
             Some(below) if below.starts_with('/') => format!("below {}/", printable(&below[1..])),
@@ -509,11 +486,11 @@ impl RulePolicy {
     }
 
     fn confinement(&self, situation: &Situation<'_>) -> Confinement {
-        let writable = self.sandbox != SandboxMode::ReadOnly;
+        let writable = self.settings.sandbox != SandboxMode::ReadOnly;
         Confinement {
-            profile: self.sandbox.name().into(),
-            writable_roots: if writable { self.roots.clone() } else { Vec::new() },
-            network: match self.network {
+            profile: self.settings.sandbox.name().into(),
+            writable_roots: if writable { self.settings.roots.clone() } else { Vec::new() },
+            network: match self.settings.network {
                 NetworkMode::WithHuman => situation.asking == AnswerSource::Human,
                 NetworkMode::Deny => false,
                 NetworkMode::Inherit => true,

@@ -54,16 +54,14 @@ impl Relocated {
     fn in_workspace(&self, operation: &Operation) -> Option<Operation> {
         let moved = |path: &str| moved_path(path, &self.copy, &self.workspace);
         Some(match operation {
-            Operation::Read { path, relative, root } => Operation::Read {
-                path: moved(path)?,
-                relative: relative.clone(),
-                root: moved(root)?,
-            },
-            Operation::Write { path, relative, root } => Operation::Write {
-                path: moved(path)?,
-                relative: relative.clone(),
-                root: moved(root)?,
-            },
+            Operation::Read { path, relative, root } => {
+                let (path, root) = (moved(path)?, moved(root)?);
+                Operation::Read { path, relative: relative.clone(), root }
+            }
+            Operation::Write { path, relative, root } => {
+                let (path, root) = (moved(path)?, moved(root)?);
+                Operation::Write { path, relative: relative.clone(), root }
+            }
             Operation::Execute { cwd, .. } => {
                 moved(cwd)?;
                 operation.clone()

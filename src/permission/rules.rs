@@ -5,11 +5,9 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 use posse_actors::ports::{Action, Operation};
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde::Deserialize;
 use serde_json::Value;
-
-use posse_base::failure::ErrorCode;
 
 use crate::JudgedAction;
 use crate::commands::begins;
@@ -229,16 +227,17 @@ impl Rule {
 
     /// True if the rule denies the call: one matching part suffices.
     pub(crate) fn denies(&self, case: &JudgedAction<'_>) -> bool {
-        self.decision == RuleDecision::Deny && self.touches(case)
+        self.decision == RuleDecision::Deny && self.is_for(case) && self.touches(case)
     }
 
     /// True if the rule asks about or allows the call. An allow rule must match all parts.
     pub(crate) fn applies(&self, case: &JudgedAction<'_>) -> bool {
-        match self.decision {
-            RuleDecision::Deny => false,
-            RuleDecision::Ask => self.touches(case),
-            RuleDecision::Allow => self.covers(case),
-        }
+        self.is_for(case)
+            && match self.decision {
+                RuleDecision::Deny => false,
+                RuleDecision::Ask => self.touches(case),
+                RuleDecision::Allow => self.covers(case),
+            }
     }
 
     /// Specificity for precedence.
@@ -249,36 +248,25 @@ impl Rule {
     }
 
     fn touches(&self, case: &JudgedAction<'_>) -> bool {
-        if !self.is_for(case) {
-            return false;
-        }
-        let scripts = &case.scripts;
         let named = self.glob.is_none() || paths(case.action).any(|path| self.matches(path));
-        let executes = !scripts.is_empty();
-        named && self.runs(scripts) && (self.prefix.is_none() || executes)
+        let executes = !case.scripts.is_empty();
+        named && self.runs(&case.scripts) && (self.prefix.is_none() || executes)
     }
 
     fn covers(&self, case: &JudgedAction<'_>) -> bool {
-        if !self.is_for(case) {
-            return false;
-        }
-        let action = case.action;
-        let executes = !case.scripts.is_empty();
-        let touches_files = paths(action).next().is_some();
-        let named = self.glob.is_none()
-            || (touches_files && !executes && paths(action).all(|path| self.matches(path)));
-        named && self.prefix.is_none()
+        let mut paths = paths(case.action).peekable();
+        let only_files = case.scripts.is_empty() && paths.peek().is_some();
+        self.prefix.is_none()
+            && (self.glob.is_none() || only_files && paths.all(|path| self.matches(path)))
     }
 
     /// True if the rule is about the tool of the call.
     pub(crate) fn is_for(&self, case: &JudgedAction<'_>) -> bool {
         let tool = case.situation.tool;
-        let restricts =
-            || self.decision != RuleDecision::Allow && tool.restricted_by.contains(&self.tool);
         self.tool == "*"
             || self.tool == case.action.tool
             || tool.rule_group.as_ref() == Some(&self.tool)
-            || restricts()
+            || self.decision != RuleDecision::Allow && tool.restricted_by.contains(&self.tool)
     }
 
     fn matches(&self, (path, relative): (&str, &str)) -> bool {

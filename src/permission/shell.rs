@@ -35,6 +35,21 @@ pub(crate) struct Judged {
     outline: Outline,
 }
 
+/// A list of names or options, separated by blanks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names(pub(crate) &'static str);
+
+impl Names {
+    pub(crate) fn has(self, name: &str) -> bool {
+        // The search in the whole text is much faster, and rarely finds something else.
+        self.0.contains(name) && self.iter().any(|known| known == name)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'static str> {
+        self.0.split_ascii_whitespace()
+    }
+}
+
 /// Words of a plain simple command; `None` for any other text.
 pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     let outline = reader::read(text);

@@ -1,7 +1,6 @@
 //! Folder of the signed store: opened once and used by descriptor, so that it cannot be swapped;
 //! its files are opened without following links or blocking.
 
-use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -14,7 +13,6 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::failure::Failure;
 use crate::signed_store::TamperError;
 
 /// Prefix of unfinished files.
@@ -32,22 +30,22 @@ impl StoreFolder {
         let dir = match nix::fcntl::open(path, flags, Mode::empty()) {
             Ok(dir) => File::from(dir),
             Err(Errno::ENOENT) => return Ok(None),
-            Err(error) => return Err(unusable(path, &error.to_string())),
+            Err(error) => return Err(unusable(path, &error)),
         };
-        let metadata = dir.metadata().map_err(|error| unusable(path, &error.to_string()))?;
+        let metadata = dir.metadata().map_err(|error| unusable(path, &error))?;
         judge_folder(path, &metadata, 0o077, "chmod 700")?;
         // A user who may rename in the parent folder could replace this one.
-        let above = fs::metadata(state).map_err(|error| unusable(state, &error.to_string()))?;
+        let above = fs::metadata(state).map_err(|error| unusable(state, &error))?;
         judge_folder(state, &above, 0o022, "chmod go-w")?;
         Ok(Some(StoreFolder { dir, path: path.to_owned() }))
     }
 
     /// Opens the folder, and makes it first if there is none.
-    pub(super) fn make(state: &Path, path: &Path) -> Result<StoreFolder, Failure> {
+    pub(super) fn make(state: &Path, path: &Path) -> Result<StoreFolder, TamperError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.map_err(|error| unusable(path, &error.to_string()).failure())?;
-        let opened = StoreFolder::open(state, path).map_err(|distrust| distrust.failure())?;
-        opened.ok_or_else(|| unusable(path, "it is gone").failure())
+        made.map_err(|error| unusable(path, &error))?;
+        let opened = StoreFolder::open(state, path)?;
+        opened.ok_or_else(|| unusable(path, &"it is gone"))
     }
 
     /// The bytes of a file that only its owner can have written. `None` if there is none.
@@ -58,13 +56,13 @@ impl StoreFolder {
             Ok(file) => File::from(file),
             Err(Errno::ENOENT) => return Ok(None),
             Err(Errno::ELOOP) => return Err(distrust(&path, "it is a link", "remove the link")),
-            Err(error) => return Err(unusable(&path, &error.to_string())),
+            Err(error) => return Err(unusable(&path, &error)),
         };
-        let metadata = file.metadata().map_err(|error| unusable(&path, &error.to_string()))?;
+        let metadata = file.metadata().map_err(|error| unusable(&path, &error))?;
         judge_file(&path, &metadata, bytes_max)?;
         let mut bytes = Vec::new();
         let read = file.take(bytes_max).read_to_end(&mut bytes);
-        read.map_err(|error| unusable(&path, &error.to_string()))?;
+        read.map_err(|error| unusable(&path, &error))?;
         Ok(Some(bytes))
     }
 
@@ -75,10 +73,7 @@ impl StoreFolder {
         self.sweep();
         let nth = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = format!("{UNFINISHED}{}-{nth}", std::process::id());
-        let flags =
-            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let mut file = File::from(openat(self.dir.as_fd(), unfinished.as_str(), flags, mode)?);
+        let mut file = self.create(&unfinished, OFlag::O_WRONLY | OFlag::O_EXCL)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         if let Err(error) = written {
             unlinkat(self.dir.as_fd(), unfinished.as_str(), UnlinkatFlags::NoRemoveDir).ok();
@@ -93,20 +88,20 @@ impl StoreFolder {
     }
 
     pub(super) fn lock_file(&self, name: &str) -> io::Result<File> {
-        let flags = OFlag::O_RDWR
-            | OFlag::O_CREAT
-            | OFlag::O_NOFOLLOW
-            | OFlag::O_NONBLOCK
-            | OFlag::O_CLOEXEC;
+        self.create(name, OFlag::O_RDWR | OFlag::O_NONBLOCK)
+    }
+
+    /// Opens a file of the user's alone for writing; creates it if there is none.
+    fn create(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         Ok(File::from(openat(self.dir.as_fd(), name, flags, mode)?))
     }
 
     fn sweep(&self) {
-        let begins = |name: &OsStr| name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes());
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if begins(&name) {
+            if name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
                 unlinkat(self.dir.as_fd(), name.as_os_str(), UnlinkatFlags::NoRemoveDir).ok();
             }
         }
@@ -161,11 +156,7 @@ fn distrust(path: &Path, what: &str, fix: &str) -> TamperError {
     TamperError { path: path.to_owned(), what: what.to_owned(), fix: fix.to_owned() }
 }
 
-fn unusable(path: &Path, why: &str) -> TamperError {
-    distrust(
-        path,
-        &format!("it cannot be used ({why})"),
-        "replace it with a file or folder that \
-                                                           you own",
-    )
+fn unusable(path: &Path, why: &dyn std::fmt::Display) -> TamperError {
+    let what = format!("it cannot be used ({why})");
+    distrust(path, &what, "replace it with a file or folder that you own")
 }

@@ -9,7 +9,7 @@ use super::*;
 
 fn put(vault: &SignedStore, name: &str, text: &str) {
     let text = text.to_owned();
-    vault.update::<Failure>(name, |_| Ok(Some(text))).unwrap();
+    vault.update(name, |_| Ok(Some(text))).unwrap();
 }
 
 fn vault() -> (tempfile::TempDir, SignedStore) {
@@ -95,7 +95,7 @@ fn believes_nothing_that_somebody_else_can_have_written() {
         let distrust = vault.read("grants").expect_err(name);
         assert!(distrust.what.contains(why), "{name}: {distrust:?}");
         assert!(distrust.line().starts_with("CFG010: refusing to trust /"), "{name}");
-        let refused = vault.update::<Failure>("grants", |_| Ok(Some("new".to_owned())));
+        let refused = vault.update("grants", |_| Ok(Some("new".to_owned())));
         assert_eq!(refused.expect_err(name).code, ErrorCode::FileNotTrusted);
         assert_eq!(fs::read(vault.path("grants")).unwrap(), kept, "{name}: it is left as it is");
     }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use posse_actors::event::{Event, Scope};
 use posse_actors::ports::GrantStore;
@@ -76,5 +75,5 @@ pub(crate) fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
         (true, "project") => Scope::Project,
         _ => Scope::Session,
     };
-    GrantSettings { widest, ttl: Duration::from_millis(kept.ttl_ms), tier: tier.to_owned() }
+    GrantSettings { widest, ttl_ms: kept.ttl_ms, tier: tier.to_owned() }
 }

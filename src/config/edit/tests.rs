@@ -28,11 +28,11 @@ impl EditFixture {
     }
 
     fn set(&self, key: &str, value: &str) -> Result<String, Vec<Failure>> {
-        edit(&self.path, SettingChange::Set { key, value }).map(|said| self.tidy(&said))
+        edit(&self.path, key, Some(value)).map(|said| self.tidy(&said))
     }
 
     fn unset(&self, key: &str) -> Result<String, Vec<Failure>> {
-        edit(&self.path, SettingChange::Unset { key }).map(|said| self.tidy(&said))
+        edit(&self.path, key, None).map(|said| self.tidy(&said))
     }
 
     fn text(&self) -> String {
@@ -48,7 +48,7 @@ impl EditFixture {
 fn makes_the_file_with_a_word_about_it() {
     let desk = EditFixture::empty();
     let path = desk.dir.path().join("a/b/config.json");
-    edit(&path, SettingChange::Set { key: "sandbox.network", value: "deny" }).unwrap();
+    edit(&path, "sandbox.network", Some("deny")).unwrap();
     insta::assert_snapshot!(fs::read_to_string(&path).unwrap(), @r#"
     // The configuration of posse. Comments and trailing commas are allowed.
     // Every key: posse config schema. What counts, and why: posse config show --origin.

@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 use crate::schema::{ConfigKey, ValueKind};
 use crate::{looks_like_key, masked};
 
-/// Value for a number that is derived from other settings.
-const AUTO: &str = "auto";
 const SHOWN_CHARS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ITEMS_MAX: usize = 1000;
@@ -27,7 +25,7 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
             value.as_i64().is_some_and(|number| (least..=most).contains(&number))
         }
         ValueKind::WholeOrAuto(least, most) => {
-            text == Some(AUTO) || check(ValueKind::Whole(least, most), value).is_ok()
+            text == Some("auto") || check(ValueKind::Whole(least, most), value).is_ok()
         }
         ValueKind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
         ValueKind::Duration => text.and_then(duration).is_some(),
@@ -43,33 +41,11 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
         ValueKind::Object => value.is_object(),
         ValueKind::Any => true,
     };
-    if fits { Ok(()) } else { Err(expected(kind)) }
-}
-
-fn expected(kind: ValueKind) -> String {
-    match kind {
-        ValueKind::Bool => "true or false".into(),
-        ValueKind::Text | ValueKind::Secret => "a text of one line".into(),
-        ValueKind::Variable => {
-            "the name of an environment variable, such as \"OPENAI_API_KEY\"".into()
-        }
-        ValueKind::Address => "an address with http:// or https:// and without a password".into(),
-        ValueKind::Choice(names) => {
-            let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("one of {}", quoted.join(", "))
-        }
-        ValueKind::Whole(least, most) => format!("a whole number {least}–{most}"),
-        ValueKind::WholeOrAuto(least, most) => {
-            format!("a whole number {least}–{most}, or \"{AUTO}\"")
-        }
-        ValueKind::Ratio => "a number 0.05–1".into(),
-        ValueKind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
-        ValueKind::TextList => "a list of texts".into(),
-        ValueKind::ObjectList => "a list of objects, and nothing else".into(),
-        ValueKind::TextMap => "an object of texts".into(),
-        ValueKind::Object => "an object".into(),
-        ValueKind::Any => "any value".into(),
+    if fits {
+        return Ok(());
     }
+    let [_, expected] = kind.words();
+    Err(expected)
 }
 
 /// `maxTurns must be a whole number 1–10000, got "two"`.
@@ -107,41 +83,39 @@ pub(crate) fn example(key: &ConfigKey) -> String {
 }
 
 fn sample(key: &ConfigKey) -> Value {
-    match (key.default_value(), key.kind) {
-        (Some(value), _) => value,
-        (None, ValueKind::Bool) => json!(true),
-        (None, ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most)) => {
+    key.default_value().unwrap_or_else(|| match key.kind {
+        ValueKind::Bool => json!(true),
+        ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most) => {
             json!(1000_i64.clamp(least, most))
         }
-        (None, ValueKind::Ratio) => json!(0.8),
-        (None, ValueKind::Duration) => json!("90s"),
-        (None, ValueKind::Choice(names)) => json!(names.first()),
-        (None, ValueKind::Variable) => json!("OPENAI_API_KEY"),
-        (None, ValueKind::Address) => json!("https://host.example/v1"),
-        (None, ValueKind::TextList) => json!(["text"]),
-        (None, ValueKind::ObjectList) => json!([{}]),
-        (None, ValueKind::TextMap) => json!({ "name": "text" }),
-        (None, ValueKind::Object) => json!({ "name": {} }),
-        (None, ValueKind::Text | ValueKind::Secret | ValueKind::Any) => json!("text"),
-    }
+        ValueKind::Ratio => json!(0.8),
+        ValueKind::Duration => json!("90s"),
+        ValueKind::Choice(names) => json!(names.first()),
+        ValueKind::Variable => json!("OPENAI_API_KEY"),
+        ValueKind::Address => json!("https://host.example/v1"),
+        ValueKind::TextList => json!(["text"]),
+        ValueKind::ObjectList => json!([{}]),
+        ValueKind::TextMap => json!({ "name": "text" }),
+        ValueKind::Object => json!({ "name": {} }),
+        ValueKind::Text | ValueKind::Secret | ValueKind::Any => json!("text"),
+    })
 }
 
 /// Value of a text in an environment variable.
 pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
-    match kind {
+    let value = match kind {
         ValueKind::Bool => match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "yes" | "on" => json!(true),
-            "0" | "false" | "no" | "off" => json!(false),
-            _ => json!(text),
+            "1" | "true" | "yes" | "on" => Some(json!(true)),
+            "0" | "false" | "no" | "off" => Some(json!(false)),
+            _ => None,
         },
         ValueKind::Whole(..) | ValueKind::WholeOrAuto(..) => {
-            text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
+            text.parse::<i64>().ok().map(Value::from)
         }
-        ValueKind::Ratio => {
-            text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number))
-        }
-        _ => json!(text),
-    }
+        ValueKind::Ratio => text.parse::<f64>().ok().map(Value::from),
+        _ => None,
+    };
+    value.unwrap_or_else(|| json!(text))
 }
 
 /// A time with its unit.

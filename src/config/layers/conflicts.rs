@@ -2,14 +2,10 @@
 
 use std::borrow::Cow;
 
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
-use posse_base::failure::ErrorCode;
-
-use crate::Notice;
-
 /// The first must not be more than the second.
 const AT_MOST: [(&str, &str); 12] = [
     ("context.main.minRecentTurns", "context.main.recentTurns"),
@@ -93,8 +89,7 @@ impl LayerReader {
         if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
             let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": \
                         without a sandbox, commands can use the network";
-            self.notices
-                .push(Notice { code: ErrorCode::ConfigContradiction, text: text.to_owned() });
+            self.notice(ErrorCode::ConfigContradiction, text);
         }
     }
 
@@ -118,21 +113,15 @@ impl LayerReader {
                 };
             }
             let text = format!("{what}; the project's value was ignored");
-            return self.notices.push(Notice { code: ErrorCode::ConfigContradiction, text });
+            return self.notice(ErrorCode::ConfigContradiction, text);
         }
-        let origin = |key: &&str| {
-            self.layers.get(key).map(|leaf: &Leaf| leaf.origin.to_string()).unwrap_or_default()
-        };
-        let origins: Vec<String> = keys.iter().map(origin).collect();
-        let usage = keys.iter().any(|key| {
-            self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Flag(_)))
-        });
+        let leaves = keys.iter().filter_map(|key| self.layers.get(key));
+        let origins: Vec<&SettingOrigin> = leaves.map(|leaf| &leaf.origin).collect();
+        let usage = origins.iter().any(|origin| matches!(origin, SettingOrigin::Flag(_)));
         let exit = if usage { Exit::Usage } else { Exit::Configuration };
-        self.failures.push(
-            Failure::new(ErrorCode::ConfigContradiction, exit, what)
-                .at(origins.join(" and "))
-                .fix(fix),
-        );
+        let places: Vec<String> = origins.iter().map(ToString::to_string).collect();
+        let failure = Failure::new(ErrorCode::ConfigContradiction, exit, what);
+        self.failures.push(failure.at(places.join(" and ")).fix(fix));
     }
 }
 

@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use posse_base::failure::ErrorCode;
 
+use crate::Sources;
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::layers::walk::ConfigLeaf;
 use crate::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
 use crate::schema::{self, ConfigKey, Project};
-use crate::{Notice, Sources};
 
 /// The key of the rules.
 const RULES: &str = "permissions";
@@ -105,7 +105,7 @@ impl LayerReader {
             Err(failure) if sources.trust_project => return self.failures.push(failure),
             Err(failure) => {
                 let text = format!("{}; ignored ({})", failure.what, path.display());
-                return self.notices.push(Notice { code: failure.code, text });
+                return self.notice(failure.code, text);
             }
         };
         let digest = source.digest.clone().unwrap_or_default();
@@ -115,8 +115,7 @@ impl LayerReader {
             (sources.trusted == Some(digest.as_str())).then_some(TrustClass::Content)
         };
         let is_trusted = trust.is_some();
-        let mut walk = Walk::new(&source);
-        walk.file();
+        let mut walk = Walk::of(&source);
         self.mistakes(&mut walk, is_trusted);
         walk.found = walk.found.into_iter().flat_map(narrowing_apart).collect();
         let wanted: Vec<ProjectSetting> =
@@ -131,10 +130,6 @@ impl LayerReader {
         self.project = Some(ProjectFile { name: source.name.clone(), digest, wanted });
     }
 
-    pub(crate) fn take_project(&mut self) -> Option<ProjectFile> {
-        self.project.take()
-    }
-
     fn mistakes(&mut self, walk: &mut Walk<'_>, trusted: bool) {
         if walk.from_future {
             self.notices.push(from_future(walk));
@@ -146,7 +141,7 @@ impl LayerReader {
                 count => format!(" and {} more", count - 1),
             };
             let text = format!("{}{more}; ignored ({})", first.what, walk.source.name);
-            self.notices.push(Notice { code: first.code, text });
+            self.notice(first.code, text);
         }
     }
 
@@ -256,7 +251,7 @@ impl LayerReader {
                 ErrorCode::ConfigProjectForbidden
             };
             let text = format!("{}; ignored ({name})", parts.join("; "));
-            self.notices.push(Notice { code, text });
+            self.notice(code, text);
         }
     }
 
@@ -317,7 +312,7 @@ impl LayerReader {
         }
         let names = names(gone.iter().map(String::as_str));
         let text = format!("{names} cannot be set by a repository: the provider is yours; ignored");
-        self.notices.push(Notice { code: ErrorCode::ConfigProjectForbidden, text });
+        self.notice(ErrorCode::ConfigProjectForbidden, text);
     }
 }
 

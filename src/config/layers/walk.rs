@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
-use posse_base::failure::{Failure, nearest};
+use posse_base::failure::{ErrorCode, Failure, nearest};
 use serde_json::{Map, Number, Value};
 
 use super::{check, mismatch, shortened};
-use posse_base::failure::ErrorCode;
-
-use crate::file::{ConfigFile, invalid, newlines};
+use crate::file::{ConfigFile, newlines};
+use crate::invalid;
 use crate::layers::fitting;
 use crate::schema::{self, ConfigKey, ValueKind};
 
@@ -25,7 +24,7 @@ pub(crate) struct ConfigLeaf {
     pub(crate) line: usize,
 }
 
-/// Goes through one file from top to bottom.
+/// A walk through one file from top to bottom.
 pub(crate) struct Walk<'a> {
     pub(crate) source: &'a ConfigFile,
     pub(crate) found: Vec<ConfigLeaf>,
@@ -38,29 +37,27 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(source: &'a ConfigFile) -> Walk<'a> {
-        Walk {
+    /// Goes through `source`.
+    pub(crate) fn of(source: &'a ConfigFile) -> Walk<'a> {
+        let mut walk = Walk {
             source,
             found: Vec::new(),
             failures: Vec::new(),
             version: schema::VERSION,
             from_future: false,
             counted: (0, 1),
-        }
-    }
-
-    pub(crate) fn file(&mut self) {
-        let source = self.source;
+        };
         match source.parse() {
-            Err(failure) => self.failures.push(failure),
+            Err(failure) => walk.failures.push(failure),
             Ok(None) => {}
-            Ok(Some(object)) => self.object(&object, &mut Vec::new()),
+            Ok(Some(object)) => walk.object(&object, &mut Vec::new()),
         }
-        if self.is_full() {
+        if walk.is_full() {
             let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
-            self.failures
-                .push(invalid(ErrorCode::ConfigTooManyMistakes, what).at(self.source.name.clone()));
+            let failure = invalid(ErrorCode::ConfigTooManyMistakes, what);
+            walk.failures.push(failure.at(source.name.clone()));
         }
+        walk
     }
 
     fn object(&mut self, object: &ast::Object<'_>, path: &mut Vec<String>) {
@@ -160,7 +157,7 @@ impl<'a> Walk<'a> {
             {
                 let above = path.iter().map(String::as_str);
                 let all: Vec<&str> = above.chain([property.name.as_str()]).collect();
-                let line = self.source.line(before);
+                let (line, _) = self.source.line_and_column(before);
                 let what =
                     format!("\"{}\" is set twice; the first is on line {line}", all.join("."));
                 let fix = "remove one; the later one would win".to_owned();

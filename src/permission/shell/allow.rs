@@ -3,7 +3,7 @@
 
 use crate::paths::is_below;
 use crate::shell::danger::CommandLocation;
-use crate::shell::options::{Check, spec_for};
+use crate::shell::options::spec_for;
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive};
 use crate::shell::word::{Form, Word, braces, has_active, homed, is_glob, resolve, shown};
@@ -94,7 +94,7 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
         let ShellEvent::Run(index) = event else { continue };
         let Some(command) = outline.commands.get(*index) else { continue };
         let place = CommandLocation { cwd: folder.as_deref(), ..ground.place };
-        let part = part(command, outline, Ground { place, ..ground });
+        let part = part(command, Ground { place, ..ground });
         if matches!(part.words.first().map(String::as_str), Some("cd" | "pushd" | "popd")) {
             let target = part.words.get(1).filter(|_| part.words.len() == 2 && part.literal);
             folder = target.and_then(|target| resolve(target, folder.as_deref()));
@@ -104,9 +104,8 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> 
     parts
 }
 
-fn part(command: &SimpleCommand, outline: &Outline, ground: Ground<'_>) -> PlainCommand {
+fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     let words = transparent(&command.words);
-    let texts: Vec<String> = words.iter().map(|word| shown(&word.text)).collect();
     let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
     let spec = spec_for(&literals);
     let mut barred = barred(command, &words, ground);
@@ -114,17 +113,12 @@ fn part(command: &SimpleCommand, outline: &Outline, ground: Ground<'_>) -> Plain
     if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
     }
-    let _ = outline;
-    let mut check = |check: Check<'_>| checked(check, ground);
-    let acts = match spec {
-        Some(spec) => spec.judge(words.get(named..).unwrap_or_default(), &mut check).err(),
-        None => None,
-    };
+    let rest = words.get(named..).unwrap_or_default();
     PlainCommand {
         literal: literals.len() == words.len(),
-        words: texts,
+        words: words.iter().map(|word| shown(&word.text)).collect(),
         barred,
-        acts,
+        acts: spec.and_then(|spec| spec.judge(rest, ground).err()),
         known: spec.is_some(),
         named,
     }
@@ -163,16 +157,13 @@ fn is_duration(text: &str) -> bool {
 
 /// Reason why no grant covers a simple command, if any.
 fn barred(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -> Option<String> {
-    for word in &command.assignments {
-        if !is_inert(word) {
-            let name = word.text.split('=').next().unwrap_or_default();
-            return Some(format!("it sets {name}"));
-        }
+    if let Some(word) = command.assignments.iter().find(|word| !is_inert(word)) {
+        let name = word.text.split('=').next().unwrap_or_default();
+        return Some(format!("it sets {name}"));
     }
-    for redirect in &command.redirects {
-        if let Err(why) = redirected(redirect, ground) {
-            return Some(why);
-        }
+    let redirects = &command.redirects;
+    if let Some(why) = redirects.iter().find_map(|redirect| redirected(redirect, ground).err()) {
+        return Some(why);
     }
     let Some(program) = words.first() else {
         return Some("it runs no program that could be granted".to_owned());
@@ -249,25 +240,22 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
     }
 }
 
-fn checked(check: Check<'_>, ground: Ground<'_>) -> Result<(), String> {
-    match check {
-        Check::Path { word, lists } => path(word, lists, ground),
-        Check::Version(text) => {
-            let mut names = text.split([':', '=', ',', '@']).chain([text]);
-            if names.any(is_sensitive) {
-                return Err(format!("{text} may hold secrets"));
-            }
-            let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
-            if leaves && !is_inside(text, ground) {
-                return Err(format!("{text} is outside of the workspace"));
-            }
-            Ok(())
-        }
+/// Checks a version or a file, separated by colons.
+pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
+    let mut names = text.split([':', '=', ',', '@']).chain([text]);
+    if names.any(is_sensitive) {
+        return Err(format!("{text} may hold secrets"));
     }
+    let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
+    if leaves && !is_inside(text, ground) {
+        return Err(format!("{text} is outside of the workspace"));
+    }
+    Ok(())
 }
 
-/// A file or a folder of the workspace that holds no secrets.
-fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
+/// Checks that `word` names files and folders of the workspace that hold no secrets. A listing shows
+/// their names only.
+pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
     for text in braces(&word.text) {
         let text = homed(&text, ground.place.home, ground.place.cwd);
         let said = shown(&text);

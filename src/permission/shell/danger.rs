@@ -2,6 +2,7 @@
 //!
 //! This is protection against accidents and crude attacks. The sandbox is the boundary.
 
+use crate::shell::Names;
 use crate::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 
 /// Why a command is refused.
@@ -50,54 +51,14 @@ pub(crate) struct CommandLocation<'a> {
 }
 
 /// Folders that a system or its users do not survive without.
-const SYSTEM: [&str; 46] = [
-    "/Applications",
-    "/Library",
-    "/System",
-    "/Users",
-    "/Volumes",
-    "/bin",
-    "/boot",
-    "/boot/efi",
-    "/dev",
-    "/etc",
-    "/home",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/media",
-    "/mnt",
-    "/nix",
-    "/nix/store",
-    "/opt",
-    "/private",
-    "/private/etc",
-    "/private/var",
-    "/proc",
-    "/root",
-    "/run",
-    "/sbin",
-    "/srv",
-    "/sys",
-    "/usr",
-    "/usr/bin",
-    "/usr/include",
-    "/usr/lib",
-    "/usr/lib32",
-    "/usr/lib64",
-    "/usr/libexec",
-    "/usr/local",
-    "/usr/local/bin",
-    "/usr/local/lib",
-    "/usr/sbin",
-    "/usr/share",
-    "/var",
-    "/var/lib",
-    "/var/lib/dpkg",
-    "/var/log",
-    "/vmlinuz",
-];
+const SYSTEM: Names = Names(
+    "\
+    /Applications /Library /System /Users /Volumes /bin /boot /boot/efi /dev /etc /home /lib \
+    /lib32 /lib64 /libx32 /media /mnt /nix /nix/store /opt /private /private/etc /private/var \
+    /proc /root /run /sbin /srv /sys /usr /usr/bin /usr/include /usr/lib /usr/lib32 /usr/lib64 \
+    /usr/libexec /usr/local /usr/local/bin /usr/local/lib /usr/sbin /usr/share /var /var/lib \
+    /var/lib/dpkg /var/log /vmlinuz",
+);
 /// Names of disks and equally critical devices.
 const DISKS: [&str; 20] = [
     "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "dm-", "md", "loop", "mapper",
@@ -135,7 +96,7 @@ pub(crate) fn is_system(text: &str, place: CommandLocation<'_>) -> bool {
     // Parents of the home folder count as well.
     let above_home = place.home.match_indices('/').map(|(at, _)| &place.home[..at]);
     users
-        || SYSTEM.iter().any(|known| same(known))
+        || (if globs { SYSTEM.iter().any(same) } else { SYSTEM.has(&whole) })
         || same(place.home.trim_end_matches('/'))
         || above_home.filter(|above| !above.is_empty() && *above != "/tmp").any(same)
 }
@@ -175,13 +136,8 @@ pub(crate) fn is_trigger(text: &str, place: CommandLocation<'_>) -> bool {
 
 /// Danger of writing to `text`.
 pub(crate) fn written(text: &str, place: CommandLocation<'_>) -> Option<Danger> {
-    if is_disk(text, place) {
-        Some(DEVICE)
-    } else if is_trigger(text, place) {
-        Some(HOST)
-    } else {
-        None
-    }
+    let device = is_disk(text, place).then_some(DEVICE);
+    device.or_else(|| is_trigger(text, place).then_some(HOST))
 }
 
 /// The words of a command, taken apart as far as this needs.
@@ -191,8 +147,14 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    fn has(&self, word: &str) -> bool {
-        self.all.contains(&word)
+    /// True if one of the words is in `list`.
+    fn has(&self, list: &'static str) -> bool {
+        self.all.iter().any(|word| Names(list).has(word))
+    }
+
+    /// True if one of the words begins with one of `beginnings`.
+    fn begins(&self, beginnings: &[&str]) -> bool {
+        self.all.iter().any(|word| beginnings.iter().any(|beginning| word.starts_with(beginning)))
     }
 
     /// A short option, alone or with others, or a long one, or the beginning of one.
@@ -201,6 +163,10 @@ impl<'a> Words<'a> {
             Some(name) => name.len() >= 3 && !long.is_empty() && long.starts_with(name),
             None => word.strip_prefix('-').is_some_and(|letters| letters.contains(short)),
         })
+    }
+
+    fn first(&self) -> &'a str {
+        self.all.first().copied().unwrap_or_default()
     }
 
     fn operands(&self) -> impl Iterator<Item = &'a str> {
@@ -216,6 +182,96 @@ impl<'a> Words<'a> {
     }
 }
 
+/// A rule: its programs, and the words with which they are dangerous.
+type DangerRule = (&'static [&'static str], Danger, fn(&Words<'_>) -> bool);
+
+/// All rules, in the order in which they count.
+static RULES: &[DangerRule] = &[
+    (&["rm", "srm", "grm"], DELETES, removes_all),
+    (&["rimraf", "trash", "trash-put", "shred", "wipe", "del"], DELETES, |words| words.system()),
+    (&["mv"], DELETES, moves_away),
+    (&["rsync"], DELETES, |words| {
+        let removes = words.begins(&["--del"]) || words.has("--remove-source-files");
+        removes && words.operands().last().is_some_and(|word| is_system(word, words.place))
+    }),
+    (&["tar", "zip"], DELETES, |words| words.has("--remove-files") && words.system()),
+    (&["chmod"], LOCKS, |words| {
+        let recursive = words.option(&['R'], "recursive");
+        (recursive || words.all.iter().any(|word| is_locking(word))) && words.system()
+    }),
+    (&["chown", "chgrp", "chattr", "setfacl", "chcon"], LOCKS, |words| {
+        words.option(&['R'], "recursive") && words.system()
+    }),
+    (&["dd"], DEVICE, |words| {
+        let targets = words.all.iter().filter_map(|word| word.strip_prefix("of="));
+        targets.into_iter().any(|target| is_disk(target, words.place))
+    }),
+    (&["mkswap", "newfs", "mkntfs", "mkdosfs", "pvcreate", "vgcreate"], DEVICE, |words| {
+        words.disk()
+    }),
+    (&["blkdiscard", "shred", "wipe", "scrub", "pvremove", "nwipe"], DEVICE, |words| words.disk()),
+    (&["tee", "truncate", "ddrescue", "dcfldd", "fallocate", "sponge"], DEVICE, |words| {
+        words.disk()
+    }),
+    (&["badblocks"], DEVICE, |words| words.disk() && words.option(&['w'], "")),
+    (&["vgremove", "lvremove"], DEVICE, |_| true),
+    (&["wipefs"], DEVICE, |words| words.disk() && words.option(&['a', 'o'], "all")),
+    (&["cp", "mv", "install", "ln", "rsync", "scp"], DEVICE, |words| {
+        words.operands().nth(1).is_some()
+            && words.operands().last().is_some_and(|word| is_disk(word, words.place))
+    }),
+    // Programs that change how disks are divided.
+    (&["sgdisk"], DEVICE, |words| {
+        let reads = |word: &&str| {
+            Names("-p --print --info -v --verify").has(word)
+                || word.starts_with("--info=")
+                || word.starts_with("-i")
+        };
+        words.disk() && !words.all.iter().all(|word| !word.starts_with('-') || reads(word))
+    }),
+    (&["fdisk", "gdisk", "cfdisk", "sfdisk", "cgdisk"], DEVICE, |words| {
+        words.disk() && !words.has("-l --list -d --dump -J --json -s -x")
+    }),
+    (&["parted"], DEVICE, |words| {
+        let acts = Names("mklabel mktable mkpart rm resizepart rescue set name disk_set");
+        let mut parts = words.all.iter().flat_map(|word| word.split(' '));
+        words.disk() && parts.any(|word| acts.has(word))
+    }),
+    // Programs that make volumes, and those that erase a disk by its own means.
+    (&["cryptsetup"], DEVICE, |words| {
+        words.disk() && words.has("luksFormat erase luksErase reencrypt")
+    }),
+    (&["hdparm"], DEVICE, |words| {
+        let acts = ["--security-erase", "--trim-sector", "--write-sector", "--make-bad"];
+        words.disk() && words.begins(&acts)
+    }),
+    (&["nvme"], DEVICE, |words| words.disk() && words.has("format sanitize write-zeroes dsm")),
+    (&["mdadm"], DEVICE, |words| words.disk() && words.has("--create -C --zero-superblock")),
+    (&["zpool"], DEVICE, |words| {
+        Names("destroy labelclear").has(words.first()) || words.first() == "create" && words.disk()
+    }),
+    (&["diskutil"], DEVICE, |words| {
+        let verb = words.first().to_ascii_lowercase();
+        Names("secureerase reformat").has(&verb)
+            || ["erase", "partition", "zero", "random"].iter().any(|act| verb.starts_with(act))
+    }),
+    (&["shutdown", "reboot", "halt", "poweroff"], HOST, |words| !words.has("--help -c --version")),
+    (&["init", "telinit"], HOST, |words| Names("0 6").has(words.first())),
+    (&["systemctl", "loginctl"], HOST, stops_unit),
+    (&["kexec"], HOST, |words| words.has("-e --exec")),
+    // The first is the signal; it is the target elsewhere.
+    (&["kill"], HOST, |words| words.all.iter().skip(1).any(|word| *word == "-1")),
+    (&["killall5"], HOST, |_| true),
+    (&["dbus-send", "busctl", "gdbus"], HOST, |words| {
+        let mut verbs = words.all.iter().filter_map(|word| word.rsplit('.').next());
+        verbs.any(|verb| Names("PowerOff Reboot Halt").has(verb))
+    }),
+    (&["tee", "cp", "dd", "mv", "install"], HOST, |words| {
+        let mut targets = words.all.iter().map(|word| word.strip_prefix("of=").unwrap_or(word));
+        targets.any(|target| is_trigger(target, words.place))
+    }),
+];
+
 /// Danger of `program` with `arguments`, without wrappers.
 pub(crate) fn danger(
     program: &str,
@@ -223,225 +279,61 @@ pub(crate) fn danger(
     place: CommandLocation<'_>,
 ) -> Option<Danger> {
     let words = Words { all: arguments, place };
-    deletes(program, &words)
-        .then_some(DELETES)
-        .or_else(|| locks(program, &words).then_some(LOCKS))
-        .or_else(|| writes_disk(program, &words).then_some(DEVICE))
-        .or_else(|| stops(program, &words).then_some(HOST))
+    let rule = RULES.iter().find(|(names, _, applies)| names.contains(&program) && applies(&words));
+    let formats = program.starts_with("mkfs") || program.starts_with("mke2fs");
+    rule.map(|(_, danger, _)| *danger)
+        .or_else(|| (formats && words.disk()).then_some(DEVICE))
         .or_else(|| forks(program, &words).then_some(FORK_BOMB))
 }
 
-fn deletes(program: &str, words: &Words<'_>) -> bool {
-    match program {
-        "rm" | "srm" | "grm" => {
-            let recursive = words.option(&['r', 'R'], "recursive");
-            let root = |word: &&str| {
-                resolve(word, words.place.cwd).is_some_and(|path| {
-                    is_glob(&path) && path.matches('/').count() == 1 && is_system(word, words.place)
-                })
-            };
-            words.has("--no-preserve-root")
-                || (recursive && words.system())
-                || words.all.iter().any(root)
-        }
-        "rimraf" | "trash" | "trash-put" | "shred" | "wipe" | "del" => words.system(),
-        "mv" => words.operands().any(|word| {
-            is_system(word, words.place) && {
-                // The last one is where it goes.
-                let last = words.operands().last();
-                last != Some(word) || words.operands().filter(|other| *other == word).count() > 1
-            }
-        }),
-        "rsync" => {
-            let removes = words
-                .all
-                .iter()
-                .any(|word| word.starts_with("--del") || *word == "--remove-source-files");
-            removes && words.operands().last().is_some_and(|word| is_system(word, words.place))
-        }
-        "tar" | "zip" => words.has("--remove-files") && words.system(),
-        _ => false,
-    }
+fn removes_all(words: &Words<'_>) -> bool {
+    let root = |word: &&str| {
+        resolve(word, words.place.cwd).is_some_and(|path| {
+            is_glob(&path) && path.matches('/').count() == 1 && is_system(word, words.place)
+        })
+    };
+    words.has("--no-preserve-root")
+        || (words.option(&['r', 'R'], "recursive") && words.system())
+        || words.all.iter().any(root)
 }
 
-fn locks(program: &str, words: &Words<'_>) -> bool {
-    match program {
-        "chmod" => {
-            let recursive = words.option(&['R'], "recursive");
-            let locked = words.all.iter().any(|word| {
-                let octal = word.len() <= 4
-                    && !word.is_empty()
-                    && word.starts_with('0')
-                    && word.chars().all(|c| c.is_digit(8));
-                octal && word.trim_start_matches('0').len() <= 2
-                    || matches!(
-                        *word,
-                        "a-rwx"
-                            | "u-rwx"
-                            | "-rwx"
-                            | "a-x"
-                            | "u-x"
-                            | "-x"
-                            | "ugo-rwx"
-                            | "a="
-                            | "u="
-                            | "="
-                            | "a-r"
-                            | "u-r"
-                            | "-r"
-                    )
-            });
-            (recursive || locked) && words.system()
-        }
-        "chown" | "chgrp" | "chattr" | "setfacl" | "chcon" => {
-            words.option(&['R'], "recursive") && words.system()
-        }
-        _ => false,
-    }
+fn moves_away(words: &Words<'_>) -> bool {
+    // The last one is where it goes.
+    let last = words.operands().last();
+    let twice = |word| words.operands().filter(|other| *other == word).count() > 1;
+    words.operands().any(|word| is_system(word, words.place) && (last != Some(word) || twice(word)))
 }
 
-fn writes_disk(program: &str, words: &Words<'_>) -> bool {
-    match program {
-        "dd" => words.all.iter().any(|word| {
-            word.strip_prefix("of=").is_some_and(|target| is_disk(target, words.place))
-        }),
-        name if name.starts_with("mkfs") || name.starts_with("mke2fs") => words.disk(),
-        "mkswap" | "blkdiscard" | "shred" | "wipe" | "scrub" | "newfs" | "mkntfs" | "mkdosfs"
-        | "tee" | "truncate" | "pvcreate" | "pvremove" | "vgcreate" | "badblocks" | "ddrescue"
-        | "dcfldd" | "fallocate" | "sponge" | "nwipe" => {
-            let reads = program == "badblocks" && !words.option(&['w'], "");
-            words.disk() && !reads
-        }
-        "vgremove" | "lvremove" => true,
-        "wipefs" => words.disk() && (words.option(&['a', 'o'], "all")),
-        "cp" | "mv" | "install" | "ln" | "rsync" | "scp" => {
-            words.operands().last().is_some_and(|word| is_disk(word, words.place))
-                && words.operands().nth(1).is_some()
-        }
-        _ => partitions(program, words),
-    }
+/// True for a mode that closes a folder.
+fn is_locking(mode: &str) -> bool {
+    let octal = mode.len() <= 4 && mode.starts_with('0') && mode.chars().all(|c| c.is_digit(8));
+    octal && mode.trim_start_matches('0').len() <= 2
+        || Names("a-rwx u-rwx -rwx a-x u-x -x ugo-rwx a= u= = a-r u-r -r").has(mode)
 }
 
-/// Programs that change how disks are divided.
-fn partitions(program: &str, words: &Words<'_>) -> bool {
-    let lists = |options: &[&str]| options.iter().any(|option| words.has(option));
-    match program {
-        "sgdisk" => {
-            words.disk()
-                && !words.all.iter().all(|word| {
-                    !word.starts_with('-')
-                        || matches!(*word, "-p" | "--print" | "-i" | "--info" | "-v" | "--verify")
-                        || word.starts_with("--info=")
-                        || word.starts_with("-i")
-                })
-        }
-        "fdisk" | "gdisk" | "cfdisk" | "sfdisk" | "cgdisk" => {
-            let only_lists = lists(&["-l", "--list", "-d", "--dump", "-J", "--json", "-s", "-x"]);
-            words.disk() && !only_lists
-        }
-        "parted" => {
-            let acts = [
-                "mklabel",
-                "mktable",
-                "mkpart",
-                "rm",
-                "resizepart",
-                "rescue",
-                "set",
-                "name",
-                "disk_set",
-            ];
-            words.disk()
-                && words
-                    .all
-                    .iter()
-                    .flat_map(|word| word.split(' '))
-                    .any(|word| acts.contains(&word))
-        }
-        _ => volumes(program, words),
-    }
-}
-
-/// Programs that make volumes, and those that erase a disk by its own means.
-fn volumes(program: &str, words: &Words<'_>) -> bool {
-    let says = |verbs: &[&str]| words.all.iter().any(|word| verbs.contains(word));
-    match program {
-        "cryptsetup" => words.disk() && says(&["luksFormat", "erase", "luksErase", "reencrypt"]),
-        "hdparm" => {
-            words.disk()
-                && words.all.iter().any(|word| {
-                    word.starts_with("--security-erase")
-                        || word.starts_with("--trim-sector")
-                        || word.starts_with("--write-sector")
-                        || word.starts_with("--make-bad")
-                })
-        }
-        "nvme" => words.disk() && says(&["format", "sanitize", "write-zeroes", "dsm"]),
-        "mdadm" => words.disk() && says(&["--create", "-C", "--zero-superblock"]),
-        "zpool" => {
-            matches!(words.all.first(), Some(&("destroy" | "labelclear")))
-                || (words.all.first() == Some(&"create") && words.disk())
-        }
-        "diskutil" => words.all.first().is_some_and(|verb| {
-            let verb = verb.to_ascii_lowercase();
-            verb.starts_with("erase")
-                || verb.starts_with("partition")
-                || verb.starts_with("zero")
-                || verb.starts_with("random")
-                || verb == "secureerase"
-                || verb == "reformat"
-        }),
-        _ => false,
-    }
-}
-
-fn stops(program: &str, words: &Words<'_>) -> bool {
-    let asks = || words.all.iter().any(|word| matches!(*word, "--help" | "-c" | "--version"));
-    match program {
-        "shutdown" | "reboot" | "halt" | "poweroff" => !asks(),
-        "init" | "telinit" => matches!(words.all.first(), Some(&("0" | "6"))),
-        "systemctl" | "loginctl" => words.operands().next().is_some_and(|verb| {
-            matches!(
-                verb,
-                "poweroff" | "reboot" | "halt" | "kexec" | "soft-reboot" | "rescue" | "emergency"
-            ) || (matches!(verb, "isolate" | "start")
-                && words.operands().any(|unit| {
-                    let name = unit.split('.').next().unwrap_or_default();
-                    matches!(
-                        name,
-                        "poweroff" | "reboot" | "halt" | "rescue" | "emergency" | "shutdown"
-                    )
-                }))
-        }),
-        "kexec" => words.has("-e") || words.has("--exec"),
-        "kill" => words.all.iter().rposition(|word| *word == "-1").is_some_and(|at| {
-            // The first is the signal; it is the target elsewhere.
-            at > 0
-        }),
-        "killall5" => true,
-        "dbus-send" | "busctl" | "gdbus" => words.all.iter().any(|word| {
-            let verb = word.rsplit('.').next().unwrap_or_default();
-            matches!(verb, "PowerOff" | "Reboot" | "Halt")
-        }),
-        "tee" | "cp" | "dd" | "mv" | "install" => words
-            .all
-            .iter()
-            .any(|word| is_trigger(word.strip_prefix("of=").unwrap_or(word), words.place)),
-        _ => false,
-    }
+fn stops_unit(words: &Words<'_>) -> bool {
+    let units = Names("poweroff reboot halt rescue emergency shutdown");
+    let stops = |unit: &str| units.has(unit.split('.').next().unwrap_or_default());
+    words.operands().next().is_some_and(|verb| {
+        Names("poweroff reboot halt kexec soft-reboot rescue emergency").has(verb)
+            || Names("isolate start").has(verb) && words.operands().any(stops)
+    })
 }
 
 /// The best known of those that are not written in a shell.
 fn forks(program: &str, words: &Words<'_>) -> bool {
+    const BOMBS: [(&str, &str); 6] = [
+        ("fork while fork", ""),
+        ("fork while 1", ""),
+        ("while 1", "fork()"),
+        ("while True", "os.fork()"),
+        ("loop { fork }", ""),
+        ("loop{fork}", ""),
+    ];
     super::wrappers::is_interpreter(program)
         && words.all.iter().any(|word| {
             let text = shown(word);
-            text.contains("fork while fork")
-                || text.contains("fork while 1")
-                || text.contains("while 1") && text.contains("fork()")
-                || text.contains("while True") && text.contains("os.fork()")
-                || text.contains("loop { fork }")
-                || text.contains("loop{fork}")
+            BOMBS.iter().any(|(one, other)| text.contains(one) && text.contains(other))
         })
 }
 

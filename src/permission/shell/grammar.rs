@@ -7,6 +7,7 @@ use std::cell::RefCell;
 
 use tree_sitter::{Node, Parser};
 
+use crate::shell::Names;
 use crate::shell::outline::Outline;
 
 thread_local! {
@@ -50,53 +51,37 @@ pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
     ours == theirs
 }
 
+/// Nodes that are a word as a whole.
+const WORDS: Names = Names("word string raw_string concatenation number variable_assignment");
+/// Nodes whose children count.
+const ENCLOSING: Names = Names(
+    "program list pipeline subshell compound_statement negated_command redirected_statement \
+    command command_name file_redirect variable_assignments",
+);
+/// Nodes of which only the children in [`BEHIND`] count.
+const BESIDE: Names = Names("heredoc_redirect comment heredoc_body file_descriptor");
+const BEHIND: Names =
+    Names("pipeline command list file_redirect word string raw_string concatenation");
+const OPERATORS: Names = Names("&& || ; | ( ) { } ! > >> < &> &>> >& <& >|");
+
 /// Positions of the words of all commands; `None` if there is anything besides simple commands.
 fn words(root: Node<'_>) -> Option<Vec<(usize, usize)>> {
     let mut found = Vec::new();
     let mut open = vec![root];
     while let Some(node) = open.pop() {
-        let mut whole = false;
-        match node.kind() {
-            "program"
-            | "list"
-            | "pipeline"
-            | "subshell"
-            | "compound_statement"
-            | "negated_command"
-            | "redirected_statement"
-            | "command"
-            | "command_name"
-            | "file_redirect"
-            | "variable_assignments" => {}
-            "word"
-            | "string"
-            | "raw_string"
-            | "concatenation"
-            | "number"
-            | "variable_assignment" => whole = true,
-            "heredoc_redirect" | "comment" | "heredoc_body" | "file_descriptor" => {
-                // A redirection after a here-document is a child of it.
-                let mut cursor = node.walk();
-                for child in node.children(&mut cursor) {
-                    if matches!(child.kind(), "pipeline" | "command" | "list" | "file_redirect") {
-                        open.push(child);
-                    }
-                    if matches!(child.kind(), "word" | "string" | "raw_string" | "concatenation") {
-                        open.push(child);
-                    }
-                }
-                continue;
-            }
-            "&&" | "||" | ";" | "|" | "\n" | "(" | ")" | "{" | "}" | "!" | ">" | ">>" | "<"
-            | "&>" | "&>>" | ">&" | "<&" | ">|" => continue,
-            _ => return None,
-        }
-        if whole {
-            found.push((node.start_byte(), node.end_byte()));
-            continue;
-        }
         let mut cursor = node.walk();
-        open.extend(node.children(&mut cursor));
+        let kind = node.kind();
+        if WORDS.has(kind) {
+            found.push((node.start_byte(), node.end_byte()));
+        } else if ENCLOSING.has(kind) {
+            open.extend(node.children(&mut cursor));
+        } else if BESIDE.has(kind) {
+            // A redirection after a here-document is a child of it.
+            let counts = |child: &Node<'_>| BEHIND.has(child.kind());
+            open.extend(node.children(&mut cursor).filter(counts));
+        } else if kind != "\n" && !OPERATORS.has(kind) {
+            return None;
+        }
     }
     Some(found)
 }

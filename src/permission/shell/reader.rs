@@ -38,6 +38,24 @@ enum ReaderMode {
     Condition,
 }
 
+impl Default for ReaderMode {
+    fn default() -> ReaderMode {
+        ReaderMode::Commands(Closer::End)
+    }
+}
+
+impl ReaderMode {
+    /// True for a construct that is part of the word around it.
+    fn shares_word(self) -> bool {
+        matches!(
+            self,
+            ReaderMode::Quotes { .. }
+                | ReaderMode::Parameter { .. }
+                | ReaderMode::Arithmetic { command: false, .. }
+        )
+    }
+}
+
 /// Terminator of a list of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closer {
@@ -82,12 +100,12 @@ struct Building {
 
 /// Reads `text`.
 pub(crate) fn read(text: &str) -> Outline {
-    let mut reader = ShellReader { outline: Outline::default(), ..ShellReader::new() };
+    let mut reader = ShellReader::default();
     reader.text(text, ReaderMode::Commands(Closer::End), true);
     reader.outline
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ShellReader {
     outline: Outline,
     /// The text that is being read, and where.
@@ -113,26 +131,6 @@ struct ShellReader {
 }
 
 impl ShellReader {
-    fn new() -> ShellReader {
-        ShellReader {
-            outline: Outline::default(),
-            source: Vec::new(),
-            at: 0,
-            byte: 0,
-            outermost: true,
-            mode: ReaderMode::Commands(Closer::End),
-            frames: Vec::new(),
-            building: Building::default(),
-            word: None,
-            silent: 0,
-            heredocs: Vec::new(),
-            foreign: 0,
-            texts: 0,
-            substituting: 0,
-            ahead: 0,
-        }
-    }
-
     fn flaw(&mut self, flaw: Flaw) {
         self.outline.flaws.add(flaw);
     }
@@ -285,13 +283,7 @@ impl ShellReader {
             // here-document.
             self.flaw(Flaw::Heredoc);
         }
-        let shares_word = matches!(
-            mode,
-            ReaderMode::Quotes { .. }
-                | ReaderMode::Parameter { .. }
-                | ReaderMode::Arithmetic { command: false, .. }
-        );
-        let (command, word, silent) = if shares_word {
+        let (command, word, silent) = if mode.shares_word() {
             (Building::default(), None, self.silent)
         } else {
             let silent = std::mem::take(&mut self.silent);
@@ -314,30 +306,21 @@ impl ShellReader {
             self.flaw(Flaw::Heredoc);
         }
         self.foreign = frame.heredocs;
-        let shares_word = matches!(
-            closed,
-            ReaderMode::Quotes { .. }
-                | ReaderMode::Parameter { .. }
-                | ReaderMode::Arithmetic { command: false, .. }
-        );
         self.silent = frame.silent;
-        if shares_word {
+        if closed.shares_word() {
             return;
         }
         self.building = frame.command;
         self.word = frame.word;
-        match closed {
-            ReaderMode::Commands(Closer::Substitution | Closer::End) => {
-                self.outline.events.push(ShellEvent::Close);
-            }
-            ReaderMode::Commands(_) | ReaderMode::Condition | ReaderMode::Arithmetic { .. } => {
-                if matches!(closed, ReaderMode::Commands(_)) {
-                    self.outline.events.push(ShellEvent::Close);
-                }
-                self.building = Building { closed: true, ..Building::default() };
-                self.word = None;
-            }
-            _ => {}
+        if matches!(closed, ReaderMode::Commands(_)) {
+            self.outline.events.push(ShellEvent::Close);
+        }
+        let in_word = ReaderMode::Commands(Closer::Substitution);
+        if !matches!(closed, ReaderMode::Array | ReaderMode::Commands(Closer::End))
+            && closed != in_word
+        {
+            self.building = Building { closed: true, ..Building::default() };
+            self.word = None;
         }
     }
 

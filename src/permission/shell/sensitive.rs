@@ -2,76 +2,28 @@
 
 use posse_base::secrets::is_secret;
 
+use crate::shell::Names;
 use crate::shell::word::matches;
 
 /// Names of files that often hold credentials.
-const NAMES: [&str; 15] = [
-    ".mcp.json",
-    ".envrc",
-    ".bash_history",
-    ".zsh_history",
-    ".history",
-    ".python_history",
-    ".psql_history",
-    ".mysql_history",
-    "authorized_keys",
-    "known_hosts",
-    "shadow",
-    "gshadow",
-    "sudoers",
-    "master.key",
-    "environ",
-];
+const NAMES: Names = Names(
+    "\
+    .mcp.json .envrc .bash_history .zsh_history .history .python_history .psql_history \
+    .mysql_history authorized_keys known_hosts shadow gshadow sudoers master.key environ",
+);
 /// Words in the names of data files.
-const WORDS: [&str; 8] = [
-    "service-account",
-    "secret",
-    "credential",
-    "passwd",
-    "password",
-    "token",
-    "apikey",
-    "kubeconfig",
-];
+const WORDS: Names =
+    Names("service-account secret credential passwd password token apikey kubeconfig");
 /// Endings of data files.
-const DATA: [&str; 14] = [
-    "json",
-    "yaml",
-    "yml",
-    "toml",
-    "ini",
-    "txt",
-    "env",
-    "conf",
-    "cfg",
-    "properties",
-    "xml",
-    "csv",
-    "enc",
-    "db",
-];
+const DATA: Names = Names("json yaml yml toml ini txt env conf cfg properties xml csv enc db");
 /// Endings that are secret by themselves.
 const ENDINGS: [&str; 6] = [".env", ".tfstate", ".tfvars", ".gpg", ".asc", ".ovpn"];
 /// Samples that a glob is tried on.
-const SAMPLES: [&str; 17] = [
-    "prod.env",
-    ".env",
-    ".env.local",
-    ".env.production",
-    ".npmrc",
-    ".netrc",
-    ".envrc",
-    ".git-credentials",
-    ".pgpass",
-    ".pypirc",
-    "id_rsa",
-    "id_ed25519",
-    "server.pem",
-    "server.key",
-    "secrets.json",
-    "credentials",
-    ".ssh",
-];
+const SAMPLES: Names = Names(
+    "\
+    prod.env .env .env.local .env.production .npmrc .netrc .envrc .git-credentials .pgpass .pypirc \
+    id_rsa id_ed25519 server.pem server.key secrets.json credentials .ssh",
+);
 
 /// True if a path may name a secret.
 pub(crate) fn is_sensitive(path: &str) -> bool {
@@ -81,8 +33,8 @@ pub(crate) fn is_sensitive(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     let lower = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let (stem, ending) = lower.rsplit_once('.').unwrap_or((&lower, ""));
-    let data = ending.is_empty() || DATA.contains(&ending) || stem.is_empty();
-    NAMES.contains(&lower.as_str())
+    let data = ending.is_empty() || DATA.has(ending) || stem.is_empty();
+    NAMES.has(&lower)
         || ENDINGS.iter().any(|known| lower.ends_with(known))
         || (data && WORDS.iter().any(|word| lower.contains(word)) && looks_like_file(&lower))
         || (data && !ending.is_empty() && path.split('/').rev().skip(1).any(is_store))

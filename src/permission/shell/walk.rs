@@ -14,9 +14,11 @@ use crate::shell::danger::{
     CommandLocation, DOWNLOADED, Danger, FORK_BOMB, danger, globbed_program, written,
 };
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
-use crate::shell::reader;
-use crate::shell::word::{Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown};
+use crate::shell::word::{
+    Form, HOME, PWD, UNKNOWN, Word, braces, homed, is_glob, is_reserved, resolve, shown,
+};
 use crate::shell::wrappers::{DOWNLOADERS, wrapper_named};
+use crate::shell::{Names, reader};
 
 /// Maximum nesting of scripts in words; deeper ones get the coarse check.
 const DEPTH_MAX: usize = 48;
@@ -57,6 +59,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
     let mut walker = Walker {
         findings: Findings::default(),
         home: home.to_owned(),
+        cwd: Some(cwd.to_owned()),
         again: AGAIN_MIN + AGAIN_TIMES * text.len(),
         depth: 0,
         functions: HashMap::new(),
@@ -65,7 +68,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
     if coarse::calls_itself(text) {
         walker.found(FORK_BOMB);
     }
-    walker.script(outline, CommandInput::default(), &mut Some(cwd.to_owned()));
+    walker.script(outline, CommandInput::default());
     if walker.breeds() {
         walker.found(FORK_BOMB);
     }
@@ -102,9 +105,22 @@ struct Arg {
     splits: bool,
 }
 
+/// A program with its arguments and its input.
+struct Call<'a> {
+    name: &'a str,
+    rest: &'a [Arg],
+    /// The texts of `rest`.
+    words: &'a [&'a str],
+    /// The index of the first of them in the command.
+    at: usize,
+    input: &'a CommandInput,
+}
+
 struct Walker {
     findings: Findings,
     home: String,
+    /// The working directory, if it is known.
+    cwd: Option<String>,
     again: usize,
     depth: usize,
     functions: HashMap<String, Effects>,
@@ -117,6 +133,7 @@ struct Walker {
 struct KnownFolder(Option<String>);
 
 /// Open construct of the walk.
+#[derive(Default)]
 struct Level {
     scope: Option<Scope>,
     /// The whole of it so far.
@@ -135,19 +152,6 @@ struct Level {
 }
 
 impl Level {
-    fn new(scope: Option<Scope>, input: CommandInput, back: Option<KnownFolder>) -> Level {
-        Level {
-            scope,
-            all: Effects::default(),
-            stage: Effects::default(),
-            piped: None,
-            input,
-            back,
-            self_calls: Vec::new(),
-            function: None,
-        }
-    }
-
     /// Standard input of a command at this level.
     fn reads(&self) -> CommandInput {
         self.piped.clone().unwrap_or_else(|| self.input.clone())
@@ -184,19 +188,25 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn open(&mut self, scope: &Scope, cwd: Option<&String>) {
+    fn open(&mut self, scope: &Scope, cwd: Option<&str>) {
         let Some(level) = self.levels.last() else { return };
         let substitution =
             matches!(scope, Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_));
         let apart = substitution || matches!(scope, Scope::Function(_));
         let input = if apart { CommandInput::default() } else { level.reads() };
         let restores = substitution || *scope == Scope::Subshell;
-        let back = restores.then(|| KnownFolder(cwd.cloned()));
+        let back = restores.then(|| KnownFolder(cwd.map(str::to_owned)));
         let function = match scope {
             Scope::Function(name) => Some(name.as_str().into()),
             _ => level.function.clone(),
         };
-        self.levels.push(Level { function, ..Level::new(Some(scope.clone()), input, back) });
+        self.levels.push(Level {
+            scope: Some(scope.clone()),
+            input,
+            back,
+            function,
+            ..Level::default()
+        });
     }
 
     fn end_stage(&mut self, pipes: bool) {
@@ -207,8 +217,14 @@ impl Pass<'_> {
         }
     }
 
-    fn scene(&self) -> Scene<'_> {
-        Scene { outline: self.outline, tainted: &self.tainted, writing: &self.writing }
+    fn is_tainted(&self, word: &Word) -> bool {
+        word.substitutions.iter().any(|id| self.tainted.get(*id).copied().unwrap_or_default())
+    }
+
+    /// True if standard input of `command` comes from a download.
+    fn feeds_download(&self, command: &SimpleCommand) -> bool {
+        let mut redirects = command.redirects.iter();
+        redirects.any(|redirect| redirect.feeds() && self.is_tainted(&redirect.target))
     }
 }
 
@@ -217,12 +233,23 @@ impl Walker {
         self.findings.danger.get_or_insert(danger);
     }
 
-    fn script(
-        &mut self,
-        outline: &Outline,
-        input: CommandInput,
-        cwd: &mut Option<String>,
-    ) -> Effects {
+    /// Runs `walk` and goes back to the working directory.
+    fn apart<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
+        let cwd = self.cwd.clone();
+        let result = walk(self);
+        self.cwd = cwd;
+        result
+    }
+
+    /// Runs `walk` in an unknown working directory.
+    fn nowhere<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
+        self.apart(|walker| {
+            walker.cwd = None;
+            walk(walker)
+        })
+    }
+
+    fn script(&mut self, outline: &Outline, input: CommandInput) -> Effects {
         if outline.flaws.are_doubts() {
             self.findings.unsure = true;
         }
@@ -233,14 +260,14 @@ impl Walker {
             outline,
             tainted: coarse::taints(outline),
             writing: vec![false; outline.substitutions],
-            levels: vec![Level::new(None, input, None)],
+            levels: vec![Level { input, ..Level::default() }],
         };
         for (at, event) in outline.events.iter().enumerate() {
             match event {
-                ShellEvent::Open(scope) => pass.open(scope, cwd.as_ref()),
-                ShellEvent::Close => self.closed(&mut pass, cwd),
-                ShellEvent::Run(index) => self.ran(&mut pass, at, *index, cwd),
-                ShellEvent::After(index) => self.redirected(&mut pass, *index, cwd),
+                ShellEvent::Open(scope) => pass.open(scope, self.cwd.as_deref()),
+                ShellEvent::Close => self.closed(&mut pass),
+                ShellEvent::Run(index) => self.ran(&mut pass, at, *index),
+                ShellEvent::After(index) => self.redirected(&mut pass, *index),
                 ShellEvent::Pipe => pass.end_stage(true),
                 ShellEvent::And | ShellEvent::Or | ShellEvent::End | ShellEvent::Background => {
                     pass.end_stage(false);
@@ -254,11 +281,11 @@ impl Walker {
     }
 
     /// End of an enclosing construct.
-    fn closed(&mut self, pass: &mut Pass<'_>, cwd: &mut Option<String>) {
+    fn closed(&mut self, pass: &mut Pass<'_>) {
         let Some(mut closed) = pass.levels.pop() else { return };
         closed.end_stage(false);
         if let Some(KnownFolder(saved)) = closed.back.take() {
-            *cwd = saved;
+            self.cwd = saved;
         }
         match closed.scope {
             Some(Scope::Substitution(id) | Scope::Reading(id)) => {
@@ -284,7 +311,7 @@ impl Walker {
     }
 
     /// A simple command runs.
-    fn ran(&mut self, pass: &mut Pass<'_>, at: usize, index: usize, cwd: &mut Option<String>) {
+    fn ran(&mut self, pass: &mut Pass<'_>, at: usize, index: usize) {
         let outline = pass.outline;
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
             return;
@@ -293,11 +320,11 @@ impl Walker {
         // Each stage of a pipeline has a working directory of its own.
         let piped = level.piped.is_some() || next == Some(&ShellEvent::Pipe);
         let input = level.reads();
-        let mut place = cwd.clone();
-        let effects = self.command(command, &pass.scene(), input, &mut place);
-        if !piped {
-            *cwd = place;
-        }
+        let effects = if piped {
+            self.apart(|walker| walker.command(command, pass, input))
+        } else {
+            self.command(command, pass, input)
+        };
         let Some(level) = pass.levels.last_mut() else { return };
         if let Some(function) = level.function.clone() {
             let background = next == Some(&ShellEvent::Background);
@@ -307,16 +334,16 @@ impl Walker {
     }
 
     /// The redirections behind a compound command.
-    fn redirected(&mut self, pass: &mut Pass<'_>, index: usize, cwd: &mut Option<String>) {
+    fn redirected(&mut self, pass: &mut Pass<'_>, index: usize) {
         let outline = pass.outline;
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
             return;
         };
         let input = level.reads();
-        let effects = self.command(command, &pass.scene(), input, cwd);
+        let effects = self.command(command, pass, input);
+        let fed = effects.downloads && pass.feeds_download(command);
         let Some(level) = pass.levels.last_mut() else { return };
-        let runs = level.stage.runs_input || level.all.runs_input;
-        if effects.downloads && runs && fed(command, &pass.tainted) {
+        if fed && (level.stage.runs_input || level.all.runs_input) {
             self.found(DOWNLOADED);
         }
         level.stage.downloads |= effects.downloads;
@@ -383,19 +410,16 @@ impl Walker {
     fn command(
         &mut self,
         command: &SimpleCommand,
-        scene: &Scene<'_>,
+        pass: &Pass<'_>,
         mut input: CommandInput,
-        cwd: &mut Option<String>,
     ) -> Effects {
-        let here = cwd.clone();
-        let place = CommandLocation { cwd: here.as_deref(), home: &self.home };
-        let mut dangers: Vec<Danger> = Vec::new();
+        let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
         let mut taints = false;
         for redirect in &command.redirects {
-            let tainted = scene.is_tainted(&redirect.target);
-            let body = redirect.body.and_then(|body| scene.outline.bodies.get(body)?.as_ref());
+            let tainted = pass.is_tainted(&redirect.target);
+            let body = redirect.body.and_then(|body| pass.outline.bodies.get(body)?.as_ref());
             if redirect.feeds() && redirect.operator != "<&" {
-                let tainted = tainted || body.is_some_and(|body| scene.is_tainted(body));
+                let tainted = tainted || body.is_some_and(|body| pass.is_tainted(body));
                 let text = match redirect.operator {
                     "<<<" => Some(said(&redirect.target.text).into()),
                     "<<" | "<<-" => body.map(|body| said(&body.text).into()),
@@ -405,41 +429,32 @@ impl Walker {
                 taints |= tainted;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
-                let text = homed(&redirect.target.text, &self.home, cwd.as_deref());
-                dangers.extend(braces(&text).iter().find_map(|text| written(text, place)));
+                let text = homed(&redirect.target.text, place.home, place.cwd);
+                if let Some(danger) = braces(&text).iter().find_map(|text| written(text, place)) {
+                    self.findings.danger.get_or_insert(danger);
+                }
             }
         }
         let mut arguments = Vec::new();
         for word in &command.words {
-            let tainted = scene.is_tainted(word);
+            let (tainted, splits) = (pass.is_tainted(word), word.form.has(Form::SPLITS));
             for text in braces(&word.text) {
                 if arguments.len() >= WORDS_MAX {
                     self.findings.unsure = true;
                     break;
                 }
-                arguments.push(Arg {
-                    text: homed(&text, &self.home, cwd.as_deref()),
-                    tainted,
-                    splits: word.form.has(Form::SPLITS),
-                });
+                let text = homed(&text, place.home, place.cwd);
+                arguments.push(Arg { text, tainted, splits });
             }
         }
-        for danger in dangers {
-            self.found(danger);
-        }
         let targets = command.redirects.iter().map(|redirect| &redirect.target);
-        let named = targets.chain(&command.assignments).map(|word| shown(&word.text));
+        let named = targets.clone().chain(&command.assignments).map(|word| shown(&word.text));
         self.findings.files.extend(named);
-        if command.assignments.iter().any(changes_resolution) {
-            self.findings.unsure = true;
-        }
-        let mut effects = self.run(&arguments, &input, cwd);
-        let words = command.words.iter();
-        let writing =
-            words.clone().chain(command.redirects.iter().map(|redirect| &redirect.target));
-        let feeds_runner = writing
+        self.findings.unsure |= command.assignments.iter().any(|word| changes_names(&word.text));
+        let mut effects = self.run(&arguments, &input);
+        let feeds_runner = (command.words.iter().chain(targets))
             .flat_map(|word| &word.substitutions)
-            .any(|id| scene.writing.get(*id).copied().unwrap_or_default());
+            .any(|id| pass.writing.get(*id).copied().unwrap_or_default());
         if feeds_runner && (effects.downloads || input.tainted) {
             self.found(DOWNLOADED);
         }
@@ -448,33 +463,18 @@ impl Walker {
     }
 
     /// The words of a command, through all wrappers.
-    fn run(
-        &mut self,
-        arguments: &[Arg],
-        input: &CommandInput,
-        cwd: &mut Option<String>,
-    ) -> Effects {
-        let mut run = Run {
-            words: arguments.iter().map(|argument| shown(&argument.text)).collect(),
-            programs: Vec::new(),
-        };
-        let effects = self.through(arguments, 0, &mut run, input, cwd);
+    fn run(&mut self, arguments: &[Arg], input: &CommandInput) -> Effects {
+        let words = arguments.iter().map(|argument| shown(&argument.text)).collect();
+        let mut run = Run { words, programs: Vec::new() };
+        let effects = self.through(arguments, &mut run, input);
         if !run.words.is_empty() {
             self.findings.runs.push(run);
         }
         effects
     }
 
-    fn through(
-        &mut self,
-        arguments: &[Arg],
-        from: usize,
-        run: &mut Run,
-        input: &CommandInput,
-        cwd: &mut Option<String>,
-    ) -> Effects {
-        let mut at = from;
-        let mut result = Effects::default();
+    fn through(&mut self, arguments: &[Arg], run: &mut Run, input: &CommandInput) -> Effects {
+        let mut at = 0;
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
             if first.tainted && first.text.contains(UNKNOWN) {
@@ -492,65 +492,57 @@ impl Walker {
             run.programs.push(at);
             let text =
                 globbed_program(&first.text).map_or_else(|| shown(&first.text), str::to_owned);
-            if crate::shell::word::is_glob(&first.text) {
-                self.findings.unsure = true;
-            }
-            let name = base(&text).to_owned();
+            self.findings.unsure |= is_glob(&first.text);
+            let name = base(&text);
             let rest = arguments.get(at + 1..).unwrap_or_default();
             let words = all.get(at + 1..).unwrap_or_default();
-            let place = CommandLocation { cwd: cwd.as_deref(), home: &self.home };
-            if let Some(wrapper) = wrapper_named(&name) {
-                let looks_up = name == "command"
-                    && words
-                        .first()
-                        .is_some_and(|word| word.starts_with('-') && word.contains(['v', 'V']));
-                if looks_up {
-                    return result;
-                }
-                let (skipped, sure) = wrapper.program(words.iter().copied());
-                self.findings.unsure |= !sure;
-                if name == "env"
-                    && let Some(effects) = self.split_string(words, input, cwd)
-                {
-                    return effects;
-                }
-                if name == "xargs" {
-                    self.fed_by_xargs(words.get(skipped..).unwrap_or_default(), input);
-                }
-                at += 1 + skipped;
-                continue;
+            let Some(wrapper) = wrapper_named(name) else {
+                return self.program(&Call { name, rest, words, at: at + 1, input }, run);
+            };
+            let looks_up = |word: &&str| word.starts_with('-') && word.contains(['v', 'V']);
+            if name == "command" && words.first().is_some_and(looks_up) {
+                break;
             }
-            if let Some(danger) = danger(&name, words, place) {
-                self.found(danger);
+            let (skipped, sure) = wrapper.program(words.iter().copied());
+            self.findings.unsure |= !sure;
+            if name == "env"
+                && let Some(effects) = self.split_string(words, input)
+            {
+                return effects;
             }
-            if DOWNLOADERS.contains(&name.as_str()) {
-                result.downloads = true;
-            }
-            if let Some(effects) = self.functions.get(&name) {
-                result.downloads |= effects.downloads;
-                if effects.runs_input && input.tainted {
+            if name == "xargs" {
+                // The last words of the program are what it reads.
+                let words = words.get(skipped..).unwrap_or_default();
+                if input.tainted && coarse::is_open_shell(words) {
                     self.found(DOWNLOADED);
                 }
+                self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
             }
-            let hidden = self.hidden(&name, rest, run, at + 1, input, cwd);
-            result.downloads |= hidden.downloads;
-            result.runs_input |= hidden.runs_input;
-            result.text = hidden.text;
-            break;
+            at += 1 + skipped;
         }
-        result
+        Effects::default()
     }
 
-    /// A program whose last words are what `xargs` reads.
-    fn fed_by_xargs(&mut self, words: &[&str], input: &CommandInput) {
-        if input.tainted && coarse::is_open_shell(words) {
-            self.found(DOWNLOADED);
+    /// A program behind all wrappers.
+    fn program(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
+        let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
+        if let Some(danger) = danger(call.name, call.words, place) {
+            self.found(danger);
         }
-        self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
+        let mut downloads = DOWNLOADERS.has(call.name);
+        if let Some(effects) = self.functions.get(call.name) {
+            downloads |= effects.downloads;
+            if effects.runs_input && call.input.tainted {
+                self.found(DOWNLOADED);
+            }
+        }
+        let mut effects = self.hidden(call, run);
+        effects.downloads |= downloads;
+        effects
     }
 
     /// Shell text inside of words.
-    fn nested(&mut self, text: &str, input: CommandInput, cwd: &mut Option<String>) -> Effects {
+    fn nested(&mut self, text: &str, input: CommandInput) -> Effects {
         if self.depth >= DEPTH_MAX || self.again < text.len() {
             self.findings.unsure = true;
             self.crudely(text);
@@ -559,7 +551,7 @@ impl Walker {
         self.again -= text.len();
         self.depth += 1;
         let outline = reader::read(text);
-        let effects = self.script(&outline, input, cwd);
+        let effects = self.script(&outline, input);
         self.depth -= 1;
         effects
     }
@@ -572,36 +564,15 @@ impl Walker {
     }
 
     /// `cd` and its like.
-    fn change_folder(&self, words: &[&str], cwd: &mut Option<String>) {
+    fn change_folder(&mut self, words: &[&str]) {
         let target = words.iter().copied().find(|word| !word.starts_with('-') || *word == "-");
-        *cwd = match target {
+        self.cwd = match target {
             None => Some(self.home.clone()),
             Some("-") => None,
-            Some(word) if crate::shell::word::is_glob(word) => None,
-            Some(word) => resolve(word, cwd.as_deref()),
+            Some(word) if is_glob(word) => None,
+            Some(word) => resolve(word, self.cwd.as_deref()),
         };
     }
-}
-
-/// Context of a command's words.
-struct Scene<'a> {
-    outline: &'a Outline,
-    tainted: &'a [bool],
-    writing: &'a [bool],
-}
-
-impl Scene<'_> {
-    fn is_tainted(&self, word: &Word) -> bool {
-        word.substitutions.iter().any(|id| self.tainted.get(*id).copied().unwrap_or_default())
-    }
-}
-
-/// True if standard input comes from a download.
-fn fed(command: &SimpleCommand, tainted: &[bool]) -> bool {
-    command.redirects.iter().filter(|redirect| redirect.feeds()).any(|redirect| {
-        let ids = &redirect.target.substitutions;
-        ids.iter().any(|id| tainted.get(*id).copied().unwrap_or_default())
-    })
 }
 
 /// Text as a shell would read it, with unknown parts as a variable.
@@ -615,28 +586,17 @@ fn said(text: &str) -> String {
             c => out.push(c),
         }
     }
-    if out.chars().any(crate::shell::word::is_reserved) { shown(&out) } else { out }
+    if out.chars().any(is_reserved) { shown(&out) } else { out }
 }
 
-/// Assignments after which a name may mean another program.
-fn changes_resolution(word: &Word) -> bool {
-    let name = word.text.split(['=', '+']).next().unwrap_or_default();
-    matches!(
-        name,
-        "PATH"
-            | "BASH_ENV"
-            | "ENV"
-            | "IFS"
-            | "SHELLOPTS"
-            | "BASHOPTS"
-            | "LD_PRELOAD"
-            | "LD_LIBRARY_PATH"
-            | "PROMPT_COMMAND"
-            | "PS4"
-            | "POSIXLY_CORRECT"
-            | "BASH_CMDS"
-            | "BASH_ALIASES"
-    ) || name.starts_with("BASH_FUNC_")
+/// True for an assignment after which a name may mean another program.
+fn changes_names(assignment: &str) -> bool {
+    const NAMES: Names = Names(
+        "PATH BASH_ENV ENV IFS SHELLOPTS BASHOPTS LD_PRELOAD LD_LIBRARY_PATH PROMPT_COMMAND PS4 \
+        POSIXLY_CORRECT BASH_CMDS BASH_ALIASES",
+    );
+    let name = assignment.split(['=', '+']).next().unwrap_or_default();
+    NAMES.has(name) || name.starts_with("BASH_FUNC_")
 }
 
 /// The name of a program, without its folder.

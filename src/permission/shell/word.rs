@@ -432,7 +432,17 @@ pub(crate) fn ansi_c(text: &str) -> String {
             out.push(c);
             continue;
         }
-        let decoded = |c: char| match c {
+        let Some(next) = chars.next() else {
+            out.push('\\');
+            break;
+        };
+        let decoded = match next {
+            'x' | 'u' | 'U' | '0'..='7' | 'c' => match coded(next, &mut chars) {
+                // It ends here: arguments cannot contain NUL.
+                '\0' => return out,
+                c => c,
+            },
+            '\\' | '\'' | '"' | '?' => next,
             'a' => '\x07',
             'b' => '\x08',
             'e' | 'E' => '\x1b',
@@ -441,25 +451,12 @@ pub(crate) fn ansi_c(text: &str) -> String {
             'r' => '\r',
             't' => '\t',
             'v' => '\x0b',
-            c => c,
-        };
-        let Some(next) = chars.next() else {
-            out.push('\\');
-            break;
-        };
-        match next {
-            'x' | 'u' | 'U' | '0'..='7' | 'c' => match coded(next, &mut chars) {
-                // It ends here: arguments cannot contain NUL.
-                '\0' => return out,
-                c => out.push(c),
-            },
-            '\\' | '\'' | '"' | '?' => out.push(next),
-            'a' | 'b' | 'e' | 'E' | 'f' | 'n' | 'r' | 't' | 'v' => out.push(decoded(next)),
             other => {
                 out.push('\\');
-                out.push(other);
+                other
             }
-        }
+        };
+        out.push(decoded);
     }
     out
 }

@@ -121,10 +121,7 @@ impl ShellReader {
                         || text.ends_with('=')
                         || (text.ends_with(':') && word.value_at.is_some())
                 };
-                let means = match c {
-                    '~' => tilde_starts,
-                    _ => true,
-                };
+                let means = c != '~' || tilde_starts;
                 if means { self.mark(active(c)) } else { self.push(c, Form::BARE) }
             }
             '=' => {

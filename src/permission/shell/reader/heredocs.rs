@@ -17,11 +17,8 @@ pub(super) struct Heredoc {
 
 impl Heredoc {
     pub(super) fn new(word: &Word, strip: bool, body: usize) -> Heredoc {
-        let quoted = word.form.has(Form::QUOTED)
-            || word.form.has(Form::ESCAPED)
-            || word.form.has(Form::DOLLAR_QUOTED);
         let delimiter = crate::shell::word::shown(&word.text);
-        Heredoc { delimiter, quoted, strip, body }
+        Heredoc { delimiter, quoted: word.bare().is_none(), strip, body }
     }
 }
 
@@ -39,38 +36,18 @@ impl ShellReader {
         }
         let descriptor = self.descriptor(here);
         self.raw();
-        let operator = if first == '<' { self.input_operator() } else { self.output_operator() };
+        let operator = self.operator(if first == '<' { "<" } else { ">" });
         self.await_target(Redirect::new(operator, descriptor));
     }
 
-    fn input_operator(&mut self) -> &'static str {
-        if self.take('<') {
-            if self.take('<') {
-                "<<<"
-            } else if self.take('-') {
-                "<<-"
-            } else {
-                "<<"
-            }
-        } else if self.take('&') {
-            "<&"
-        } else if self.take('>') {
-            "<>"
-        } else {
-            "<"
-        }
-    }
-
-    fn output_operator(&mut self) -> &'static str {
-        if self.take('>') {
-            ">>"
-        } else if self.take('&') {
-            ">&"
-        } else if self.take('|') {
-            ">|"
-        } else {
-            ">"
-        }
+    /// The rest of an operator that begins with `operator`: each further character makes another.
+    fn operator(&mut self, operator: &'static str) -> &'static str {
+        const LONGER: [&str; 8] = ["<<", "<&", "<>", "<<<", "<<-", ">>", ">&", ">|"];
+        let longer = LONGER.into_iter().find(|longer| {
+            let next = longer.strip_prefix(operator).and_then(|rest| rest.chars().next());
+            longer.len() == operator.len() + 1 && next.is_some_and(|next| self.take(next))
+        });
+        longer.map_or(operator, |longer| self.operator(longer))
     }
 
     pub(super) fn await_target(&mut self, redirect: Redirect) {

@@ -26,8 +26,8 @@ pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
             "rm" | "chmod" | "chown" | "mv" | "find" => {
                 (removes, recursive) = (true, name == "mv" || name == "find");
             }
-            _ if DOWNLOADERS.contains(&name) => downloads = true,
-            _ if downloads && piped && (SHELLS.contains(&name) || is_interpreter(name)) => {
+            _ if DOWNLOADERS.has(name) => downloads = true,
+            _ if downloads && piped && (SHELLS.has(name) || is_interpreter(name)) => {
                 return Some(DOWNLOADED);
             }
             _ if name.starts_with("mkfs") || matches!(name, "wipefs" | "blkdiscard") => {
@@ -67,7 +67,7 @@ pub(super) fn is_open_shell(words: &[&str]) -> bool {
     let text = rest.iter().position(|word| word.starts_with('-') && word.contains('c'));
     let held = |text: &str| !text.is_empty() && !text.contains("{}") && !text.contains('%');
     let fixed = text.and_then(|at| rest.get(at + 1)).is_some_and(|text| held(text));
-    SHELLS.contains(&base(program)) && !fixed
+    SHELLS.has(base(program)) && !fixed
 }
 
 /// Substitutions that contain a downloading program, through any wrapper.
@@ -96,7 +96,7 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
                     .into_iter()
                     .flatten()
                     .take(8)
-                    .any(|word| DOWNLOADERS.contains(&base(&word.text)));
+                    .any(|word| DOWNLOADERS.has(base(&word.text)));
                 if let Some(taint) = tainted.get_mut(id) {
                     *taint |= fetches;
                 }
