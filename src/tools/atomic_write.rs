@@ -39,11 +39,7 @@ pub(crate) fn replace(
         Some(_) => temporary.rename(name)?,
         None => temporary.link(name)?,
     }
-    match fsync(folder) {
-        // Some file systems cannot sync a folder.
-        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => {}
-        Err(errno) => return Err(errno.into()),
-    }
+    sync(folder)?;
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
@@ -57,6 +53,11 @@ pub(crate) struct Made {
 /// Removes the file `name` from `folder`.
 pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     unlinkat(folder, name, UnlinkatFlags::NoRemoveDir)?;
+    sync(folder)
+}
+
+/// Syncs a folder where the file system can do that.
+fn sync(folder: &OwnedFd) -> io::Result<()> {
     match fsync(folder) {
         Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
         Err(errno) => Err(errno.into()),

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::bash::background::JobStart;
 use crate::workspace::Located;
-use crate::{ToolEnvironment, digest, parsed, payload, spec, spill};
+use crate::{ToolEnvironment, digest, parsed, refusal, spec, spill};
 
 /// Name of the tool.
 pub const NAME: &str = "bash";
@@ -123,7 +123,10 @@ impl Tool for Bash {
             let confinement = call.confinement().clone();
             let besides = besides(call.action());
             let summary = call.action().summary.clone();
-            let payload: BashPayload = payload(call);
+            let payload: BashPayload = match refusal::payload(call) {
+                Ok(payload) => payload,
+                Err(refused) => return refused,
+            };
             if env.dry_run {
                 return ToolOutput::text(format!(
                     "dry run: nothing was run. It would run in {}:\n{}",

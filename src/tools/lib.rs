@@ -16,6 +16,7 @@ pub mod agent_diff;
 pub mod agent_merge;
 
 pub mod budget;
+pub mod builtin_tool;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use posse_actors::ports::{
-    PermittedCall, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, Operation, Prepared, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
@@ -148,7 +149,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
 }
 
 /// Specification of a built-in tool.
-pub(crate) fn spec(
+pub fn spec(
     name: &str,
     description: &str,
     annotations: ToolAnnotations,
@@ -170,10 +171,17 @@ pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolErr
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }
 
-/// The payload that the tool's `prepare` attached to the call.
-#[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
-pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
-    *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
+/// A call of `tool` without further detail for a person.
+pub fn prepared<T: Send + 'static>(
+    tool: &str,
+    operations: Vec<Operation>,
+    summary: String,
+    digest: String,
+    payload: T,
+) -> Prepared {
+    let (tool, detail) = (tool.to_owned(), String::new());
+    let action = Action { tool, operations, summary, detail, digest };
+    Prepared { action, payload: Box::new(payload) }
 }
 
 /// Runs `work` on a blocking thread. A panic continues in the caller.

@@ -13,6 +13,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use posse_actors::ports::ToolOutput;
+
+use crate::{blocking, timed};
+
+/// Time limit of a search.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Folders with generated files.
 static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
@@ -60,7 +66,8 @@ const THREADS_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
-    deadline: Instant,
+    /// `None`: no time limit.
+    deadline: Option<Instant>,
 }
 
 /// Cancels the work when dropped.
@@ -74,11 +81,11 @@ impl Drop for StopOnDrop {
 }
 
 impl Stop {
-    /// Stops after `time`, or when the guard is dropped.
+    /// Stops after `time`, or when the guard is dropped. `Duration::MAX` is no time limit.
     pub fn after(time: Duration) -> (Stop, StopOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = StopOnDrop(Arc::clone(&cancelled));
-        (Stop { cancelled, deadline: Instant::now() + time }, guard)
+        (Stop { cancelled, deadline: Instant::now().checked_add(time) }, guard)
     }
 
     /// True if cancelled. Cheaper than reading the clock.
@@ -88,8 +95,14 @@ impl Stop {
 
     /// True if cancelled or timed out.
     pub fn is_due(&self) -> bool {
-        self.cancelled.load(AtomicOrdering::Relaxed) || Instant::now() >= self.deadline
+        self.is_cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
+}
+
+/// Runs a search on a blocking thread within the time limit. Dropping the future stops it.
+pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> ToolOutput {
+    let (stop, _guard) = Stop::after(TIME_MAX);
+    blocking(move || timed(|| work(&stop))).await
 }
 
 /// The files below a folder.
@@ -104,25 +117,18 @@ pub(crate) struct FileListing {
 /// Lists the files below `folder`, which is absolute and resolved.
 pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
     let mut listing = FileListing::default();
-    let mut is_small = true;
     for entry in walk(folder).build() {
         let files = listing.files.len();
-        if stop.is_due() {
-            listing.is_cut = true;
+        let is_due = stop.is_due();
+        if !is_due && files >= SMALL && threads() > 1 {
+            listing = of_many(folder, stop);
             break;
         }
-        if files >= SMALL && threads() > 1 {
-            is_small = false;
-            break;
-        }
-        if files >= FILES_MAX {
+        if is_due || files >= FILES_MAX {
             listing.is_cut = true;
             break;
         }
         listing.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
-    }
-    if !is_small {
-        listing = of_many(folder, stop);
     }
     listing.files.sort_unstable_by(|a, b| order(a, b));
     listing

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use posse_actors::ports::{Action, Operation, PermittedCall, Prepared, ToolError, ToolOutput};
+use posse_actors::ports::{Operation, PermittedCall, Prepared, ToolError, ToolOutput};
 use posse_base::failure::{nearest, printable};
 use posse_base::secrets::is_secret;
 
@@ -27,14 +27,8 @@ pub(crate) fn prepared(
     error: ToolError,
 ) -> Prepared {
     let text = error.to_string();
-    let action = Action {
-        tool: tool.to_owned(),
-        digest: digest::of(&[tool.as_bytes(), b"refused", summary.as_bytes(), text.as_bytes()]),
-        operations,
-        summary,
-        detail: String::new(),
-    };
-    Prepared { action, payload: Box::new(Refusal(error)) }
+    let digest = digest::of(&[tool.as_bytes(), b"refused", summary.as_bytes(), text.as_bytes()]);
+    crate::prepared(tool, operations, summary, digest, Refusal(error))
 }
 
 /// A call of `tool` on a missing path. If its folder contains a similar name, the error suggests

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::SystemTime;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::ToolFixture;

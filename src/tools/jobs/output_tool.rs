@@ -8,16 +8,17 @@ use std::time::Duration;
 use posse_actors::conversation::CallId;
 use posse_actors::event::{JobEnd, Origin};
 use posse_actors::ports::{
-    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, CallContext, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError,
+    ToolOutput,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::jobs::page::{self, NoPage, OutputPage};
+use crate::builtin_tool::BuiltinTool;
+use crate::jobs::page::{self, OutputPage};
 use crate::jobs::{Job, Jobs};
-use crate::{ToolEnvironment, bash, digest, output, parsed, payload, spec, spill};
+use crate::{ToolEnvironment, bash, digest, output, prepared, spec, spill};
 
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
@@ -57,15 +58,10 @@ pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
         &["id"],
     );
     stop.side_effect = SideEffect::Process;
-    vec![
-        Arc::new(JobOutput { spec: output, jobs: Arc::clone(&env.jobs) }),
-        Arc::new(JobStop { spec: stop, jobs: Arc::clone(&env.jobs) }),
-    ]
-}
-
-struct JobOutput {
-    spec: ToolSpec,
-    jobs: Arc<Jobs>,
+    let jobs = || Arc::clone(&env.jobs);
+    let mut output = BuiltinTool::new(output, jobs(), prepare_output, run_output);
+    output.background_work = background_work;
+    vec![Arc::new(output), Arc::new(BuiltinTool::new(stop, jobs(), prepare_stop, run_stop))]
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,54 +72,34 @@ struct Look {
     wait_seconds: Option<f64>,
 }
 
-impl Tool for JobOutput {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn background_work(&self, origin: &Origin) -> Vec<String> {
-        let line = |job: &Arc<Job>| {
-            let (id, summary) = (&job.id, printable(&job.summary));
-            format!(
-                "background job {id} ({summary}) runs; job_output {{\"id\": \"{id}\"}} reads it"
-            )
-        };
-        self.jobs.of(origin).iter().filter(|job| job.is_live()).map(line).collect()
-    }
-
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        Box::pin(std::future::ready(parsed::<Look>(arguments).map(|look| {
-            let summary = match &look.id {
-                Some(id) => format!("read what job {} printed", printable(id)),
-                None => "list the jobs".to_owned(),
-            };
-            about_own(OUTPUT, summary, look)
-        })))
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let jobs = Arc::clone(&self.jobs);
-        Box::pin(async move {
-            let Look { id, from, wait_seconds } = payload(call);
-            let Some(id) = id else { return list(&jobs, &context.call) };
-            let job = match find(&jobs, &context.call, &id) {
-                Ok(job) => job,
-                Err(output) => return output,
-            };
-            let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
-            let waiting = job.wait();
-            // After the time limit the output so far is the result.
-            tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
-            let shown = show(&job, from, context.output_bytes_max);
-            drop(waiting);
-            shown
-        })
-    }
+fn background_work(jobs: &Jobs, origin: &Origin) -> Vec<String> {
+    let line = |job: &Arc<Job>| {
+        let (id, summary) = (&job.id, printable(&job.summary));
+        format!("background job {id} ({summary}) runs; job_output {{\"id\": \"{id}\"}} reads it")
+    };
+    jobs.of(origin).iter().filter(|job| job.is_live()).map(line).collect()
 }
 
-struct JobStop {
-    spec: ToolSpec,
-    jobs: Arc<Jobs>,
+async fn prepare_output(_: Arc<Jobs>, look: Look, _: CallContext) -> Result<Prepared, ToolError> {
+    let summary = match &look.id {
+        Some(id) => format!("read what job {} printed", printable(id)),
+        None => "list the jobs".to_owned(),
+    };
+    Ok(about_own(OUTPUT, summary, look))
+}
+
+async fn run_output(jobs: Arc<Jobs>, look: Look, context: RunContext) -> ToolOutput {
+    let Look { id, from, wait_seconds } = look;
+    let Some(id) = id else { return list(&jobs, &context.call) };
+    let job = match find(&jobs, &context.call, &id) {
+        Ok(job) => job,
+        Err(output) => return output,
+    };
+    let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
+    let _waiting = job.wait();
+    // After the time limit the output so far is the result.
+    tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
+    show(&job, from, context.output_bytes_max)
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,46 +107,27 @@ struct Which {
     id: String,
 }
 
-impl Tool for JobStop {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
+async fn prepare_stop(_: Arc<Jobs>, which: Which, _: CallContext) -> Result<Prepared, ToolError> {
+    Ok(about_own(STOP, format!("stop job {}", printable(&which.id)), which))
+}
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        Box::pin(std::future::ready(
-            parsed::<Which>(arguments)
-                .map(|which| about_own(STOP, format!("stop job {}", printable(&which.id)), which)),
-        ))
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let jobs = Arc::clone(&self.jobs);
-        Box::pin(async move {
-            let Which { id } = payload(call);
-            let job = match find(&jobs, &context.call, &id) {
-                Ok(job) => job,
-                Err(output) => return output,
-            };
-            let waiting = job.wait();
-            job.stop(JobEnd::Stopped);
-            job.over().await;
-            let shown = show(&job, None, context.output_bytes_max);
-            drop(waiting);
-            shown
-        })
-    }
+async fn run_stop(jobs: Arc<Jobs>, which: Which, context: RunContext) -> ToolOutput {
+    let job = match find(&jobs, &context.call, &which.id) {
+        Ok(job) => job,
+        Err(output) => return output,
+    };
+    let _waiting = job.wait();
+    job.stop(JobEnd::Stopped);
+    job.over().await;
+    show(&job, None, context.output_bytes_max)
 }
 
 /// Queries of an agent's own jobs need no further permission.
 fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
-    let action = Action {
-        tool: tool.to_owned(),
-        operations: Vec::new(),
-        digest: digest::of(&[tool.as_bytes(), summary.as_bytes()]),
-        detail: summary.clone(),
-        summary,
-    };
-    Prepared { action, payload: Box::new(payload) }
+    let digest = digest::of(&[tool.as_bytes(), summary.as_bytes()]);
+    let mut prepared = prepared(tool, Vec::new(), summary.clone(), digest, payload);
+    prepared.action.detail = summary;
+    prepared
 }
 
 fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolOutput> {
@@ -222,24 +179,20 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     let room = bytes_max.saturating_sub(FRAME_BYTES).max(FRAME_BYTES);
     let page = match page::read(&job.output, from, read_to, room, ended.is_none()) {
         Ok(page) => page,
-        Err(NoPage::Beyond(total)) => {
-            return ToolOutput::error(format!("ARG004 job {} has printed {total} bytes", job.id));
-        }
-        Err(NoPage::Unreadable(error)) => {
+        Err(error) => {
             return ToolOutput::error(format!("FIL002 what it printed cannot be read: {error}"));
         }
     };
     let OutputPage { text: printed, from: begin, next, total } = page;
+    if begin > total {
+        return ToolOutput::error(format!("ARG004 job {} has printed {total} bytes", job.id));
+    }
     job.read_to.fetch_max(next, Ordering::AcqRel);
     let mut text = String::new();
     if from.is_none() && begin > read_to {
-        let id = &job.id;
-        let _ = writeln!(
-            text,
-            "[… {} bytes left out; {} or from {read_to} has them …]",
-            begin - read_to,
-            spill::name(id)
-        );
+        let (left_out, name) = (begin - read_to, spill::name(&job.id));
+        let _ =
+            writeln!(text, "[… {left_out} bytes left out; {name} or from {read_to} has them …]");
     }
     // Escaped control characters make it longer.
     text.push_str(output::beginning(&printed, room));

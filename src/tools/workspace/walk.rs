@@ -76,7 +76,7 @@ pub(super) fn resolve_stepwise(
 /// match when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
 fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
-    let plain = |entry: &FileStatus| matches!(entry.kind, Kind::File | Kind::Folder);
+    let plain = |entry: &FileStatus| matches!(entry.kind, FileKind::File | FileKind::Folder);
     if place.entry.as_ref().is_some_and(plain) {
         let root = &roots[place.root];
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
@@ -93,7 +93,7 @@ fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
 }
 
 /// Opens `path` beneath `root`; no component may be a link.
-pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
     {
