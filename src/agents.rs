@@ -26,7 +26,7 @@ use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
-pub use environment_block::{EnvironmentBlock, git_branch, repository_root};
+pub use environment_block::{EnvironmentBlock, git_branch};
 pub use instructions::{Instruction, Instructions};
 pub use nested_instructions::noticing;
 pub use roster::{Configured, Folders, KnownNames, Roster};

@@ -1,6 +1,6 @@
 //! Catalog of callable agents for the system prompt of a caller, within a size budget.
 
-use crate::agents::{Agent, Roster};
+use crate::agents::{Agent, CatalogEntry, Cost, Roster};
 
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
@@ -33,34 +33,20 @@ fn written(agents: &[&Agent], detail: Detail) -> String {
          side.\n"
             .to_owned();
     for agent in agents {
-        let facts: Vec<&str> = agent
-            .catalog
-            .category
-            .as_deref()
-            .into_iter()
-            .chain(agent.catalog.cost.map(crate::agents::Cost::name))
-            .collect();
-        text.push_str("- ");
-        text.push_str(&agent.name);
+        let CatalogEntry { category, cost, use_when, avoid_when, .. } = &agent.catalog;
+        let facts: Vec<&str> =
+            category.as_deref().into_iter().chain(cost.map(Cost::name)).collect();
+        text.extend(["- ", &agent.name]);
         if !facts.is_empty() {
-            text.push_str(" (");
-            text.push_str(&facts.join(", "));
-            text.push(')');
+            text.extend([" (", &facts.join(", "), ")"]);
         }
         if detail != Detail::Names {
-            text.push_str(": ");
-            text.push_str(&agent.description);
+            text.extend([": ", &agent.description]);
         }
         text.push('\n');
-        if detail == Detail::All {
-            let when =
-                [("Use when", &agent.catalog.use_when), ("Avoid when", &agent.catalog.avoid_when)];
-            for (label, lines) in when.into_iter().filter(|(_, lines)| !lines.is_empty()) {
-                text.push_str("  ");
-                text.push_str(label);
-                text.push_str(": ");
-                text.push_str(&lines.join("; "));
-                text.push('\n');
+        for (label, lines) in [("Use when", use_when), ("Avoid when", avoid_when)] {
+            if detail == Detail::All && !lines.is_empty() {
+                text.extend(["  ", label, ": ", &lines.join("; "), "\n"]);
             }
         }
     }

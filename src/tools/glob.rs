@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use globset::GlobMatcher;
 use nix::fcntl::OFlag;

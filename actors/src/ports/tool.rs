@@ -363,6 +363,14 @@ impl Toolbox {
         Toolbox { tools }
     }
 
+    /// A copy in which `wrap` wraps each tool.
+    #[must_use]
+    pub fn map(&self, wrap: impl Fn(&Arc<dyn Tool>) -> Arc<dyn Tool>) -> Toolbox {
+        Toolbox {
+            tools: self.tools.iter().map(|(name, tool)| (name.clone(), wrap(tool))).collect(),
+        }
+    }
+
     /// The tool of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name)

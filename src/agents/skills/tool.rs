@@ -21,14 +21,14 @@ const LINES_MAX: usize = 1000;
 /// Visible skills by agent name; other agents see all.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
+const DESCRIPTION: &str = "Gives you the instructions of a skill, or with `path` the text of one of \
+    its files. Nothing is changed or run, and nothing is allowed by it.";
+
 /// Creates the tool.
 pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: TOOL.to_owned(),
-        description:
-            "Gives you the instructions of a skill, or with `path` the text of one of its \
-                      files. Nothing is changed or run, and nothing is allowed by it."
-                .to_owned(),
+        description: DESCRIPTION.to_owned(),
         parameters: json!({
             "type": "object",
             "properties": {
@@ -110,7 +110,7 @@ impl SkillTool {
             tool: TOOL.to_owned(),
             operations: Vec::new(),
             summary,
-            detail: format!("{} ({})", skill.description(), skill.place),
+            detail: format!("{} ({})", skill.description, skill.place),
             digest: folder::digest(hashed.as_bytes()),
         };
         Ok(Prepared { action, payload: Box::new(Given { text, skill: name, path }) })
@@ -119,16 +119,17 @@ impl SkillTool {
     fn seen(&self, name: &str, agent: &str) -> Result<&Skill, ToolError> {
         let sees = |skill: &&Skill| {
             let named = self.rights.get(agent);
-            named.is_none_or(|names| names.iter().any(|name| name == skill.name()))
+            named.is_none_or(|names| names.iter().any(|name| *name == skill.name))
         };
-        if let Some(skill) = self.skills.all().filter(sees).find(|skill| skill.name() == name) {
-            if skill.only_user() {
+        if let Some(skill) = self.skills.all().filter(sees).find(|skill| skill.name == name) {
+            if skill.only_user {
                 let what = format!("only the user activates {name}; go on without it");
                 return Err(ToolError::new("SKL006", what));
             }
             return Ok(skill);
         }
-        let names: Vec<&str> = self.skills.all().filter(sees).map(Skill::name).collect();
+        let names: Vec<&str> =
+            self.skills.all().filter(sees).map(|skill| skill.name.as_str()).collect();
         let hint = match nearest(name, names.iter().copied()) {
             Some(meant) => format!("did you mean {meant}?"),
             None => format!("there are: {}", names.join(", ")),
@@ -140,7 +141,7 @@ impl SkillTool {
 fn read(skill: &Skill, path: &str, offset: usize) -> Result<String, ToolError> {
     let refused = |why: &str| {
         let path = printable(path);
-        ToolError::new("SKL007", format!("{path} of skill {} cannot be read: {why}", skill.name()))
+        ToolError::new("SKL007", format!("{path} of skill {} cannot be read: {why}", skill.name))
     };
     let text = skill.file(path).map_err(|why| {
         let files: Vec<String> = skill.files().into_iter().map(|(path, _)| path).collect();

@@ -1,7 +1,7 @@
 //! Results of `glob`, their order, and the truncation notice.
 
 use std::fs::File;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
