@@ -153,13 +153,14 @@ fn take_over(moment: &mut HookPayload, says: &HookResult) {
 }
 
 fn crashed(hook: &str, blocks: bool) -> HookReport {
-    HookReport {
-        hook: hook.to_owned(),
-        says: HookResult::Failed { code: ErrorCode::HookCrashed.to_string(), blocks },
-        message: Some("the part that asks this hook crashed".to_owned()),
-        metadata: Value::Null,
-        duration: Duration::ZERO,
-    }
+    let says = HookResult::Failed { code: ErrorCode::HookCrashed.to_string(), blocks };
+    report(hook, says, Some("the part that asks this hook crashed".to_owned()))
+}
+
+/// Report of `hook` without metadata and duration.
+fn report(hook: &str, says: HookResult, message: Option<String>) -> HookReport {
+    let hook = hook.to_owned();
+    HookReport { hook, says, message, metadata: Value::Null, duration: Duration::ZERO }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use posse_base::failure::printable;
 use posse_sandbox::Sandbox;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::listing::Stop;
@@ -169,15 +170,12 @@ impl Worktrees {
         if folder.join(TREE).symlink_metadata().is_ok() {
             return Err(Unavailable::Occupied);
         }
-        let found = git::repository(&self.sandbox, &self.session_dir, &self.cwd, self.main_of);
-        let repository = found.await?;
+        let repository =
+            git::repository(&self.sandbox, &self.session_dir, &self.cwd, self.main_of).await?;
         let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
         let prefix = self.cwd.strip_prefix(&repository.top).map_err(|_| Unavailable::Elsewhere)?;
-        let kept = WorktreeMetadata {
-            caller: caller.map(str::to_owned),
-            prefix: prefix.to_owned(),
-            merged: false,
-        };
+        let (caller, prefix) = (caller.map(str::to_owned), prefix.to_owned());
+        let kept = WorktreeMetadata { caller, prefix, merged: false };
         let unfinished = Unfinished(folder.clone());
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
@@ -270,7 +268,7 @@ impl Worktrees {
 
     /// Files that were merged at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
-        self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
+        self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
 
     /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
@@ -288,15 +286,14 @@ impl Worktrees {
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| {
             !broke_off || merged_state::is_here(cwd, path, becomes)
-        })?;
-        Ok(())
+        })
     }
 
     fn settle(
         &self,
         id: &str,
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
-    ) -> Result<bool, Unavailable> {
+    ) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
@@ -324,8 +321,7 @@ impl Worktrees {
     }
 
     fn remove(&self, id: &str) -> Result<(), Unavailable> {
-        let folder = self.folder(id)?;
-        remove_all(&folder).map_err(|error| failed("the worktree stays", &error))
+        remove_all(&self.folder(id)?).map_err(|error| failed("the worktree stays", &error))
     }
 
     fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
@@ -344,8 +340,7 @@ impl Worktrees {
 
     fn kept(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
         let folder = self.folder(id)?;
-        let bytes = fs::read(folder.join(KEPT)).map_err(|_| Unavailable::Gone)?;
-        let kept = serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)?;
+        let kept = load(&folder.join(KEPT))?;
         Ok((folder, kept))
     }
 
@@ -424,15 +419,20 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Reads a value that was stored.
+fn load<T: DeserializeOwned>(path: &Path) -> Result<T, Unavailable> {
+    let bytes = fs::read(path).map_err(|_| Unavailable::Gone)?;
+    serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)
+}
+
 /// Writes `value` atomically, with a temporary file.
 fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
-    let shown = || printable(&path.display().to_string());
     let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {
         let unfinished = path.with_extension("new");
         fs::write(&unfinished, bytes)?;
         fs::rename(&unfinished, path)
     });
-    written.map_err(|error| failed(&shown(), &error))
+    written.map_err(|error| failed(&printable(&path.display().to_string()), &error))
 }
 
 #[cfg(test)]

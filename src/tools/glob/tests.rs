@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::*;
 use crate::testing::ToolFixture;
 
 /// A workspace with these files.

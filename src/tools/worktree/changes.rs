@@ -22,7 +22,7 @@ use crate::change::FILE_BYTES_MAX;
 use crate::listing::Stop;
 use crate::workspace::{FileKind, FileStatus, open_beneath};
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
-use crate::worktree::{TREE, Unavailable, failed};
+use crate::worktree::{TREE, Unavailable, failed, load};
 
 /// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
@@ -102,8 +102,7 @@ impl OpenWorktree {
         let opened = |name: &str| {
             open(&folder.join(name), flags, Mode::empty()).map_err(|_| Unavailable::Gone)
         };
-        let list = std::fs::read(folder.join(BASE_LIST)).map_err(|_| Unavailable::Gone)?;
-        let list: Vec<Based> = serde_json::from_slice(&list).map_err(|_| Unavailable::Gone)?;
+        let list: Vec<Based> = load(&folder.join(BASE_LIST))?;
         let based = list.into_iter().filter_map(|one| {
             let below = Path::new(&one.path).strip_prefix(prefix).ok()?.to_str()?.to_owned();
             Some((below, one))
@@ -303,14 +302,10 @@ impl OpenWorktree {
         };
         let whole = self.prefix.join(path);
         let above = whole.parent().unwrap_or(Path::new(""));
-        let above = match open_beneath(root, above, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
-            Ok(above) => above,
-            Err(errno) => return gone(errno),
-        };
-        match FileStatus::at(&above, Path::new(whole.file_name().unwrap_or_default())) {
-            Ok(entry) => Ok(Some((above, entry))),
-            Err(errno) => gone(errno),
-        }
+        let name = Path::new(whole.file_name().unwrap_or_default());
+        let found = open_beneath(root, above, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
+            .and_then(|above| FileStatus::at(&above, name).map(|entry| Some((above, entry))));
+        found.or_else(gone)
     }
 }
 
@@ -325,7 +320,7 @@ fn is_cache_tag(path: &Path) -> bool {
 
 fn side(entry: &FileStatus) -> Side {
     match entry.kind {
-        FileKind::File => Side::File { exec: entry.mode & 0o100 != 0 },
+        FileKind::File => Side::File { exec: entry.is_executable() },
         FileKind::Link => Side::Link,
         FileKind::Folder | FileKind::Pipe | FileKind::Socket | FileKind::Device => Side::Other,
     }

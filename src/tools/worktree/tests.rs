@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::worktree::git::{Files, Repository};
+use crate::worktree::git::Repository;
 use crate::worktree::snapshot;
 
 /// A repository with a commit, and a session's folder.
@@ -64,12 +64,13 @@ impl WorktreeFixture {
     /// Creates the worktree of `id` for a session with working directory `w` and `below`.
     fn make(&self, id: &str, below: &str) -> Result<Worktrees, Unavailable> {
         let list = self.git(&["ls-files", "-z", "-c", "-o", "--exclude-standard"]);
-        let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from);
+        let paths: Vec<PathBuf> = paths.collect();
         let folder = self.path("session/worktrees").join(id);
         make_folder(&folder).unwrap();
         let (stop, _held) = Stop::after(Duration::from_secs(20));
         let prefix = PathBuf::from(below);
-        snapshot::make(&folder, &self.repository(), &Files { paths }, &prefix, &stop)?;
+        snapshot::make(&folder, &self.repository(), &paths, &prefix, &stop)?;
         let kept = WorktreeMetadata { caller: None, prefix, merged: false };
         store(&folder.join(KEPT), &kept)?;
         let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
