@@ -181,20 +181,17 @@ impl ReadTable {
         always: bool,
     ) -> Result<(), ToolError> {
         let shown = place.shown();
-        let seen = self.files.get(place.absolute());
-        let seen =
-            seen.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
+        let who = || self.who(place.absolute(), Some(content));
+        let all = self.files.get(place.absolute());
+        let seen = all.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
         match seen {
             Some(seen) if seen.content == content => Ok(()),
-            Some(seen) => {
-                let who = self.who(place.absolute(), Some(content));
-                let what =
-                    format!("{shown} changed since {} saw it: {who}; read it again", seen.call);
+            Some(FileKnowledge { call, .. }) => {
+                let what = format!("{shown} changed since {call} saw it: {}; read it again", who());
                 Err(ToolError::new("EDT004", what))
             }
             None if self.is_of_another(call, place.absolute(), content) => {
-                let who = self.who(place.absolute(), Some(content));
-                let what = format!("you have not seen {shown} as it is: {who}; read it first");
+                let what = format!("you have not seen {shown} as it is: {}; read it first", who());
                 Err(ToolError::new("EDT004", what))
             }
             None if always => {

@@ -4,6 +4,7 @@
 //! following links, whatever the agent did with the folders.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -58,6 +59,12 @@ pub(crate) struct Changed {
     pub(crate) path: String,
     pub(crate) before: Side,
     pub(crate) after: Side,
+}
+
+impl Changed {
+    fn new_file(path: &str, entry: &FileStatus) -> Changed {
+        Changed { path: path.to_owned(), before: Side::Nothing, after: side(entry) }
+    }
 }
 
 /// New files that a merge leaves out unless it names them: git ignores them, or their names cannot
@@ -146,20 +153,18 @@ impl OpenWorktree {
             return Ok(None);
         }
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
-        let (path, before, after) = (path.to_owned(), Side::Nothing, side(&entry));
-        Ok((entry.kind != FileKind::Folder).then_some(Changed { path, before, after }))
+        Ok((entry.kind != FileKind::Folder).then(|| Changed::new_file(path, &entry)))
     }
 
     /// Current state of `path` as the new base. `None`: missing.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
-        let (after, name) = (side(&entry), self.prefix.join(path));
-        let one = Changed { path: path.to_owned(), before: Side::Nothing, after };
+        let one = Changed::new_file(path, &entry);
         let Some(bytes) = self.after(&one)? else { return Ok(None) };
         let based = Based {
-            path: name.to_string_lossy().into_owned(),
-            link: after == Side::Link,
-            exec: after == Side::File { exec: true },
+            path: self.prefix.join(path).to_string_lossy().into_owned(),
+            link: one.after == Side::Link,
+            exec: one.after == Side::File { exec: true },
             seen: seen(&entry),
         };
         Ok(Some((based, bytes)))
@@ -205,8 +210,7 @@ impl OpenWorktree {
             };
             // The walk uses names, which may have been replaced since.
             let Some((_, entry)) = self.there(&self.work, below)? else { continue };
-            let path = below.to_owned();
-            changed.push(Changed { path, before: Side::Nothing, after: side(&entry) });
+            changed.push(Changed::new_file(below, &entry));
         }
         Ok(())
     }
@@ -273,9 +277,7 @@ impl OpenWorktree {
                 Ok(Some(target.as_bytes().to_vec()))
             }
             Side::File { .. } if entry.kind == FileKind::File => {
-                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                let file = open_beneath(&above, Path::new(name), flags);
-                let file = File::from(file.map_err(|errno| wrong(&errno.into()))?);
+                let file = open_in(&above, name).map_err(|errno| wrong(&errno.into()))?;
                 let mut bytes = Vec::new();
                 file.take(FILE_BYTES_MAX + 1)
                     .read_to_end(&mut bytes)
@@ -296,17 +298,26 @@ impl OpenWorktree {
         root: &OwnedFd,
         path: &str,
     ) -> Result<Option<(OwnedFd, FileStatus)>, Unavailable> {
-        let gone = |errno: Errno| match errno {
-            Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Ok(None),
-            errno => Err(failed(&printable(path), &errno.into())),
-        };
-        let whole = self.prefix.join(path);
-        let above = whole.parent().unwrap_or(Path::new(""));
-        let name = Path::new(whole.file_name().unwrap_or_default());
-        let found = open_beneath(root, above, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
-            .and_then(|above| FileStatus::at(&above, name).map(|entry| Some((above, entry))));
-        found.or_else(gone)
+        match entry_at(root, &self.prefix.join(path)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(errno) => Err(failed(&printable(path), &errno.into())),
+        }
     }
+}
+
+/// Folder of `path` beneath `root`, opened without following links, and the status of the file.
+pub(super) fn entry_at(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, FileStatus), Errno> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = open_beneath(root, folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    let entry = FileStatus::at(&folder, Path::new(path.file_name().unwrap_or_default()))?;
+    Ok((folder, entry))
+}
+
+/// Opens the file `name` in `folder` for reading, without following links or waiting.
+pub(super) fn open_in(folder: &OwnedFd, name: &OsStr) -> Result<File, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    open_beneath(folder, Path::new(name), flags).map(File::from)
 }
 
 /// True if the file marks its folder as reproducible.

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::listing::Stop;
 use crate::workspace::links::{Linked, SecretLinks};
-use crate::workspace::{FileKind, FileStatus, open_beneath};
+use crate::workspace::{FileKind, FileStatus};
+use crate::worktree::changes::{entry_at, open_in};
 use crate::worktree::git::Repository;
 use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
 
@@ -156,27 +157,20 @@ impl Copying<'_> {
         let gone = |errno: &Errno| {
             matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
         };
-        let above = path.parent().unwrap_or(Path::new(""));
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let above = match open_beneath(&self.top, above, flags) {
-            Err(errno) if gone(&errno) => return Ok(None),
-            opened => opened.map_err(wrong)?,
-        };
-        let name = Path::new(path.file_name().unwrap_or_default());
-        let entry = match FileStatus::at(&above, name) {
+        let (above, entry) = match entry_at(&self.top, path) {
             Err(errno) if gone(&errno) => return Ok(None),
             found => found.map_err(wrong)?,
         };
+        let name = path.file_name().unwrap_or_default();
         match entry.kind {
             FileKind::Link => {
                 let target = readlinkat(&above, name).map_err(wrong)?;
                 Ok(Some(CopySource::Link(target.into())))
             }
             FileKind::File if self.links.judge(&entry) == Linked::Open => {
-                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                match open_beneath(&above, name, flags) {
+                match open_in(&above, name) {
                     Err(errno) if gone(&errno) => Ok(None),
-                    opened => Ok(Some(CopySource::File(File::from(opened.map_err(wrong)?), entry))),
+                    opened => Ok(Some(CopySource::File(opened.map_err(wrong)?, entry))),
                 }
             }
             // A secret under another name, a folder, a pipe, a device.
