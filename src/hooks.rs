@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -69,7 +70,7 @@ pub fn hooks(
     let commands = settings::parse(settings.entries, settings.home)?;
     let HookSettings { path, cwd, session_dir, confinement, tier, watched, .. } = settings;
     let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
-    let count = std::sync::atomic::AtomicU64::new(0);
+    let count = AtomicU64::new(0);
     let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
     Ok(Arc::new(Hooks(Arc::new(HookSet { commands, guards, runner }))))
 }

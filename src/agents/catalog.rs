@@ -12,21 +12,14 @@ pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     if callable.is_empty() {
         return String::new();
     }
-    [Detail::All, Detail::Descriptions]
+    [(true, true), (true, false)]
         .into_iter()
-        .map(|detail| written(&callable, detail))
+        .map(|(descriptions, hints)| written(&callable, descriptions, hints))
         .find(|text| text.len() <= bytes_max)
-        .unwrap_or_else(|| written(&callable, Detail::Names))
+        .unwrap_or_else(|| written(&callable, false, false))
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Detail {
-    All,
-    Descriptions,
-    Names,
-}
-
-fn written(agents: &[&Agent], detail: Detail) -> String {
+fn written(agents: &[&Agent], descriptions: bool, hints: bool) -> String {
     let mut text =
         "\nAgents that you may call with delegate_agent. Each works alone with what you \
          give it, and gives back one answer. Call several in one turn to let them work side by \
@@ -40,12 +33,12 @@ fn written(agents: &[&Agent], detail: Detail) -> String {
         if !facts.is_empty() {
             text.extend([" (", &facts.join(", "), ")"]);
         }
-        if detail != Detail::Names {
+        if descriptions {
             text.extend([": ", &agent.description]);
         }
         text.push('\n');
         for (label, lines) in [("Use when", use_when), ("Avoid when", avoid_when)] {
-            if detail == Detail::All && !lines.is_empty() {
+            if hints && !lines.is_empty() {
                 text.extend(["  ", label, ": ", &lines.join("; "), "\n"]);
             }
         }

@@ -121,20 +121,16 @@ struct Streams<'a> {
 
 impl Streams<'_> {
     async fn push(&mut self, delta: Delta) {
-        let mut plain = Vec::new();
+        let pushed = |mask: &mut Mask, piece: String| {
+            let mut plain = Vec::new();
+            mask.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
+            text_of(plain)
+        };
         let delta = match delta {
-            Delta::Text(piece) => {
-                self.text.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
-                Delta::Text(text_of(plain))
-            }
-            Delta::Thinking(piece) => {
-                self.thinking.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
-                Delta::Thinking(text_of(plain))
-            }
-            // Complete text of posse itself.
-            Delta::Notice(line) => Delta::Notice(line),
-            Delta::Usage(usage) => Delta::Usage(usage),
-            Delta::Alive => Delta::Alive,
+            Delta::Text(piece) => Delta::Text(pushed(&mut self.text, piece)),
+            Delta::Thinking(piece) => Delta::Thinking(pushed(&mut self.thinking, piece)),
+            // Complete text of posse itself, or none.
+            other @ (Delta::Notice(_) | Delta::Usage(_) | Delta::Alive) => other,
         };
         self.send(delta).await;
     }

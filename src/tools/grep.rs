@@ -2,6 +2,7 @@
 
 pub mod search;
 
+use std::error::Error;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -140,11 +141,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         .size_limit(REGEX_BYTES_MAX)
         .dfa_size_limit(REGEX_BYTES_MAX)
         .build(pattern)
-        .map_err(|error| {
-            let reason = error.to_string();
-            let reason = output::beginning(&reason, REASON_BYTES_MAX);
-            ToolError::new("ARG005", format!("pattern: {reason}"))
-        })
+        .map_err(|error| invalid("pattern: ", &error))
 }
 
 /// Path pattern. Without `/` it matches file names at any depth.
@@ -159,10 +156,13 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     }
     let anywhere = if pattern.contains('/') { "" } else { "**/" };
     let glob = GlobBuilder::new(&format!("{anywhere}{pattern}")).literal_separator(true).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| {
-        let reason = error.to_string();
-        ToolError::new("ARG005", output::beginning(&reason, REASON_BYTES_MAX).to_owned())
-    })
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid("", &error))
+}
+
+fn invalid(what: &str, error: &dyn Error) -> ToolError {
+    let reason = error.to_string();
+    let reason = output::beginning(&reason, REASON_BYTES_MAX);
+    ToolError::new("ARG005", format!("{what}{reason}"))
 }
 
 /// Clamps a number of the model to its bounds.

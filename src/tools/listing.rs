@@ -128,7 +128,9 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
             listing.is_cut = true;
             break;
         }
-        listing.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
+        let entry = entry.ok();
+        let file = entry.as_ref().and_then(|entry| relative(entry, folder));
+        listing.files.extend(file.map(Path::to_owned));
     }
     listing.files.sort_unstable_by(|a, b| order(a, b));
     listing
@@ -146,8 +148,9 @@ pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
 }
 
 /// Visits the files below `folder` in parallel, in any order. Each thread has a visitor, which
-/// receives paths relative to the folder. Returns true if it was stopped early.
-pub(crate) fn visit<V: FnMut(&Path) + Send>(
+/// receives paths relative to the folder, and returns false to stop all. Returns true if it was
+/// stopped early.
+pub(crate) fn visit<V: FnMut(&Path) -> bool + Send>(
     folder: &Path,
     stop: &Stop,
     visitor: impl Fn() -> V,
@@ -159,14 +162,12 @@ pub(crate) fn visit<V: FnMut(&Path) + Send>(
         let mut entries = 0_u32;
         Box::new(move |entry| {
             entries = entries.wrapping_add(1);
-            if stop.is_cancelled() || (entries.is_multiple_of(CLOCK_EVERY) && stop.is_due()) {
+            let is_due = entries.is_multiple_of(CLOCK_EVERY) && stop.is_due();
+            let is_full =
+                |entry: &DirEntry| relative(entry, folder).is_some_and(|path| !visitor(path));
+            if stop.is_cancelled() || is_due || entry.as_ref().is_ok_and(is_full) {
                 is_cut.store(true, AtomicOrdering::Relaxed);
                 return WalkState::Quit;
-            }
-            if let Ok(entry) = entry
-                && let Some(path) = relative(&entry, folder)
-            {
-                visitor(path);
             }
             WalkState::Continue
         })
@@ -180,34 +181,29 @@ pub(crate) fn threads() -> usize {
 }
 
 fn of_many(folder: &Path, stop: &Stop) -> FileListing {
-    let found = Mutex::new(FileListing::default());
-    walk(folder).threads(threads()).build_parallel().run(|| {
-        let mut batch = Batch { files: Vec::new(), all: &found };
-        Box::new(move |entry| {
-            batch.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
-            let is_full = batch.files.len() >= 256 && batch.hand_over();
-            if is_full || stop.is_due() {
-                batch.all.lock().unwrap_or_else(PoisonError::into_inner).is_cut = true;
-                return WalkState::Quit;
-            }
-            WalkState::Continue
-        })
+    let all = Mutex::default();
+    let is_cut = visit(folder, stop, || {
+        let mut batch = Batch { files: Vec::new(), all: &all };
+        move |path: &Path| {
+            batch.files.push(path.to_owned());
+            batch.files.len() < 256 || !batch.hand_over()
+        }
     });
-    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    FileListing { files: all.into_inner().unwrap_or_else(PoisonError::into_inner), is_cut }
 }
 
 /// Results of one thread that were not handed over yet.
 struct Batch<'a> {
     files: Vec<PathBuf>,
-    all: &'a Mutex<FileListing>,
+    all: &'a Mutex<Vec<PathBuf>>,
 }
 
 impl Batch<'_> {
     /// True if there are enough.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.files.append(&mut self.files);
-        all.files.len() >= FILES_MAX
+        all.append(&mut self.files);
+        all.len() >= FILES_MAX
     }
 }
 
@@ -231,10 +227,6 @@ fn walk(folder: &Path) -> WalkBuilder {
 fn is_skipped(entry: &DirEntry) -> bool {
     entry.file_type().is_some_and(|kind| kind.is_dir())
         && (SKIPPED.contains(entry.file_name()) || entry.path().join(CACHE_TAG).exists())
-}
-
-fn file(entry: &DirEntry, folder: &Path) -> Option<PathBuf> {
-    relative(entry, folder).map(Path::to_owned)
 }
 
 /// Path relative to `folder`, if the entry is a file. Paths of a walk begin with its folder.

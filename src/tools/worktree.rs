@@ -20,16 +20,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use posse_actors::outcome::{ChangedFile, WorkspaceChanges};
 use posse_base::failure::printable;
 use posse_sandbox::Sandbox;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::blocking;
+use crate::diff::{self, Diff};
 use crate::listing::Stop;
-use crate::{blocking, diff};
 
-pub use changes::LeftOut;
-pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};
+pub(crate) use changes::{Changed, LeftOut, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
 /// Time limit for creating a worktree.
@@ -102,17 +103,6 @@ pub struct WorktreePaths {
     pub tree: PathBuf,
     /// Working directory: the counterpart of the session's workspace.
     pub cwd: PathBuf,
-}
-
-/// Summary of the changes in a worktree.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorktreeDiffStat {
-    /// Path, added lines and removed lines of the first files.
-    pub files: Vec<(String, usize, usize)>,
-    /// Number of files.
-    pub count: usize,
-    /// New files that a merge leaves out.
-    pub left_out: LeftOut,
 }
 
 /// Metadata of a worktree.
@@ -214,7 +204,7 @@ impl Worktrees {
     }
 
     /// Closes it after use. A worktree without changes is removed: `None`.
-    pub fn close(&self, id: &str) -> Result<Option<WorktreeDiffStat>, Unavailable> {
+    pub fn close(&self, id: &str) -> Result<Option<WorkspaceChanges>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
         let WorktreeChanges { changed, left_out } = tree.look()?;
@@ -222,13 +212,15 @@ impl Worktrees {
             self.remove(id)?;
             return Ok(None);
         }
-        let mut left = WorktreeDiffStat { files: Vec::new(), count: changed.len(), left_out };
+        let mut files = Vec::new();
         for one in changed.iter().take(NAMED_MAX) {
             let (before, after) = (tree.before(one)?, tree.after(one)?);
-            let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
-            left.files.push((one.path.clone(), diff.added, diff.removed));
+            let Diff { added, removed, .. } =
+                diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
+            files.push(ChangedFile { path: one.path.clone(), added, removed });
         }
-        Ok(Some(left))
+        let (left_out, left_out_files) = (left_out.count, left_out.named);
+        Ok(Some(WorkspaceChanges { count: changed.len(), files, left_out, left_out_files }))
     }
 
     /// True if an agent is using it.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::builtin_tool::BuiltinTool;
 use crate::change::{self, EditedFile};
-use crate::text::{BOM, Endings, endings, is_binary, with_crlf};
+use crate::text::{BOM, is_binary, is_crlf, with_crlf};
 use crate::{ToolEnvironment, sized, spec};
 
 /// Name of the tool.
@@ -54,7 +54,7 @@ async fn prepare(
 fn in_form_of(before: &[u8], mut content: String) -> EditedFile {
     let mut notes = Vec::new();
     if !is_binary(before) {
-        if endings(before) == Endings::Crlf && content.contains('\n') && !content.contains('\r') {
+        if is_crlf(before) && content.contains('\n') && !content.contains('\r') {
             content = with_crlf(&content);
             notes.push("its CRLF line endings were kept".to_owned());
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Instant;
 
 use posse_actors::ports::{
     Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
@@ -58,13 +57,6 @@ struct Arguments {
     offset: Option<usize>,
 }
 
-/// Result of the tool.
-struct Given {
-    text: String,
-    skill: String,
-    path: Option<String>,
-}
-
 impl Tool for SkillTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
@@ -80,16 +72,11 @@ impl Tool for SkillTool {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let start = Instant::now();
-        Box::pin(async move {
-            let Ok(given) = call.into_payload().downcast::<Given>() else {
-                return ToolOutput::error("the call is not of this tool");
-            };
-            let Given { text, skill, path } = *given;
-            let metadata = json!({ "skill": skill, "path": path });
-            ToolOutput { duration: start.elapsed(), ..ToolOutput::text(text) }
-                .with_metadata(metadata)
-        })
+        // The text was read before the permission: it was judged as well.
+        let output = call.into_payload().downcast::<ToolOutput>();
+        let output = output
+            .map_or_else(|_| ToolOutput::error("the call is not of this tool"), |output| *output);
+        Box::pin(std::future::ready(output))
     }
 }
 
@@ -113,7 +100,8 @@ impl SkillTool {
             detail: format!("{} ({})", skill.description, skill.place),
             digest: folder::digest(hashed.as_bytes()),
         };
-        Ok(Prepared { action, payload: Box::new(Given { text, skill: name, path }) })
+        let output = ToolOutput::text(text).with_metadata(json!({ "skill": name, "path": path }));
+        Ok(Prepared { action, payload: Box::new(output) })
     }
 
     fn seen(&self, name: &str, agent: &str) -> Result<&Skill, ToolError> {

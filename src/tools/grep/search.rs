@@ -169,7 +169,7 @@ fn everything(
         let depth = below_root.components().count();
         move |path: &Path| {
             if !query.wants(path) {
-                return;
+                return true;
             }
             let found = &mut part.found;
             let is_secret = if depth == 0 {
@@ -182,7 +182,7 @@ fn everything(
             };
             if is_secret && !query.readable_secrets.contains(&folder.join(path)) {
                 found.secrets += 1;
-                return;
+                return true;
             }
             found.searched += 1;
             match open(directory, path, query) {
@@ -195,6 +195,7 @@ fn everything(
                 SearchInput::Secret => found.secrets += 1,
                 SearchInput::Nothing => {}
             }
+            true
         }
     });
     let mut found = all.into_inner().unwrap_or_else(PoisonError::into_inner);

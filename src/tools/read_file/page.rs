@@ -168,22 +168,16 @@ impl Scan {
     }
 
     fn emit_kept(&mut self) {
-        let kept = std::mem::take(&mut self.kept);
-        self.emit(&kept, self.length);
-        self.length = 0;
+        let (kept, length) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.length));
+        self.emit(&kept, length);
     }
 
     /// Adds a line of `length` bytes, of which `line` are available.
     fn emit(&mut self, line: &[u8], length: usize) {
-        let bare = line.strip_suffix(b"\n").unwrap_or(line);
         let lines = &mut self.lines;
-        let bare = match bare.strip_suffix(b"\r") {
-            Some(bare) if line.ends_with(b"\n") => {
-                lines.crlf = true;
-                bare
-            }
-            _ => bare,
-        };
+        let without_crlf = line.strip_suffix(b"\r\n");
+        lines.crlf |= without_crlf.is_some();
+        let bare = without_crlf.or(line.strip_suffix(b"\n")).unwrap_or(line);
         let cut = bare.len().min(LINE_BYTES_MAX);
         let text = String::from_utf8_lossy(&bare[..cut]);
         lines.lossy |= cut == bare.len() && matches!(text, std::borrow::Cow::Owned(_));
@@ -222,15 +216,14 @@ impl FileLines {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };
         let total = self.total;
-        let noun = if total == 1 { "line" } else { "lines" };
+        if total == 0 && offset == 1 {
+            return ToolOutput::text(format!("{shown} is empty"));
+        }
         if self.shown == 0 {
-            return if total == 0 && offset == 1 {
-                ToolOutput::text(format!("{shown} is empty"))
-            } else {
-                ToolOutput::error(format!(
-                    "ARG004 {shown} has {bound}{total} {noun}; offset {offset} is beyond"
-                ))
-            };
+            let noun = if total == 1 { "line" } else { "lines" };
+            return ToolOutput::error(format!(
+                "ARG004 {shown} has {bound}{total} {noun}; offset {offset} is beyond"
+            ));
         }
         let last = offset + self.shown - 1;
         let mut footer = format!("[lines {offset}-{last} of {bound}{total}");

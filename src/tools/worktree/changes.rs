@@ -70,11 +70,11 @@ impl Changed {
 /// New files that a merge leaves out unless it names them: git ignores them, or their names cannot
 /// be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     /// Number of files, counted up to 1,000.
-    pub count: usize,
+    pub(crate) count: usize,
     /// The first of them, by path.
-    pub named: Vec<String>,
+    pub(crate) named: Vec<String>,
 }
 
 /// Changes in a worktree.

@@ -161,7 +161,8 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
     assert_eq!((left_out.count, left_out.named), (1, vec!["build.log".to_owned()]));
     // The base list is out of reach of the agent.
     let left = worktrees.close("i1").unwrap().unwrap();
-    assert_eq!((left.count, left.files[3].clone()), (4, ("sub/g".to_owned(), 0, 1)));
+    let removed = ChangedFile { path: "sub/g".to_owned(), added: 0, removed: 1 };
+    assert_eq!((left.count, left.files[3].clone()), (4, removed));
     worktrees.merged("i1").unwrap();
     assert!(worktrees.is_merged("i1") && !place.tree.exists());
 }
@@ -228,8 +229,8 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
     fs::write(place.tree.join(no_text), "x").unwrap();
     let left = worktrees.close("i1").unwrap().unwrap();
     let named = ["dist/out", "inner/.git/config", "mine.local", "no-\u{fffd}"];
-    assert_eq!((left.count, left.left_out.count), (0, 4), "{left:?}");
-    assert_eq!(left.left_out.named, named);
+    assert_eq!((left.count, left.left_out), (0, 4), "{left:?}");
+    assert_eq!(left.left_out_files, named);
     assert!(at("dist/out").is_file());
     // An explicitly named file is included, but never git's own.
     let tree = worktrees.tree("i1").unwrap();
