@@ -196,10 +196,9 @@ async fn said(
         };
     }
     let own = &context.origin.invocation_id;
-    let ours = |origin: Option<&Origin>| match child {
-        true => origin.is_some_and(|origin| origin.invocation_id == *own),
-        false => is_main(origin),
-    };
+    let is_own = |origin: &Origin| origin.invocation_id == *own;
+    let ours =
+        |origin: Option<&Origin>| if child { origin.is_some_and(is_own) } else { is_main(origin) };
     let (mut pieces, mut bytes, mut first) = (Vec::new(), 0, 1);
     let mut branch = None;
     walk_back(journal, page.end, |records| {

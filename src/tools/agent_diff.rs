@@ -13,13 +13,13 @@ use posse_base::secrets::is_secret;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::text::count;
 use crate::workspace::Workspace;
 use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees,
 };
-use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec, timed};
+use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec};
 
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::DIFF;
@@ -87,8 +87,8 @@ async fn run(
     _: Arc<AgentWorktrees>,
     DiffText { text, from }: DiffText,
     _: RunContext,
-) -> ToolOutput {
-    timed(|| ToolOutput::text(page(&text, from)))
+) -> RunResult {
+    Ok(ToolOutput::text(page(&text, from)))
 }
 
 /// Opens the worktree of `id`, if it exists and belongs to the caller.

@@ -18,13 +18,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::agent_diff::{AgentWorktrees, found, of_left_out, opened, reads, unavailable};
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::{ChangeTarget, FileChange};
 use crate::text::{count, is_binary, sha256};
 use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
-use crate::{ToolEnvironment, blocking, digest, prepared, refusal, spec, timed};
+use crate::{ToolEnvironment, blocking, digest, prepared, refusal, spec};
 
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::MERGE;
@@ -90,10 +90,8 @@ async fn prepare(
     blocking(move || merge(&tools, arguments, &call)).await
 }
 
-async fn run(tools: Arc<AgentWorktrees>, merge: Merge, context: RunContext) -> ToolOutput {
-    let AgentWorktrees { env, worktrees } = &*tools;
-    let (env, worktrees) = (Arc::clone(env), Arc::clone(worktrees));
-    blocking(move || timed(|| merge.apply(&env, &worktrees, &context.call))).await
+async fn run(tools: Arc<AgentWorktrees>, merge: Merge, context: RunContext) -> RunResult {
+    Ok(blocking(move || merge.apply(&tools, &context.call)).await)
 }
 
 fn merge(
@@ -305,7 +303,8 @@ impl Merge {
         }
     }
 
-    fn apply(self, env: &ToolEnvironment, worktrees: &Worktrees, call: &CallContext) -> ToolOutput {
+    fn apply(self, tools: &AgentWorktrees, call: &CallContext) -> ToolOutput {
+        let AgentWorktrees { env, worktrees } = tools;
         if env.dry_run {
             let text = format!("dry run: nothing was written\n{}", self.action().detail);
             return ToolOutput::text(text);

@@ -126,7 +126,7 @@ impl Tool for Bash {
             let summary = call.action().summary.clone();
             let payload: BashPayload = match refusal::payload(call) {
                 Ok(payload) => payload,
-                Err(refused) => return refused,
+                Err(refused) => return ToolOutput::error(refused.to_string()),
             };
             let BashPayload { command, directory, shown, timeout, note, background } = payload;
             if env.dry_run {

@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::{parsed, refusal};
 
+/// Output of a call, or the error for the model.
+pub type RunResult = Result<ToolOutput, ToolError>;
+
 /// A tool with state `S`. `prepare` gets the parsed arguments `A`, and `run` the payload `P` that
 /// `prepare` attached to the call. A call that was refused with a reason fails without `run`.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ where
     A: DeserializeOwned + 'static,
     P: 'static,
     F: Future<Output = Result<Prepared, ToolError>> + Send + 'static,
-    G: Future<Output = ToolOutput> + Send + 'static,
+    G: Future<Output = RunResult> + Send + 'static,
 {
     fn spec(&self) -> &ToolSpec {
         &self.spec
@@ -70,10 +73,15 @@ where
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        match refusal::payload(call) {
-            Ok(payload) => Box::pin((self.run)(Arc::clone(&self.state), payload, context)),
-            Err(refused) => Box::pin(ready(refused)),
-        }
+        let running = refusal::payload(call)
+            .map(|payload| (self.run)(Arc::clone(&self.state), payload, context));
+        Box::pin(async move {
+            let output = match running {
+                Ok(running) => running.await,
+                Err(refused) => Err(refused),
+            };
+            output.unwrap_or_else(|error| ToolOutput::error(error.to_string()))
+        })
     }
 
     fn if_denied(&self) -> Option<&str> {

@@ -15,10 +15,11 @@ use posse_actors::ports::{
 use posse_sandbox::Writing;
 use serde_json::json;
 
+use crate::builtin_tool::RunResult;
 use crate::diff::{self, Diff};
 use crate::text::{self, count};
 use crate::workspace::{FileKind, FileStatus, Located, refused};
-use crate::{ToolEnvironment, atomic_write, blocking, digest, refusal, timed};
+use crate::{ToolEnvironment, atomic_write, blocking, digest, refusal};
 
 /// Larger files are neither stored as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -142,12 +143,8 @@ pub(crate) async fn run(
     env: Arc<ToolEnvironment>,
     change: FileChange,
     context: RunContext,
-) -> ToolOutput {
-    let apply = move || {
-        let applied = change.apply(&env, &context.call);
-        applied.unwrap_or_else(|error| ToolOutput::error(error.to_string()))
-    };
-    blocking(move || timed(apply)).await
+) -> RunResult {
+    blocking(move || change.apply(&env, &context.call)).await
 }
 
 /// A prepared change of one file.
@@ -225,11 +222,7 @@ impl FileChange {
     }
 
     /// Applies the change if the file is unchanged since it was prepared.
-    pub(crate) fn apply(
-        &self,
-        env: &ToolEnvironment,
-        call: &CallContext,
-    ) -> Result<ToolOutput, ToolError> {
+    pub(crate) fn apply(&self, env: &ToolEnvironment, call: &CallContext) -> RunResult {
         let ChangeTarget { place, before, .. } = &self.target;
         if env.dry_run {
             let text = format!("dry run: nothing was written\n{}", self.diff.text);

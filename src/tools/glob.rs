@@ -15,7 +15,7 @@ use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{Located, open_beneath};
 use crate::{ToolEnvironment, digest, grep, output, refusal, spec};
@@ -79,7 +79,7 @@ async fn prepare(
     Ok(Prepared { action, payload: Box::new(GlobPayload { glob, place, directory }) })
 }
 
-async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext) -> ToolOutput {
+async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext) -> RunResult {
     listing::search(move |stop| find(&payload, context.output_bytes_max, stop)).await
 }
 

@@ -18,7 +18,7 @@ use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::grep::search::{Hits, Query, SearchResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
@@ -121,7 +121,7 @@ async fn prepare(
     Ok(Prepared { action, payload: Box::new(payload) })
 }
 
-async fn run(_: Arc<ToolEnvironment>, payload: GrepPayload, context: RunContext) -> ToolOutput {
+async fn run(_: Arc<ToolEnvironment>, payload: GrepPayload, context: RunContext) -> RunResult {
     let report =
         move |stop: &Stop| report(&payload, &search(&payload, stop), context.output_bytes_max);
     listing::search(report).await

@@ -35,10 +35,9 @@ mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use posse_actors::ports::{
-    Action, Operation, Prepared, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
 };
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
@@ -202,13 +201,6 @@ pub(crate) async fn sized<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     if size <= SMALL_BYTES { work() } else { blocking(work).await }
-}
-
-/// Runs `work` and records its duration.
-pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
-    let start = Instant::now();
-    let output = work();
-    ToolOutput { duration: start.elapsed(), ..output }
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use posse_actors::ports::{
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::text::{count, sha256};
 use crate::workspace::{FileKind, FileStatus, names, refused};
-use crate::{ToolEnvironment, blocking, prepared, refusal, spec, timed};
+use crate::{ToolEnvironment, blocking, prepared, refusal, spec};
 
 const NAME: &str = "list_dir";
 
@@ -69,19 +69,16 @@ async fn prepare(
     Ok(prepared(NAME, vec![place.read()], summary, digest, OpenFolder { folder, shown }))
 }
 
-async fn run(_: Arc<ToolEnvironment>, listing: OpenFolder, _: RunContext) -> ToolOutput {
-    blocking(move || timed(|| listing.run())).await
+async fn run(_: Arc<ToolEnvironment>, listing: OpenFolder, _: RunContext) -> RunResult {
+    blocking(move || listing.run()).await
 }
 
 impl OpenFolder {
-    fn run(mut self) -> ToolOutput {
+    fn run(mut self) -> RunResult {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut complete = true;
         for entry in self.folder.iter() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(errno) => return ToolOutput::error(refused(&self.shown, errno).to_string()),
-            };
+            let entry = entry.map_err(|errno| refused(&self.shown, errno))?;
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
                 continue;
@@ -101,11 +98,11 @@ impl OpenFolder {
             text.push('\n');
         }
         text.push_str(&footer(&self.shown, names.len(), total, complete));
-        ToolOutput::text(text).with_metadata(json!({
+        Ok(ToolOutput::text(text).with_metadata(json!({
             "entries": total,
             "entriesAreAll": complete,
             "shown": names.len(),
-        }))
+        })))
     }
 }
 

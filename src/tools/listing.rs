@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use posse_actors::ports::ToolOutput;
 
-use crate::{blocking, timed};
+use crate::blocking;
+use crate::builtin_tool::RunResult;
 
 /// Time limit of a search.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
@@ -100,9 +101,9 @@ impl Stop {
 }
 
 /// Runs a search on a blocking thread within the time limit. Dropping the future stops it.
-pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> ToolOutput {
+pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> RunResult {
     let (stop, _guard) = Stop::after(TIME_MAX);
-    blocking(move || timed(|| work(&stop))).await
+    Ok(blocking(move || work(&stop)).await)
 }
 
 /// The files below a folder.

@@ -22,14 +22,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::failed;
 use crate::listing::Stop;
 use crate::read_file::page::{LINES_DEFAULT, LINES_MAX, Slice};
 use crate::reads::FilePart;
 use crate::text::sha256;
 use crate::workspace::{FileKind, FileStatus, Located, refused};
-use crate::{ToolEnvironment, blocking, prepared, refusal, sized, spec, timed};
+use crate::{ToolEnvironment, blocking, prepared, refusal, sized, spec};
 
 const NAME: &str = "read_file";
 
@@ -102,41 +102,36 @@ async fn prepare(
     }
 }
 
-async fn run(env: Arc<ToolEnvironment>, reading: OpenFile, context: RunContext) -> ToolOutput {
+async fn run(env: Arc<ToolEnvironment>, reading: OpenFile, context: RunContext) -> RunResult {
     // Stops reading a large file when the caller is gone.
     let (stop, _guard) = Stop::after(Duration::MAX);
     if image::is_image(&reading.file) {
-        return blocking(move || timed(|| image::read(reading, &env, &context.call))).await;
+        return blocking(move || image::read(reading, &env, &context.call)).await;
     }
-    sized(reading.size, move || timed(|| reading.run(&env, &context.call, &stop))).await
+    sized(reading.size, move || reading.run(&env, &context.call, &stop)).await
 }
 
 impl OpenFile {
-    fn run(self, env: &ToolEnvironment, call: &CallContext, stop: &Stop) -> ToolOutput {
+    fn run(self, env: &ToolEnvironment, call: &CallContext, stop: &Stop) -> RunResult {
         let OpenFile { file, size, shown, slice, path } = self;
         let mut file = Hashing { file, hash: Sha256::new() };
-        let lines = match page::read(&mut file, size, slice, stop) {
-            Ok(Some(lines)) => lines,
-            Ok(None) => {
-                let binary = || {
-                    ToolOutput::error(format!(
-                        "ARG003 {shown} is binary ({size} bytes); look at it with bash: `file` or \
-                         `xxd`"
-                    ))
-                };
-                return image::other(&file.file, &shown).unwrap_or_else(binary);
-            }
-            Err(error) => return ToolOutput::error(failed(&shown, &error).to_string()),
+        let lines = page::read(&mut file, size, slice, stop);
+        let Some(lines) = lines.map_err(|error| failed(&shown, &error))? else {
+            let what = || {
+                format!("{shown} is binary ({size} bytes); look at it with bash: `file` or `xxd`")
+            };
+            let image = image::other(&file.file, &shown);
+            return Err(image.unwrap_or_else(|| ToolError::new("ARG003", what())));
         };
         let content = lines.complete.then(|| hex(&file.hash.finalize()));
-        let output = lines.into_output(&shown);
-        let Some(path) = path.filter(|_| !output.is_error) else { return output };
+        let output = lines.into_output(&shown)?;
+        let Some(path) = path else { return Ok(output) };
         let part = FilePart::Lines(slice.offset, slice.limit);
         let text = text_of(&output.content);
-        match env.reads.read(call, &path, content, part, &text) {
+        Ok(match env.reads.read(call, &path, content, part, &text) {
             Some(earlier) if env.dedup_reads => unchanged(&shown, &earlier, output.metadata),
             _ => output,
-        }
+        })
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -309,8 +308,6 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// Data for programs: exit code, diff, counts.
     pub metadata: Value,
-    /// Duration, measured by the tool.
-    pub duration: Duration,
 }
 
 impl ToolOutput {
@@ -320,7 +317,6 @@ impl ToolOutput {
             content: vec![ContentPart::text(text)],
             is_error: false,
             metadata: Value::Null,
-            duration: Duration::ZERO,
         }
     }
 

@@ -72,7 +72,7 @@ impl Tool for SkillTool {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        // The text was read before the permission: it was judged as well.
+        // Exactly the text that was judged.
         let output = call.into_payload().downcast::<ToolOutput>();
         let output = output
             .map_or_else(|_| ToolOutput::error("the call is not of this tool"), |output| *output);

@@ -68,7 +68,6 @@ pub(super) fn output(
             "protected": outcome.findings,
             "durationMs": milliseconds(outcome.duration),
         }),
-        duration: outcome.duration,
     }
 }
 

@@ -15,7 +15,7 @@ use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::builtin_tool::BuiltinTool;
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::jobs::page::{self, OutputPage};
 use crate::jobs::{Job, Jobs};
 use crate::{ToolEnvironment, bash, digest, output, prepared, spec, spill};
@@ -88,13 +88,10 @@ async fn prepare_output(_: Arc<Jobs>, look: Look, _: CallContext) -> Result<Prep
     Ok(about_own(OUTPUT, summary, look))
 }
 
-async fn run_output(jobs: Arc<Jobs>, look: Look, context: RunContext) -> ToolOutput {
+async fn run_output(jobs: Arc<Jobs>, look: Look, context: RunContext) -> RunResult {
     let Look { id, from, wait_seconds } = look;
-    let Some(id) = id else { return list(&jobs, &context.call) };
-    let job = match find(&jobs, &context.call, &id) {
-        Ok(job) => job,
-        Err(output) => return output,
-    };
+    let Some(id) = id else { return Ok(list(&jobs, &context.call)) };
+    let job = find(&jobs, &context.call, &id)?;
     let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
     let _waiting = job.wait();
     // After the time limit the output so far is the result.
@@ -111,11 +108,8 @@ async fn prepare_stop(_: Arc<Jobs>, which: Which, _: CallContext) -> Result<Prep
     Ok(about_own(STOP, format!("stop job {}", printable(&which.id)), which))
 }
 
-async fn run_stop(jobs: Arc<Jobs>, which: Which, context: RunContext) -> ToolOutput {
-    let job = match find(&jobs, &context.call, &which.id) {
-        Ok(job) => job,
-        Err(output) => return output,
-    };
+async fn run_stop(jobs: Arc<Jobs>, which: Which, context: RunContext) -> RunResult {
+    let job = find(&jobs, &context.call, &which.id)?;
     let _waiting = job.wait();
     job.stop(JobEnd::Stopped);
     job.over().await;
@@ -130,16 +124,17 @@ fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prep
     prepared
 }
 
-fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolOutput> {
+fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolError> {
     let all = jobs.of(&call.origin);
     let found = all.iter().find(|job| job.id.as_str() == id).cloned();
     found.ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|job| job.id.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        ToolOutput::error(format!(
-            "JOB002 you have no job {id:?}; yours: {known}. What an earlier one printed is still \
-             there: read_file output:ID"
-        ))
+        let what = format!(
+            "you have no job {id:?}; yours: {known}. What an earlier one printed is still there: \
+             read_file output:ID"
+        );
+        ToolError::new("JOB002", what)
     })
 }
 
@@ -166,7 +161,7 @@ fn state(job: &Job) -> String {
 }
 
 /// Output and state of a job.
-fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
+fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -177,15 +172,13 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     let ended = job.ended();
     let read_to = job.read_to.load(Ordering::Acquire);
     let room = bytes_max.saturating_sub(FRAME_BYTES).max(FRAME_BYTES);
-    let page = match page::read(&job.output, from, read_to, room, ended.is_none()) {
-        Ok(page) => page,
-        Err(error) => {
-            return ToolOutput::error(format!("FIL002 what it printed cannot be read: {error}"));
-        }
-    };
-    let OutputPage { text: printed, from: begin, next, total } = page;
+    let page = page::read(&job.output, from, read_to, room, ended.is_none());
+    let unread = |error: std::io::Error| format!("what it printed cannot be read: {error}");
+    let OutputPage { text: printed, from: begin, next, total } =
+        page.map_err(|error| ToolError::new("FIL002", unread(error)))?;
     if begin > total {
-        return ToolOutput::error(format!("ARG004 job {} has printed {total} bytes", job.id));
+        let what = format!("job {} has printed {total} bytes", job.id);
+        return Err(ToolError::new("ARG004", what));
     }
     job.read_to.fetch_max(next, Ordering::AcqRel);
     let mut text = String::new();
@@ -207,7 +200,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
             let _ = write!(text, "\n({note})");
         }
     }
-    ToolOutput::text(text).with_metadata(json!({
+    Ok(ToolOutput::text(text).with_metadata(json!({
         "jobId": job.id,
         "running": ended.is_none(),
         "end": ended.as_ref().map(|ended| ended.end),
@@ -215,7 +208,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
         "from": begin,
         "next": next,
         "bytes": total,
-    }))
+    })))
 }
 
 /// Result for the agent when a job has started.

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::io::{self, BufRead, Read};
 
-use posse_actors::ports::ToolOutput;
+use posse_actors::ports::{ToolError, ToolOutput};
 use serde_json::json;
 
 use crate::SMALL_BYTES;
+use crate::builtin_tool::RunResult;
 use crate::listing::Stop;
 use crate::text::{BOM, is_binary, lines_ended};
 
@@ -212,18 +213,17 @@ fn skip_line(bytes: &mut &[u8]) -> usize {
 
 impl FileLines {
     /// Output for the model, which knows the file as `shown`.
-    pub(super) fn into_output(mut self, shown: &str) -> ToolOutput {
+    pub(super) fn into_output(mut self, shown: &str) -> RunResult {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };
         let total = self.total;
         if total == 0 && offset == 1 {
-            return ToolOutput::text(format!("{shown} is empty"));
+            return Ok(ToolOutput::text(format!("{shown} is empty")));
         }
         if self.shown == 0 {
             let noun = if total == 1 { "line" } else { "lines" };
-            return ToolOutput::error(format!(
-                "ARG004 {shown} has {bound}{total} {noun}; offset {offset} is beyond"
-            ));
+            let what = format!("{shown} has {bound}{total} {noun}; offset {offset} is beyond");
+            return Err(ToolError::new("ARG004", what));
         }
         let last = offset + self.shown - 1;
         let mut footer = format!("[lines {offset}-{last} of {bound}{total}");
@@ -239,12 +239,12 @@ impl FileLines {
         }
         footer.push(']');
         self.text.push_str(&footer);
-        ToolOutput::text(self.text).with_metadata(json!({
+        Ok(ToolOutput::text(self.text).with_metadata(json!({
             "totalLines": total,
             "totalIsExact": self.complete,
             "linesRead": self.shown,
             "offset": offset,
             "nextOffset": next,
-        }))
+        })))
     }
 }
