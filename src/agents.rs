@@ -190,8 +190,6 @@ pub struct CatalogEntry {
     pub use_when: Vec<String>,
     /// Situations in which not to call it.
     pub avoid_when: Vec<String>,
-    /// Keywords. Not part of any prompt.
-    pub triggers: Vec<String>,
 }
 
 /// Relative cost of an agent.
@@ -330,7 +328,6 @@ pub fn built_in() -> Vec<Agent> {
             cost: Some(cost),
             use_when: vec![when[0].to_owned()],
             avoid_when: vec![when[1].to_owned()],
-            triggers: Vec::new(),
         },
         ..agent
     };

@@ -291,13 +291,15 @@ impl<'a> DefinitionReader<'a> {
         let group = self.group(top, "catalog");
         self.only(&group, &["avoidWhen", "category", "cost", "triggers", "useWhen"]);
         let costs = [Cost::Free, Cost::Cheap, Cost::Standard, Cost::Expensive];
-        CatalogEntry {
+        let entry = CatalogEntry {
             category: self.line(&group, "category"),
             cost: self.choice(&group, "cost", costs, Cost::name),
             use_when: self.names(&group, "useWhen").unwrap_or_default(),
             avoid_when: self.names(&group, "avoidWhen").unwrap_or_default(),
-            triggers: self.names(&group, "triggers").unwrap_or_default(),
-        }
+        };
+        // Keywords of other programs: checked, but not used.
+        self.names(&group, "triggers");
+        entry
     }
 
     fn limits(&mut self, top: &FieldGroup<'a>) -> Limits {

@@ -222,7 +222,7 @@ fn decode(
     let mut bounds = image::Limits::default();
     bounds.max_alloc = Some(limits.memory_bytes_max);
     reader.limits(bounds.clone());
-    let mut decoder = reader.into_decoder().map_err(|error| undecodable(error, deadline))?;
+    let mut decoder = reader.into_decoder().map_err(|error| undecodable(&error, deadline))?;
     let (width, height) = decoder.dimensions();
     // A decoded pixel takes four bytes, independent of the file.
     let pixels_max = limits.memory_bytes_max / 4;
@@ -233,10 +233,10 @@ fn decode(
     bounds
         .reserve(decoder.total_bytes())
         .and_then(|()| decoder.set_limits(bounds))
-        .map_err(|error| undecodable(error, deadline))?;
+        .map_err(|error| undecodable(&error, deadline))?;
     let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
     let mut picture =
-        DynamicImage::from_decoder(decoder).map_err(|error| undecodable(error, deadline))?;
+        DynamicImage::from_decoder(decoder).map_err(|error| undecodable(&error, deadline))?;
     picture.apply_orientation(orientation);
     Ok(match (picture.color().has_alpha(), picture.color().has_color()) {
         (true, _) => DynamicImage::ImageRgba8(picture.into_rgba8()),
@@ -295,12 +295,12 @@ impl io::Seek for Hurried<'_> {
     }
 }
 
-fn undecodable(error: ImageError, deadline: Instant) -> Failure {
+fn undecodable(error: &ImageError, deadline: Instant) -> Failure {
     use LimitErrorKind::{DimensionError, InsufficientMemory};
     if Instant::now() >= deadline {
         return too_slow();
     }
-    if let ImageError::Limits(limits) = &error
+    if let ImageError::Limits(limits) = error
         && matches!(limits.kind(), DimensionError | InsufficientMemory)
     {
         let what = "decoding the image would take too much memory";

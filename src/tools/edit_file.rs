@@ -25,10 +25,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "Replaces oldString by newString in a file. oldString must be exactly the text of the \
          file, with its indentation and without line numbers, and occur once unless replaceAll \
          is true; include some lines around it if needed. CRLF files are matched with LF.",
-        ToolAnnotations {
-            opens_file: true,
-            ..ToolAnnotations::new(Access::Write).in_rules("Edit")
-        },
+        ToolAnnotations::new(Access::Write).in_rules("Edit").opening_file(),
         &json!({
             "path": { "type": "string" },
             "oldString": { "type": "string", "minLength": 1 },

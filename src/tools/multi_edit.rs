@@ -24,10 +24,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Makes several edits of one file as edit_file does, each on what the one before it left. \
          If one does not fit, none is made.",
-        ToolAnnotations {
-            opens_file: true,
-            ..ToolAnnotations::new(Access::Write).in_rules("Edit")
-        },
+        ToolAnnotations::new(Access::Write).in_rules("Edit").opening_file(),
         &json!({
             "path": { "type": "string" },
             "edits": {

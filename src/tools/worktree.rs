@@ -35,8 +35,6 @@ pub(crate) use merge::three_way;
 
 /// Time limit for creating a worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// Time limit for comparing a worktree.
-const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum length of an id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
 /// Maximum number of file names in a summary.
@@ -287,7 +285,7 @@ impl Worktrees {
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
     ) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
+        let tree = OpenWorktree::open(&folder, &kept.prefix)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
         merged_state::settle(&folder, &kept.prefix, &tree, is_here)
     }
@@ -319,7 +317,7 @@ impl Worktrees {
     fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         self.settle(id, merged_state::is_here)?;
-        OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)
+        OpenWorktree::open(&folder, &kept.prefix)
     }
 
     fn folder(&self, id: &str) -> Result<PathBuf, Unavailable> {

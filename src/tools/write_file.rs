@@ -20,10 +20,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Creates or replaces a whole file; parent folders are made. Replacing keeps permissions \
          and CRLF line endings. To change a part of a file use edit_file.",
-        ToolAnnotations {
-            opens_file: true,
-            ..ToolAnnotations::new(Access::Write).in_rules("Write")
-        },
+        ToolAnnotations::new(Access::Write).in_rules("Write").opening_file(),
         &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
             "content": { "type": "string", "description": "All of the new content" },

@@ -154,6 +154,12 @@ impl ToolAnnotations {
         ToolAnnotations { access, ..ToolAnnotations::default() }
     }
 
+    /// Annotations of a tool whose `path` argument names the one file that a call opens.
+    #[must_use]
+    pub fn opening_file(self) -> ToolAnnotations {
+        ToolAnnotations { opens_file: true, ..self }
+    }
+
     /// Sets the name that it shares with similar tools in permission rules.
     #[must_use]
     pub fn in_rules(mut self, group: &str) -> ToolAnnotations {

@@ -25,6 +25,8 @@ use crate::workspace::{FileKind, FileStatus, open_beneath};
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
 use crate::worktree::{TREE, Unavailable, failed, load};
 
+/// Time limit for comparing a worktree.
+const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
 /// Marker of folders with reproducible content, and its first line
@@ -96,15 +98,10 @@ pub(crate) struct OpenWorktree {
     /// Base state of files, by path below the working directory.
     based: BTreeMap<String, Based>,
     prefix: PathBuf,
-    time: Duration,
 }
 
 impl OpenWorktree {
-    pub(super) fn open(
-        folder: &Path,
-        prefix: &Path,
-        time: Duration,
-    ) -> Result<OpenWorktree, Unavailable> {
+    pub(super) fn open(folder: &Path, prefix: &Path) -> Result<OpenWorktree, Unavailable> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let opened = |name: &str| {
             open(&folder.join(name), flags, Mode::empty()).map_err(|_| Unavailable::Gone)
@@ -121,13 +118,12 @@ impl OpenWorktree {
             cwd: folder.join(TREE).join(prefix),
             based: based.collect(),
             prefix: prefix.to_owned(),
-            time,
         })
     }
 
     /// All changes.
     pub(crate) fn look(&self) -> Result<WorktreeChanges, Unavailable> {
-        let (stop, held) = Stop::after(self.time);
+        let (stop, _held) = Stop::after(LOOKING_MAX);
         let mut changed = Vec::new();
         for (path, based) in &self.based {
             if stop.is_due() {
@@ -138,7 +134,6 @@ impl OpenWorktree {
         self.find_new(&mut changed, &stop)?;
         changed.sort_by(|a, b| a.path.cmp(&b.path));
         let left_out = self.find_left_out(&changed, &stop);
-        drop(held);
         Ok(WorktreeChanges { changed, left_out })
     }
 

@@ -33,18 +33,14 @@ pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u
     while let Some(region) = next_region(&mut left, &mut right) {
         merged.extend(base[at..region.base.start].concat());
         at = region.base.end;
-        let of = |own: &[Hunk], side: &[&[u8]]| patched(&region.base, own, &base, side);
-        match (region.left.as_slice(), region.right.as_slice()) {
-            (own, []) => merged.extend(of(own, &ours)),
-            ([], own) => merged.extend(of(own, &theirs)),
-            (own, other) => {
-                let (own, other) = (of(own, &ours), of(other, &theirs));
-                if own == other {
-                    merged.extend(own);
-                } else {
-                    conflicts.push(region.base.start + 1);
-                }
-            }
+        let left = patched(&region.base, &region.left, &base, &ours);
+        let right = patched(&region.base, &region.right, &base, &theirs);
+        if region.right.is_empty() || left == right {
+            merged.extend(left);
+        } else if region.left.is_empty() {
+            merged.extend(right);
+        } else {
+            conflicts.push(region.base.start + 1);
         }
     }
     merged.extend(base[at..].concat());
