@@ -26,7 +26,7 @@ fn written(agents: &[&Agent], descriptions: bool, hints: bool) -> String {
          side.\n"
             .to_owned();
     for agent in agents {
-        let CatalogEntry { category, cost, use_when, avoid_when, .. } = &agent.catalog;
+        let CatalogEntry { category, cost, use_when, avoid_when } = &agent.catalog;
         let facts: Vec<&str> =
             category.as_deref().into_iter().chain(cost.map(Cost::name)).collect();
         text.extend(["- ", &agent.name]);

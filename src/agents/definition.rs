@@ -297,7 +297,7 @@ impl<'a> DefinitionReader<'a> {
             use_when: self.names(&group, "useWhen").unwrap_or_default(),
             avoid_when: self.names(&group, "avoidWhen").unwrap_or_default(),
         };
-        // Keywords of other programs: checked, but not used.
+        // Keywords: checked, and not used.
         self.names(&group, "triggers");
         entry
     }

@@ -58,6 +58,9 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     Err(flaw("the front matter has no end: close it with a line ---"))
 }
 
+/// Line of each value, by its path.
+type LineNumbers = BTreeMap<String, usize>;
+
 struct YamlReader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
@@ -67,7 +70,7 @@ struct YamlReader<'a> {
 }
 
 impl<'a> YamlReader<'a> {
-    fn read(text: &'a str) -> Result<(Map<String, Value>, BTreeMap<String, usize>), Flaw> {
+    fn read(text: &'a str) -> Result<(Map<String, Value>, LineNumbers), Flaw> {
         let parser = Parser::new_from_str(text);
         let mut reader = YamlReader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
         let mut found = None;

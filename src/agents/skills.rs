@@ -209,7 +209,7 @@ impl Skills {
         self.remarks.extend(remarks);
         let Skill { folder, from_project, out_of_reach, sealed, .. } = skill;
         let place = shown(&folder);
-        let skill = Skill { folder, place, from_project, out_of_reach, sealed, ..read };
+        let skill = Skill { place, from_project, out_of_reach, folder, sealed, ..read };
         self.known.insert(skill.name.clone(), skill);
     }
 

@@ -74,11 +74,11 @@ async fn prepare(
         let WorktreeChanges { changed, left_out } = found(worktrees, &tree, &id)?;
         let mut text = whole(&tree, &changed, &id).map_err(|why| unavailable(&id, &why))?;
         text.push_str(&of_left_out(&left_out, worktrees, &id));
-        let summary = format!("look at what agent {id} changed");
         let digest = digest::of(&[NAME.as_bytes(), id.as_bytes(), text.as_bytes()]);
         let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
         let operations = reads(&tools.env.workspace, &changed);
-        Ok(prepared(NAME, operations, summary, digest, DiffText { text, from }))
+        let words = (format!("look at what agent {id} changed"), String::new());
+        Ok(prepared(NAME, operations, words, digest, DiffText { text, from }))
     })
     .await
 }

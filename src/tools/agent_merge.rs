@@ -145,7 +145,7 @@ fn merge(
         // Nothing is written, so only the reads are judged.
         let summary = format!("find nothing left to take over from agent {}", merge.id);
         let digest = digest::of(&[NAME.as_bytes(), b"nothing", merge.id.as_bytes()]);
-        return Ok(prepared(NAME, looked(), summary, digest, merge));
+        return Ok(prepared(NAME, looked(), (summary, String::new()), digest, merge));
     }
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }

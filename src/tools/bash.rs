@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::bash::background::JobStart;
 use crate::workspace::Located;
-use crate::{ToolEnvironment, digest, parsed, refusal, spec, spill};
+use crate::{ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
 /// Name of the tool.
 pub const NAME: &str = "bash";
@@ -241,16 +241,12 @@ fn prepare(
     let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), flags);
     parts.extend([&device[..], &inode, &milliseconds, &sight]);
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations,
-        summary: summary(&command, &place, &unprotected, background),
-        detail: detail(&command, &unprotected),
-        digest: digest::of(&parts),
-    };
+    let words =
+        (summary(&command, &place, &unprotected, background), detail(&command, &unprotected));
+    let digest = digest::of(&parts);
     let shown = shown(&place);
     let payload = BashPayload { command, directory, shown, timeout, note, background };
-    Ok(Prepared { action, payload: Box::new(payload) })
+    Ok(prepared(NAME, operations, words, digest, payload))
 }
 
 fn check(command: &str) -> Result<(), ToolError> {

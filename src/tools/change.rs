@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use posse_actors::ports::{
-    Action, CallContext, Operation, Prepared, RunContext, ToolError, ToolOutput,
-};
+use posse_actors::ports::{CallContext, Operation, Prepared, RunContext, ToolError, ToolOutput};
 use posse_sandbox::Writing;
 use serde_json::json;
 
@@ -19,7 +17,7 @@ use crate::builtin_tool::RunResult;
 use crate::diff::{self, Diff};
 use crate::text::{self, count};
 use crate::workspace::{FileKind, FileStatus, Located, refused};
-use crate::{ToolEnvironment, atomic_write, blocking, digest, refusal};
+use crate::{ToolEnvironment, atomic_write, blocking, digest, prepared, refusal};
 
 /// Larger files are neither stored as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -120,14 +118,9 @@ pub(crate) fn prepare(
         Ok(EditedFile { after, notes, fuzzy }) => {
             let change = FileChange { fuzzy, ..FileChange::new(target, Some(after), notes) };
             let Diff { added, removed, text } = &change.diff;
-            let action = Action {
-                tool: tool.to_owned(),
-                operations: vec![change.target.place.write()],
-                summary: format!("{verb} {shown} (+{added} -{removed})"),
-                detail: text.clone(),
-                digest: change.digest(tool),
-            };
-            Ok(Prepared { action, payload: Box::new(change) })
+            let words = (format!("{verb} {shown} (+{added} -{removed})"), text.clone());
+            let (operations, digest) = (vec![change.target.place.write()], change.digest(tool));
+            Ok(prepared(tool, operations, words, digest, change))
         }
         // The content of a file may only be revealed after the policy permits reading it, so it
         // judges this error first.

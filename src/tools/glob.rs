@@ -9,7 +9,7 @@ use globset::GlobMatcher;
 use nix::fcntl::OFlag;
 use nix::sys::stat::fstat;
 use posse_actors::ports::{
-    Access, Action, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
+    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{Located, open_beneath};
-use crate::{ToolEnvironment, digest, grep, output, refusal, spec};
+use crate::{ToolEnvironment, digest, grep, output, prepared, refusal, spec};
 
 const NAME: &str = "glob";
 
@@ -65,18 +65,14 @@ async fn prepare(
     }
     let directory = place.open_dir()?;
     let shown = place.shown();
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations: vec![place.read()],
-        summary: format!("list {} in {shown}", printable(output::beginning(&pattern, 80))),
-        detail: format!("list {} in {shown}", printable(&pattern)),
-        digest: digest::of(&[
-            NAME.as_bytes(),
-            pattern.as_bytes(),
-            place.absolute().as_os_str().as_encoded_bytes(),
-        ]),
-    };
-    Ok(Prepared { action, payload: Box::new(GlobPayload { glob, place, directory }) })
+    let words = (
+        format!("list {} in {shown}", printable(output::beginning(&pattern, 80))),
+        format!("list {} in {shown}", printable(&pattern)),
+    );
+    let path = place.absolute().as_os_str().as_encoded_bytes();
+    let digest = digest::of(&[NAME.as_bytes(), pattern.as_bytes(), path]);
+    let operations = vec![place.read()];
+    Ok(prepared(NAME, operations, words, digest, GlobPayload { glob, place, directory }))
 }
 
 async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext) -> RunResult {

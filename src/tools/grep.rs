@@ -12,7 +12,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use nix::fcntl::OFlag;
 use posse_actors::ports::{
-    Access, Action, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
+    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::grep::search::{Hits, Query, SearchResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
-use crate::{ToolEnvironment, digest, output, parsed, refusal, spec};
+use crate::{ToolEnvironment, digest, output, parsed, prepared, refusal, spec};
 
 const NAME: &str = "grep";
 
@@ -97,17 +97,13 @@ async fn prepare(
     let is_folder = entry.kind == FileKind::Folder;
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
     let shown = place.shown();
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations: vec![place.read()],
-        summary: format!("search {shown} for {}", printable(output::beginning(&given.pattern, 80))),
-        detail: format!("search {shown} for {}", printable(&given.pattern)),
-        digest: digest::of(&[
-            NAME.as_bytes(),
-            text.as_bytes(),
-            place.absolute().as_os_str().as_encoded_bytes(),
-        ]),
-    };
+    let words = (
+        format!("search {shown} for {}", printable(output::beginning(&given.pattern, 80))),
+        format!("search {shown} for {}", printable(&given.pattern)),
+    );
+    let path = place.absolute().as_os_str().as_encoded_bytes();
+    let digest = digest::of(&[NAME.as_bytes(), text.as_bytes(), path]);
+    let operations = vec![place.read()];
     let query = Query {
         matcher,
         glob,
@@ -118,7 +114,7 @@ async fn prepare(
     let offset = bounded(given.offset, 0, OFFSET_MAX);
     let limit = given.limit.map_or(MATCHES_DEFAULT, |limit| bounded(limit, 1, MATCHES_MAX));
     let payload = GrepPayload { query, place, opened, is_folder, offset, limit };
-    Ok(Prepared { action, payload: Box::new(payload) })
+    Ok(prepared(NAME, operations, words, digest, payload))
 }
 
 async fn run(_: Arc<ToolEnvironment>, payload: GrepPayload, context: RunContext) -> RunResult {

@@ -170,15 +170,15 @@ pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolErr
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }
 
-/// A call of `tool` without further detail for a person.
-pub fn prepared<T: Send + 'static>(
+/// A call of `tool` with these operations. `words`: summary, and detail for a person.
+pub(crate) fn prepared<T: Send + 'static>(
     tool: &str,
     operations: Vec<Operation>,
-    summary: String,
+    words: (String, String),
     digest: String,
     payload: T,
 ) -> Prepared {
-    let (tool, detail) = (tool.to_owned(), String::new());
+    let (tool, (summary, detail)) = (tool.to_owned(), words);
     let action = Action { tool, operations, summary, detail, digest };
     Prepared { action, payload: Box::new(payload) }
 }

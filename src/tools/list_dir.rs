@@ -65,8 +65,8 @@ async fn prepare(
     let identity = place.existing()?.identity();
     let path = place.absolute().display();
     let digest = sha256(format!("list_dir\0{path}\0{identity:?}").as_bytes());
-    let summary = format!("list {shown}");
-    Ok(prepared(NAME, vec![place.read()], summary, digest, OpenFolder { folder, shown }))
+    let words = (format!("list {shown}"), String::new());
+    Ok(prepared(NAME, vec![place.read()], words, digest, OpenFolder { folder, shown }))
 }
 
 async fn run(_: Arc<ToolEnvironment>, listing: OpenFolder, _: RunContext) -> RunResult {

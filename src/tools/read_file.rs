@@ -171,9 +171,10 @@ fn opened(
     let Slice { offset, limit } = slice;
     let digest = format!("read_file\0{shown}\0{dev}\0{ino}\0{offset}\0{limit}");
     let operations = place.map(Located::read).into_iter().collect();
-    let (summary, digest) = (format!("read {shown}"), sha256(digest.as_bytes()));
+    let digest = sha256(digest.as_bytes());
+    let words = (format!("read {shown}"), String::new());
     let path = place.map(|place| place.absolute().to_owned());
-    Ok(prepared(NAME, operations, summary, digest, OpenFile { file, size, shown, slice, path }))
+    Ok(prepared(NAME, operations, words, digest, OpenFile { file, size, shown, slice, path }))
 }
 
 /// Output that the session remembers without a spilled file.
@@ -192,9 +193,9 @@ async fn remembered(
     let said = sha256(text.as_bytes());
     let digest = sha256(format!("read_file\0{shown}\0{said}\0{offset}\0{limit}").as_bytes());
     let file = in_memory(text.as_bytes()).map_err(|error| failed(&shown, &error))?;
-    let summary = format!("read {shown}");
+    let words = (format!("read {shown}"), String::new());
     let reading = OpenFile { file, size: text.len() as u64, shown, slice, path: None };
-    Ok(Some(prepared(NAME, Vec::new(), summary, digest, reading)))
+    Ok(Some(prepared(NAME, Vec::new(), words, digest, reading)))
 }
 
 /// An anonymous in-memory file.

@@ -28,7 +28,7 @@ pub(crate) fn prepared(
 ) -> Prepared {
     let text = error.to_string();
     let digest = digest::of(&[tool.as_bytes(), b"refused", summary.as_bytes(), text.as_bytes()]);
-    crate::prepared(tool, operations, summary, digest, Refusal(error))
+    crate::prepared(tool, operations, (summary, String::new()), digest, Refusal(error))
 }
 
 /// A call of `tool` on a missing path. If its folder contains a similar name, the error suggests

@@ -107,7 +107,7 @@ impl SkillTool {
     fn seen(&self, name: &str, agent: &str) -> Result<&Skill, ToolError> {
         let sees = |skill: &&Skill| {
             let named = self.rights.get(agent);
-            named.is_none_or(|names| names.iter().any(|name| *name == skill.name))
+            named.is_none_or(|names| names.contains(&skill.name))
         };
         if let Some(skill) = self.skills.all().filter(sees).find(|skill| skill.name == name) {
             if skill.only_user {

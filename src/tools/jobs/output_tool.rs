@@ -119,9 +119,7 @@ async fn run_stop(jobs: Arc<Jobs>, which: Which, context: RunContext) -> RunResu
 /// Queries of an agent's own jobs need no further permission.
 fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
     let digest = digest::of(&[tool.as_bytes(), summary.as_bytes()]);
-    let mut prepared = prepared(tool, Vec::new(), summary.clone(), digest, payload);
-    prepared.action.detail = summary;
-    prepared
+    prepared(tool, Vec::new(), (summary.clone(), summary), digest, payload)
 }
 
 fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolError> {
