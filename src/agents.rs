@@ -26,7 +26,7 @@ use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
-pub use environment_block::{EnvironmentBlock, git_branch, repository_root};
+pub use environment_block::{EnvironmentBlock, git_branch};
 pub use instructions::{Instruction, Instructions};
 pub use nested_instructions::noticing;
 pub use roster::{Configured, Folders, KnownNames, Roster};
@@ -39,7 +39,7 @@ pub use skills::{
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
 /// An agent: purpose, visible tools, authority, and instructions.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agent {
     /// Name on the command line, for other agents, and in events.
     pub name: String,
@@ -79,9 +79,10 @@ pub struct Agent {
 }
 
 /// Source of an agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AgentSource {
     /// Built-in.
+    #[default]
     BuiltIn,
     /// `agents` in the configuration: the location.
     Config(String),
@@ -106,17 +107,16 @@ impl AgentSource {
     pub fn place(&self) -> Option<&str> {
         match self {
             AgentSource::BuiltIn => None,
-            AgentSource::Config(place) | AgentSource::User(place) | AgentSource::Project(place) => {
-                Some(place)
-            }
+            AgentSource::Config(at) | AgentSource::User(at) | AgentSource::Project(at) => Some(at),
         }
     }
 }
 
 /// Use of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AgentMode {
     /// The user.
+    #[default]
     Primary,
     /// Other agents.
     Subagent,
@@ -190,8 +190,6 @@ pub struct CatalogEntry {
     pub use_when: Vec<String>,
     /// Situations in which not to call it.
     pub avoid_when: Vec<String>,
-    /// Keywords. Not part of any prompt.
-    pub triggers: Vec<String>,
 }
 
 /// Relative cost of an agent.
@@ -229,9 +227,10 @@ pub struct Limits {
 }
 
 /// Selection of visible tools.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolSelection {
     /// All tools.
+    #[default]
     All,
     /// Only these; an empty list means none.
     Only(Vec<String>),
@@ -312,28 +311,14 @@ pub fn project_files(folder: &Path, project: &Path) -> impl Iterator<Item = (Str
 pub fn built_in() -> Vec<Agent> {
     let agent = |name: &str, description: &str, prompt: &str| Agent {
         name: name.to_owned(),
-        display_name: None,
         description: description.to_owned(),
-        source: AgentSource::BuiltIn,
-        mode: AgentMode::Primary,
-        hidden: false,
-        profile: None,
-        thinking: None,
-        tools: ToolSelection::All,
-        skills: None,
-        read_only: false,
-        rules: Vec::new(),
-        default_decision: None,
-        delegation: Delegation::default(),
-        catalog: CatalogEntry::default(),
-        limits: Limits::default(),
-        isolated: false,
         prompt: prompt.to_owned(),
+        ..Agent::default()
     };
-    let looking = |agent: Agent| Agent {
-        tools: ToolSelection::Only(LOOKING.iter().map(|name| (*name).to_owned()).collect()),
+    let looking = |name: &str, description: &str, prompt: &str| Agent {
+        tools: ToolSelection::Only(LOOKING.map(str::to_owned).to_vec()),
         read_only: true,
-        ..agent
+        ..agent(name, description, prompt)
     };
     let deputy = |agent: Agent, category: &str, cost: Cost, when: [&str; 2]| Agent {
         mode: AgentMode::Subagent,
@@ -343,7 +328,6 @@ pub fn built_in() -> Vec<Agent> {
             cost: Some(cost),
             use_when: vec![when[0].to_owned()],
             avoid_when: vec![when[1].to_owned()],
-            triggers: Vec::new(),
         },
         ..agent
     };
@@ -356,15 +340,15 @@ pub fn built_in() -> Vec<Agent> {
             delegation: Delegation { can_delegate: true, ..Delegation::default() },
             ..agent("build", build, prompts::BUILD)
         },
-        looking(agent("plan", "Reads and plans; changes nothing", prompts::PLAN)),
+        looking("plan", "Reads and plans; changes nothing", prompts::PLAN),
         deputy(
-            looking(agent("explore", explore, prompts::EXPLORE)),
+            looking("explore", explore, prompts::EXPLORE),
             "researcher",
             Cost::Cheap,
             ["a question needs many files to be looked at", "one search would answer it"],
         ),
         deputy(
-            looking(agent("reviewer", reviewer, prompts::REVIEWER)),
+            looking("reviewer", reviewer, prompts::REVIEWER),
             "reviewer",
             Cost::Cheap,
             ["a change is ready to be looked at by somebody else", "nothing was written yet"],

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -69,7 +70,7 @@ pub fn hooks(
     let commands = settings::parse(settings.entries, settings.home)?;
     let HookSettings { path, cwd, session_dir, confinement, tier, watched, .. } = settings;
     let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
-    let count = std::sync::atomic::AtomicU64::new(0);
+    let count = AtomicU64::new(0);
     let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
     Ok(Arc::new(Hooks(Arc::new(HookSet { commands, guards, runner }))))
 }
@@ -153,13 +154,14 @@ fn take_over(moment: &mut HookPayload, says: &HookResult) {
 }
 
 fn crashed(hook: &str, blocks: bool) -> HookReport {
-    HookReport {
-        hook: hook.to_owned(),
-        says: HookResult::Failed { code: ErrorCode::HookCrashed.to_string(), blocks },
-        message: Some("the part that asks this hook crashed".to_owned()),
-        metadata: Value::Null,
-        duration: Duration::ZERO,
-    }
+    let says = HookResult::Failed { code: ErrorCode::HookCrashed.to_string(), blocks };
+    report(hook, says, Some("the part that asks this hook crashed".to_owned()))
+}
+
+/// Report of `hook` without metadata and duration.
+fn report(hook: &str, says: HookResult, message: Option<String>) -> HookReport {
+    let hook = hook.to_owned();
+    HookReport { hook, says, message, metadata: Value::Null, duration: Duration::ZERO }
 }
 
 #[cfg(test)]

@@ -120,10 +120,10 @@ pub fn instructions(
 pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let row = |skill: &Skill| {
         [
-            skill.name().to_owned(),
+            skill.name.clone(),
             source(skill).to_owned(),
-            if skill.only_user() { "you" } else { "you, the model" }.to_owned(),
-            skill.description().to_owned(),
+            if skill.only_user { "you" } else { "you, the model" }.to_owned(),
+            skill.description.clone(),
         ]
     };
     let written = if skills.is_empty() && !as_json {
@@ -139,17 +139,17 @@ pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exi
 pub fn skill(skill: &Skill, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let written = if as_json {
         let mut shown = skill_json(skill);
-        shown["body"] = json!(skill.body());
+        shown["body"] = json!(skill.body);
         write_json(&shown, out)
     } else {
         let facts = [
-            ("skill", skill.name().to_owned()),
+            ("skill", skill.name.clone()),
             ("source", source(skill).to_owned()),
             ("place", skill.place.clone()),
-            ("license", skill.license().unwrap_or_default().to_owned()),
-            ("what for", skill.description().to_owned()),
+            ("license", skill.license.clone().unwrap_or_default()),
+            ("what for", skill.description.clone()),
         ];
-        let own = skill.metadata().iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let own = skill.metadata.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let rows = facts.into_iter().chain(own).filter(|(_, value)| !value.is_empty());
         let text =
             rows.fold(String::new(), |text, (name, value)| text + &format!("{name:<10} {value}\n"));
@@ -166,15 +166,15 @@ fn source(skill: &Skill) -> &'static str {
 fn skill_json(skill: &Skill) -> Value {
     let file = |(path, bytes): (String, u64)| json!({ "path": path, "bytes": bytes });
     json!({
-        "name": skill.name(),
-        "description": skill.description(),
+        "name": skill.name,
+        "description": skill.description,
         "source": source(skill),
         "place": skill.place,
-        "license": skill.license(),
-        "compatibility": skill.compatibility(),
-        "metadata": skill.metadata(),
-        "allowedTools": skill.allowed_tools(),
-        "onlyUser": skill.only_user(),
+        "license": skill.license,
+        "compatibility": skill.compatibility,
+        "metadata": skill.metadata,
+        "allowedTools": skill.allowed_tools,
+        "onlyUser": skill.only_user,
         "files": skill.files().into_iter().map(file).collect::<Vec<_>>(),
     })
 }

@@ -45,10 +45,7 @@ pub fn root_of(cwd: &Path) -> PathBuf {
 /// Project whose grants apply in `root`: its own, or that of the repository that lists this folder
 /// as its worktree.
 pub fn shared_identity(root: &Path) -> io::Result<Identity> {
-    match main_repository(root) {
-        Some(main) => Identity::of(&main),
-        None => Identity::of(root),
-    }
+    Identity::of(&main_repository(root).unwrap_or_else(|| root.to_owned()))
 }
 
 /// Repository that lists `root` as its worktree, if any.
@@ -62,10 +59,9 @@ pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let git = list.parent().filter(|git| git.file_name() == Some(".git".as_ref()))?;
     let main = git.parent()?;
     // From here on only what belongs to the other repository is believed.
-    for folder in [main, git, list, entry.as_path()] {
-        if !is_ours(&fs::symlink_metadata(folder).ok()?) {
-            return None;
-        }
+    let ours = |folder: &Path| fs::symlink_metadata(folder).is_ok_and(|found| is_ours(&found));
+    if ![main, git, list, &entry].into_iter().all(ours) {
+        return None;
     }
     let back = small_file(&entry.join("gitdir"))?;
     let back = entry.join(back.trim_end_matches(['\n', '\r']));

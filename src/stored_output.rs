@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// Reader for the session of `journal`; the original session of a fork is found in `state`.
 pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
-    let (journal, origins) = (Arc::clone(journal), Origins::new(state));
+    let (journal, origins) = (Arc::clone(journal), Origins(state));
     Recall::new(move |context, name| {
         let (journal, origins) = (Arc::clone(&journal), origins.clone());
         Box::pin(async move {
@@ -125,7 +125,10 @@ async fn returned(
     })
     .await?;
     match (found, branch) {
-        (None, Some(branch)) => origins.returned(branch, call.to_owned(), copied).await,
+        (None, Some(branch)) => {
+            let call = call.to_owned();
+            origins.blocking(move |all| all.returned_before(branch, &call, copied)).await
+        }
         (found, _) => Ok(found),
     }
 }
@@ -186,16 +189,16 @@ async fn said(
         })
         .await?;
         return match branch {
-            Some(branch) => origins.page(branch, session, page.end).await,
+            Some(branch) => {
+                origins.blocking(move |all| all.page_of(branch, &session, page.end)).await
+            }
             None => Err("this session did not branch off from another".to_owned()),
         };
     }
-    let ours = |origin: Option<&Origin>| match (child, origin) {
-        (true, origin) => {
-            origin.is_some_and(|origin| origin.invocation_id == context.origin.invocation_id)
-        }
-        (false, origin) => is_main(origin),
-    };
+    let own = &context.origin.invocation_id;
+    let is_own = |origin: &Origin| origin.invocation_id == *own;
+    let ours =
+        |origin: Option<&Origin>| if child { origin.is_some_and(is_own) } else { is_main(origin) };
     let (mut pieces, mut bytes, mut first) = (Vec::new(), 0, 1);
     let mut branch = None;
     walk_back(journal, page.end, |records| {
@@ -225,7 +228,8 @@ async fn said(
         text.push_str(&HistoryPage { session: None, end: first }.pointer());
     } else if let Some((branch, copied)) = branch {
         let session = branch.session.clone();
-        match origins.said(branch, BYTES_MAX.saturating_sub(bytes)).await {
+        let room = BYTES_MAX.saturating_sub(bytes);
+        match origins.blocking(move |all| all.messages_before(branch, room)).await {
             Ok(before) => text.push_str(&before),
             Err(why) => text.extend(["(", &why, "; this is left of it:)\n", &copied]),
         }
@@ -283,12 +287,8 @@ fn write_message(message: &Message, text: &mut String) {
 }
 
 fn shown(content: &[ContentPart]) -> String {
-    let mut text = text_of(content);
     let images = content.iter().filter(|part| matches!(part, ContentPart::ImageUrl { .. }));
-    for _ in images {
-        text.push_str("[an image]");
-    }
-    text
+    text_of(content) + &"[an image]".repeat(images.count())
 }
 
 #[cfg(test)]
@@ -348,7 +348,7 @@ mod tests {
     }
 
     fn nowhere() -> Origins {
-        Origins::new(StateDir::new("/nowhere"))
+        Origins(StateDir::new("/nowhere"))
     }
 
     fn context() -> CallContext {

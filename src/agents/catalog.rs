@@ -1,6 +1,6 @@
 //! Catalog of callable agents for the system prompt of a caller, within a size budget.
 
-use crate::agents::{Agent, Roster};
+use crate::agents::{Agent, CatalogEntry, Cost, Roster};
 
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
@@ -12,55 +12,34 @@ pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     if callable.is_empty() {
         return String::new();
     }
-    [Detail::All, Detail::Descriptions]
+    [(true, true), (true, false)]
         .into_iter()
-        .map(|detail| written(&callable, detail))
+        .map(|(descriptions, hints)| written(&callable, descriptions, hints))
         .find(|text| text.len() <= bytes_max)
-        .unwrap_or_else(|| written(&callable, Detail::Names))
+        .unwrap_or_else(|| written(&callable, false, false))
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Detail {
-    All,
-    Descriptions,
-    Names,
-}
-
-fn written(agents: &[&Agent], detail: Detail) -> String {
+fn written(agents: &[&Agent], descriptions: bool, hints: bool) -> String {
     let mut text =
         "\nAgents that you may call with delegate_agent. Each works alone with what you \
          give it, and gives back one answer. Call several in one turn to let them work side by \
          side.\n"
             .to_owned();
     for agent in agents {
-        let facts: Vec<&str> = agent
-            .catalog
-            .category
-            .as_deref()
-            .into_iter()
-            .chain(agent.catalog.cost.map(crate::agents::Cost::name))
-            .collect();
-        text.push_str("- ");
-        text.push_str(&agent.name);
+        let CatalogEntry { category, cost, use_when, avoid_when } = &agent.catalog;
+        let facts: Vec<&str> =
+            category.as_deref().into_iter().chain(cost.map(Cost::name)).collect();
+        text.extend(["- ", &agent.name]);
         if !facts.is_empty() {
-            text.push_str(" (");
-            text.push_str(&facts.join(", "));
-            text.push(')');
+            text.extend([" (", &facts.join(", "), ")"]);
         }
-        if detail != Detail::Names {
-            text.push_str(": ");
-            text.push_str(&agent.description);
+        if descriptions {
+            text.extend([": ", &agent.description]);
         }
         text.push('\n');
-        if detail == Detail::All {
-            let when =
-                [("Use when", &agent.catalog.use_when), ("Avoid when", &agent.catalog.avoid_when)];
-            for (label, lines) in when.into_iter().filter(|(_, lines)| !lines.is_empty()) {
-                text.push_str("  ");
-                text.push_str(label);
-                text.push_str(": ");
-                text.push_str(&lines.join("; "));
-                text.push('\n');
+        for (label, lines) in [("Use when", use_when), ("Avoid when", avoid_when)] {
+            if hints && !lines.is_empty() {
+                text.extend(["  ", label, ": ", &lines.join("; "), "\n"]);
             }
         }
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use posse_actors::ports::Thinking;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::agents::roster::KnownNames;
@@ -11,7 +12,7 @@ use crate::agents::{
     Agent, AgentDecision, AgentMode, AgentSource, CatalogEntry, Cost, Delegation, Limits,
     ToolSelection,
 };
-use crate::failure::{ErrorCode, Exit, Failure, nearest, printable, printable_lines};
+use crate::failure::{ErrorCode, Exit, Failure, did_you_mean, printable, printable_lines};
 
 /// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 40;
@@ -34,6 +35,31 @@ const OF_PROVIDERS: [&str; 11] = [
     "type",
     "url",
 ];
+
+/// Fields of a definition.
+const FIELDS: [&str; 17] = [
+    "authority",
+    "catalog",
+    "defaultDecision",
+    "delegation",
+    "description",
+    "displayName",
+    "hidden",
+    "isolation",
+    "limits",
+    "mode",
+    "name",
+    "permissions",
+    "prompt",
+    "provider",
+    "skills",
+    "thinking",
+    "tools",
+];
+
+/// Fields of `delegation`.
+const OF_DELEGATION: [&str; 6] =
+    ["allowedAgents", "callable", "canDelegate", "deniedAgents", "invocationDecision", "maxDepth"];
 
 /// A definition before validation.
 pub(super) struct DefinitionSource<'a> {
@@ -101,42 +127,19 @@ impl<'a> DefinitionReader<'a> {
     fn agent(&mut self, known: &KnownNames<'_>) -> Agent {
         let name = self.written.name;
         if !is_name(name) {
-            let what = "its name is not usable".to_owned();
             let fix =
                 format!("up to {NAME_CHARS_MAX} of a-z, 0-9, - and _, beginning with a letter");
-            self.flaw("name", what, fix);
+            self.flaw("name", "its name is not usable", fix);
         }
         let top = FieldGroup { path: "", fields: Some(self.written.fields) };
-        self.only(
-            &top,
-            &[
-                "authority",
-                "catalog",
-                "defaultDecision",
-                "delegation",
-                "description",
-                "displayName",
-                "hidden",
-                "isolation",
-                "limits",
-                "mode",
-                "name",
-                "permissions",
-                "prompt",
-                "provider",
-                "skills",
-                "thinking",
-                "tools",
-            ],
-        );
+        self.only(&top, &FIELDS);
         if self.text(&top, "name").is_some_and(|given| given != name) {
-            let what = "its name is not that of its place".to_owned();
-            self.flaw("name", what, format!("call it \"{name}\", or leave the name out"));
+            let fix = format!("call it \"{name}\", or leave the name out");
+            self.flaw("name", "its name is not that of its place", fix);
         }
         let description = self.line(&top, "description");
         if description.is_none() {
-            let what = "it has no description".to_owned();
-            self.flaw("", what, "say in one line what it is for");
+            self.flaw("", "it has no description", "say in one line what it is for");
         }
         let modes = [AgentMode::Primary, AgentMode::Subagent, AgentMode::All];
         let mode = self.choice(&top, "mode", modes, AgentMode::name).unwrap_or(AgentMode::Subagent);
@@ -175,15 +178,14 @@ impl<'a> DefinitionReader<'a> {
             return;
         }
         if agent.default_decision == Some(AgentDecision::Allow) {
-            let what = "a repository cannot allow what nothing else covers".to_owned();
+            let what = "a repository cannot allow what nothing else covers";
             self.flaw("defaultDecision", what, FIX);
         }
         if let Some(nth) = agent.rules.iter().position(|rule| rule["decision"] == "allow") {
-            let what = "a repository cannot allow anything".to_owned();
-            self.flaw(&format!("permissions[{nth}]"), what, FIX);
+            self.flaw(&format!("permissions[{nth}]"), "a repository cannot allow anything", FIX);
         }
         if agent.delegation.invocation == Some(AgentDecision::Allow) {
-            let what = "a repository cannot allow itself to be called".to_owned();
+            let what = "a repository cannot allow itself to be called";
             self.flaw("delegation.invocationDecision", what, FIX);
         }
     }
@@ -195,30 +197,22 @@ impl<'a> DefinitionReader<'a> {
                 let what = format!("provider.{field} does not belong into an agent");
                 let fix = "name a profile: endpoint, model and key stand in `providers` of your \
                            configuration";
-                self.flaw_as(
-                    ErrorCode::AgentProviderField,
-                    &format!("provider.{field}"),
-                    what,
-                    fix,
-                );
+                let path = format!("provider.{field}");
+                self.flaw_as(ErrorCode::AgentProviderField, &path, what, fix);
             }
         }
         let names: Vec<&str> = OF_PROVIDERS.into_iter().chain(["profile", "inheritRoot"]).collect();
         self.only(&group, &names);
         let profile = self.text(&group, "profile");
         if self.flag(&group, "inheritRoot") == Some(true) && profile.is_some() {
-            let what = "it has a profile and inherits the session's".to_owned();
+            let what = "it has a profile and inherits the session's";
             self.flaw("provider", what, "leave one of them out");
         }
         let profile = profile?;
         if !(known.has_profile)(profile) {
             let what = format!("there is no provider profile \"{}\"", printable(profile));
-            self.flaw_as(
-                ErrorCode::AgentProfileUnknown,
-                "provider.profile",
-                what,
-                "add it to `providers`, or leave it out",
-            );
+            let fix = "add it to `providers`, or leave it out";
+            self.flaw_as(ErrorCode::AgentProfileUnknown, "provider.profile", what, fix);
         }
         Some(profile.to_owned())
     }
@@ -237,7 +231,7 @@ impl<'a> DefinitionReader<'a> {
         if list.is_some_and(|list| list == "*") {
             return ToolSelection::All;
         }
-        let Some(names) = list.and_then(texts) else {
+        let Some(names) = list.and_then(|list| Vec::<&str>::deserialize(list).ok()) else {
             self.flaw(path, "it does not say which tools it sees", FIX);
             return ToolSelection::Only(Vec::new());
         };
@@ -247,10 +241,8 @@ impl<'a> DefinitionReader<'a> {
         for (nth, name) in names.iter().enumerate() {
             if !known.tools.iter().any(|tool| tool == name) {
                 let what = format!("there is no tool \"{}\"", printable(name));
-                let fix = match nearest(name, known.tools.iter().map(String::as_str)) {
-                    Some(meant) => format!("did you mean \"{meant}\"?"),
-                    None => format!("choose from {}", known.tools.join(", ")),
-                };
+                let fix = did_you_mean(name, known.tools.iter().map(String::as_str))
+                    .unwrap_or_else(|| format!("choose from {}", known.tools.join(", ")));
                 self.flaw_as(ErrorCode::AgentToolUnknown, &format!("{path}[{nth}]"), what, fix);
             }
         }
@@ -278,21 +270,11 @@ impl<'a> DefinitionReader<'a> {
 
     fn delegation(&mut self, top: &FieldGroup<'a>, mode: AgentMode) -> Delegation {
         let group = self.group(top, "delegation");
-        self.only(
-            &group,
-            &[
-                "allowedAgents",
-                "callable",
-                "canDelegate",
-                "deniedAgents",
-                "invocationDecision",
-                "maxDepth",
-            ],
-        );
+        self.only(&group, &OF_DELEGATION);
         let decisions = [AgentDecision::Allow, AgentDecision::Ask, AgentDecision::Deny];
         let callable = self.flag(&group, "callable").unwrap_or(mode != AgentMode::Primary);
         if callable && mode == AgentMode::Primary {
-            let what = "a primary agent works for the user and cannot be called".to_owned();
+            let what = "a primary agent works for the user and cannot be called";
             self.flaw("delegation.callable", what, "set mode to all or subagent");
         }
         Delegation {
@@ -309,13 +291,15 @@ impl<'a> DefinitionReader<'a> {
         let group = self.group(top, "catalog");
         self.only(&group, &["avoidWhen", "category", "cost", "triggers", "useWhen"]);
         let costs = [Cost::Free, Cost::Cheap, Cost::Standard, Cost::Expensive];
-        CatalogEntry {
+        let entry = CatalogEntry {
             category: self.line(&group, "category"),
             cost: self.choice(&group, "cost", costs, Cost::name),
             use_when: self.names(&group, "useWhen").unwrap_or_default(),
             avoid_when: self.names(&group, "avoidWhen").unwrap_or_default(),
-            triggers: self.names(&group, "triggers").unwrap_or_default(),
-        }
+        };
+        // Keywords: checked, and not used.
+        self.names(&group, "triggers");
+        entry
     }
 
     fn limits(&mut self, top: &FieldGroup<'a>) -> Limits {
@@ -343,8 +327,8 @@ impl<'a> DefinitionReader<'a> {
         let parts = [body, said.as_str()].into_iter().map(str::trim);
         let prompt = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if prompt.is_empty() {
-            let what = "it is told nothing".to_owned();
-            self.flaw("prompt", what, "write below the front matter what it has to do");
+            let fix = "write below the front matter what it has to do";
+            self.flaw("prompt", "it is told nothing", fix);
         } else if prompt.len() > PROMPT_BYTES_MAX {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
             self.flaw("prompt", what, "make it shorter");
@@ -372,26 +356,32 @@ impl<'a> DefinitionReader<'a> {
         for field in group.fields.into_iter().flat_map(Map::keys) {
             if !names.contains(&field.as_str()) {
                 let path = group.at(field);
-                let fix = match nearest(field, names.iter().copied()) {
-                    Some(meant) => format!("did you mean \"{meant}\"?"),
-                    None => format!("known are {}", names.join(", ")),
-                };
+                let fix = did_you_mean(field, names.iter().copied())
+                    .unwrap_or_else(|| format!("known are {}", names.join(", ")));
                 let what = format!("unknown field \"{}\"", printable(&path));
                 self.flaw(&path, what, fix);
             }
         }
     }
 
-    fn text<'g>(&mut self, group: &FieldGroup<'g>, name: &str) -> Option<&'g str> {
-        match group.fields?.get(name)? {
-            Value::Null => None,
-            Value::String(text) => Some(text.as_str()),
-            _ => {
-                let path = group.at(name);
-                self.flaw(&path, format!("{path} is not a text"), "put it in quotes");
-                None
-            }
+    /// The field `name`. If it has another type, it `is_not` what it has to be.
+    fn field<'g, T: Deserialize<'g>>(
+        &mut self,
+        group: &FieldGroup<'g>,
+        name: &str,
+        is_not: &str,
+        fix: &str,
+    ) -> Option<T> {
+        let value = T::deserialize(group.fields?.get(name)?).ok();
+        if value.is_none() {
+            let path = group.at(name);
+            self.flaw(&path, format!("{path} is {is_not}"), fix);
         }
+        value
+    }
+
+    fn text<'g>(&mut self, group: &FieldGroup<'g>, name: &str) -> Option<&'g str> {
+        self.field::<Option<&str>>(group, name, "not a text", "put it in quotes")?
     }
 
     fn line(&mut self, group: &FieldGroup<'_>, name: &str) -> Option<String> {
@@ -401,20 +391,11 @@ impl<'a> DefinitionReader<'a> {
             let what = format!("{path} is longer than {LINE_BYTES_MAX} bytes");
             self.flaw(&path, what, "make it one line");
         }
-        let line = printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-        (!line.is_empty()).then_some(line)
+        Some(one_line(text)).filter(|line| !line.is_empty())
     }
 
     fn flag(&mut self, group: &FieldGroup<'_>, name: &str) -> Option<bool> {
-        match group.fields?.get(name)? {
-            Value::Null => None,
-            Value::Bool(flag) => Some(*flag),
-            _ => {
-                let path = group.at(name);
-                self.flaw(&path, format!("{path} is not true or false"), "write true or false");
-                None
-            }
-        }
+        self.field::<Option<bool>>(group, name, "not true or false", "write true or false")?
     }
 
     fn whole(&mut self, group: &FieldGroup<'_>, name: &str, least: u32, most: u32) -> Option<u32> {
@@ -430,14 +411,8 @@ impl<'a> DefinitionReader<'a> {
     }
 
     fn names(&mut self, group: &FieldGroup<'_>, name: &str) -> Option<Vec<String>> {
-        let given = group.fields?.get(name)?;
-        let names = texts(given);
-        if names.is_none() {
-            let path = group.at(name);
-            self.flaw(&path, format!("{path} is not a list of texts"), "write [a, b]");
-        }
-        let line = |text: &str| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-        names.map(|names| names.into_iter().map(line).collect())
+        let names: Vec<&str> = self.field(group, name, "not a list of texts", "write [a, b]")?;
+        Some(names.into_iter().map(one_line).collect())
     }
 
     fn choice<T: Copy>(
@@ -459,6 +434,7 @@ impl<'a> DefinitionReader<'a> {
     }
 }
 
-fn texts(value: &Value) -> Option<Vec<&str>> {
-    value.as_array()?.iter().map(Value::as_str).collect()
+/// `text` as one printable line.
+pub(super) fn one_line(text: &str) -> String {
+    printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -1,15 +1,12 @@
 //! Environment block of the system prompt. Determined from files, without running a program.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::agents::folder;
 use crate::failure::printable;
 
 const NAME_CHARS_MAX: usize = 200;
-const ANCESTORS_MAX: usize = 128;
 
 /// Environment of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,10 +30,10 @@ pub struct EnvironmentBlock {
 impl EnvironmentBlock {
     pub(crate) fn write_to(&self, prompt: &mut String) {
         prompt.push_str("<environment>\n");
-        let git = self.git_branch.as_deref().map_or_else(
-            || "not a repository".to_owned(),
-            |branch| format!("repository, on {branch}"),
-        );
+        let git = match &self.git_branch {
+            Some(branch) => format!("repository, on {branch}"),
+            None => "not a repository".to_owned(),
+        };
         let others = self.other_roots.join(", ");
         let rows = [
             ("Working directory", self.cwd.as_str()),
@@ -57,15 +54,6 @@ impl EnvironmentBlock {
         }
         prompt.push_str("</environment>\n");
     }
-}
-
-/// The nearest folder at or above `cwd` that has a `.git`.
-pub fn repository_root(cwd: &Path) -> Option<PathBuf> {
-    let above = cwd.ancestors().take(ANCESTORS_MAX);
-    above
-        .into_iter()
-        .find(|folder| folder.join(".git").symlink_metadata().is_ok())
-        .map(Path::to_owned)
 }
 
 /// The branch of the repository at `root`, or `commit 1a2b3c4` if HEAD is detached.
@@ -93,14 +81,7 @@ pub fn git_branch(root: &Path) -> Option<String> {
     (!name.is_empty()).then(|| printable(&name))
 }
 
-/// Text of a regular file of at most a page; opening it never blocks.
+/// Text of a regular file, of which at most a page is read.
 fn read_small(path: &Path) -> Option<String> {
-    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    file.take(4096).read_to_string(&mut text).ok()?;
-    Some(text)
+    String::from_utf8(folder::read_file(path, None, 4095).ok()?).ok()
 }

@@ -30,15 +30,22 @@ pub(crate) struct Flaw {
     pub(crate) what: String,
 }
 
+/// Decodes a file, then parses it. Returns the text with LF line ends and what it contains. `no_text`:
+/// error for a file that is not UTF-8.
+pub(crate) fn parse_bytes(bytes: &[u8], no_text: &str) -> Result<(String, Parsed), Flaw> {
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|_| Flaw { line: 1, what: no_text.to_owned() })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let parsed = parse(&text)?;
+    Ok((text, parsed))
+}
+
 /// Parses `text`, which begins with a line of three dashes.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
-    let flaw = |line: usize, what: &str| Flaw { line, what: what.to_owned() };
-    let Some((first, rest)) = text.split_once('\n') else {
-        return Err(flaw(1, "there is no front matter: begin with a line ---"));
-    };
-    if first.trim_end() != "---" {
-        return Err(flaw(1, "there is no front matter: begin with a line ---"));
-    }
+    let flaw = |what: &str| Flaw { line: 1, what: what.to_owned() };
+    let begun = text.split_once('\n').filter(|(first, _)| first.trim_end() == "---");
+    let none = || flaw("there is no front matter: begin with a line ---");
+    let (_, rest) = begun.ok_or_else(none)?;
     let mut end = 0;
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
@@ -48,7 +55,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
         }
         end += line.len();
     }
-    Err(flaw(1, "the front matter has no end: close it with a line ---"))
+    Err(flaw("the front matter has no end: close it with a line ---"))
 }
 
 /// Line of each value, by its path.

@@ -4,11 +4,9 @@
 //! directory. They are read as text, with size limits, and not through links that lead elsewhere.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::agents::folder;
 use crate::failure::{printable, printable_lines};
 
 /// Maximum total size of all instructions in bytes.
@@ -76,15 +74,10 @@ impl Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };
         instructions.add(user, None, &printable(&user.display().to_string()), &mut space);
-        let mut folders: Vec<PathBuf> = cwd
-            .ancestors()
-            .take_while(|folder| folder.starts_with(root))
-            .take(FOLDERS_MAX)
-            .map(Path::to_owned)
-            .collect();
-        folders.reverse();
-        for folder in folders {
-            instructions.folder(root, &folder, None, &mut space);
+        let folders = cwd.ancestors().take_while(|folder| folder.starts_with(root));
+        let folders: Vec<&Path> = folders.take(FOLDERS_MAX).collect();
+        for folder in folders.into_iter().rev() {
+            instructions.folder(root, folder, None, &mut space);
         }
         instructions
     }
@@ -108,7 +101,8 @@ impl Instructions {
         if path.symlink_metadata().is_err() {
             return false;
         }
-        let bytes = match open(path, within, space.left) {
+        let within = within.map(|root| (root, "repository"));
+        let bytes = match folder::read_file(path, within, space.left) {
             Ok(bytes) => bytes,
             Err(why) => {
                 self.notices.push(format!("{source}: skipped, {why}"));
@@ -139,24 +133,6 @@ impl Instructions {
         }
         true
     }
-}
-
-/// Reads up to `limit` + 1 bytes, without blocking and without leaving `within`.
-fn open(path: &Path, within: Option<&Path>, limit: usize) -> Result<Vec<u8>, String> {
-    let resolved = path.canonicalize().map_err(|error| error.to_string())?;
-    if within.is_some_and(|root| !resolved.starts_with(root)) {
-        return Err("it leads out of the repository".into());
-    }
-    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY | nix::libc::O_NOFOLLOW;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(&resolved);
-    let file = file.map_err(|error| error.to_string())?;
-    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
-        return Err("it is not a file".into());
-    }
-    let mut bytes = Vec::new();
-    let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
-    Ok(bytes)
 }
 
 /// Text of at most `limit` bytes, without a partial character at the end.

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::agents::definition::{DefinitionSource, define};
 use crate::agents::folder::{self, AgentFile};
-use crate::agents::front_matter;
+use crate::agents::front_matter::{self, Flaw};
 use crate::agents::instructions::hidden;
 use crate::agents::{Agent, AgentSource, built_in};
-use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
+use crate::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
 
 /// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,12 +52,13 @@ pub struct KnownNames<'a> {
 /// All usable agents, and rejected definitions.
 #[derive(Debug, Clone)]
 pub struct Roster {
-    agents: Vec<Agent>,
+    /// All agents, the default first.
+    pub agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
     /// Warnings about usable agents.
-    remarks: Vec<Failure>,
-    /// Untrusted files of a project.
-    inert: Vec<String>,
+    pub remarks: Vec<Failure>,
+    /// Untrusted agents of the project.
+    pub inert: Vec<String>,
 }
 
 impl Roster {
@@ -118,13 +119,11 @@ impl Roster {
             "there is no such agent"
         };
         let what = format!("agent \"{}\": {list} names \"{name}\"", agent.name);
-        let failure = Failure::new(ErrorCode::AgentListUnknown, Exit::Configuration, what)
+        let fix = did_you_mean(name, self.agents.iter().map(|agent| agent.name.as_str()));
+        invalid(ErrorCode::AgentListUnknown, what)
             .at(agent.source.place().unwrap_or_default())
-            .because(why);
-        match nearest(name, self.agents.iter().map(|agent| agent.name.as_str())) {
-            Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
-            None => failure.fix("`posse agents` lists those there are"),
-        }
+            .because(why)
+            .fix(fix.unwrap_or_else(|| "`posse agents` lists those there are".to_owned()))
     }
 
     /// Warns about hidden characters in instructions.
@@ -132,9 +131,7 @@ impl Roster {
         if let Some(found) = hidden(text) {
             let name = printable(name);
             let what = format!("agent \"{name}\": hidden characters, shown as escapes: {found}");
-            self.remarks.push(
-                Failure::new(ErrorCode::AgentHiddenCharacters, Exit::Configuration, what).at(place),
-            );
+            self.remarks.push(invalid(ErrorCode::AgentHiddenCharacters, what).at(place));
         }
     }
 
@@ -148,17 +145,12 @@ impl Roster {
         let Configured { name, definition, place, project } = configured;
         let Value::Object(fields) = definition else {
             let what = format!("agents.{} is not an object", printable(name));
-            let failure =
-                Failure::new(ErrorCode::AgentDefinitionInvalid, Exit::Configuration, what)
-                    .at(place.clone());
+            let failure = invalid(ErrorCode::AgentDefinitionInvalid, what).at(place.clone());
             self.refused.push((name.clone(), failure));
             return;
         };
-        let source = if *project {
-            AgentSource::Project(place.clone())
-        } else {
-            AgentSource::Config(place.clone())
-        };
+        let source = if *project { AgentSource::Project } else { AgentSource::Config };
+        let source = source(place.clone());
         let at = |path: &str| match path {
             "" => place.clone(),
             path => format!("{place} ({path})"),
@@ -180,37 +172,24 @@ impl Roster {
 
     fn file(&mut self, file: &AgentFile, source: AgentSource, known: &KnownNames<'_>) {
         let AgentFile { name, shown, bytes } = file;
-        let refuse = |line: usize, what: &str| {
-            let what = format!("agent \"{}\": {what}", printable(name));
-            Failure::new(ErrorCode::AgentFileUnreadable, Exit::Configuration, what)
-                .at(format!("{shown}:{line}"))
-                .fix("docs/guide/agents.md shows what an agent file looks like")
-        };
-        let text = std::str::from_utf8(bytes);
-        let Ok(text) = text.map(|text| text.strip_prefix('\u{feff}').unwrap_or(text)) else {
-            self.refused.push((name.clone(), refuse(1, "the file is not UTF-8 text")));
-            return;
-        };
-        let text = text.replace("\r\n", "\n");
-        let parsed = match front_matter::parse(&text) {
-            Ok(parsed) => parsed,
-            Err(flaw) => {
-                self.refused.push((name.clone(), refuse(flaw.line, &flaw.what)));
-                return;
+        let read = front_matter::parse_bytes(bytes, "the file is not UTF-8 text");
+        let (text, parsed) = match read {
+            Ok(read) => read,
+            Err(Flaw { line, what }) => {
+                let what = format!("agent \"{}\": {what}", printable(name));
+                let failure = invalid(ErrorCode::AgentFileUnreadable, what)
+                    .at(format!("{shown}:{line}"))
+                    .fix("docs/guide/agents.md shows what an agent file looks like");
+                return self.refused.push((name.clone(), failure));
             }
         };
         let at = |path: &str| {
             // A missing field gets the line of its parent.
-            let mut path = path;
-            loop {
-                if let Some(line) = parsed.lines.get(path) {
-                    return format!("{shown}:{line}");
-                }
-                match path.rfind(['.', '[']) {
-                    Some(end) => path = &path[..end],
-                    None => return format!("{shown}:1"),
-                }
-            }
+            let mut paths = std::iter::successors(Some(path), |path| {
+                path.rfind(['.', '[']).map(|end| &path[..end])
+            });
+            let line = paths.find_map(|path| parsed.lines.get(path)).copied().unwrap_or(1);
+            format!("{shown}:{line}")
         };
         let (fields, body) = (&parsed.fields, Some(parsed.body.as_str()));
         if self.add(&DefinitionSource { name, fields, body, source, place: &at }, known) {
@@ -226,43 +205,27 @@ impl Roster {
                 other => format!("it is taken by {}", other.place().unwrap_or_default()),
             };
             let what = format!("agent \"{}\" is left out: {whose}", printable(written.name));
-            let failure = Failure::new(ErrorCode::AgentNameTaken, Exit::Configuration, what)
+            let failure = invalid(ErrorCode::AgentNameTaken, what)
                 .at((written.place)("name"))
                 .fix("give it another name");
             self.refused.push((String::new(), failure));
             return false;
         }
-        match define(written, known) {
-            Ok(agent) => {
-                self.agents.push(agent);
-                true
-            }
+        let defined = define(written, known);
+        let is_valid = defined.is_ok();
+        match defined {
+            Ok(agent) => self.agents.push(agent),
             Err(flaws) => {
-                let name = written.name.to_owned();
-                self.refused.extend(flaws.into_iter().map(|flaw| (name.clone(), flaw)));
-                false
+                let name = written.name;
+                self.refused.extend(flaws.into_iter().map(|flaw| (name.to_owned(), flaw)));
             }
         }
-    }
-
-    /// All agents, the default first.
-    pub fn all(&self) -> &[Agent] {
-        &self.agents
+        is_valid
     }
 
     /// Rejected definitions with reasons.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
-    }
-
-    /// Warnings about usable agents.
-    pub fn remarks(&self) -> &[Failure] {
-        &self.remarks
-    }
-
-    /// Untrusted agents of the project.
-    pub fn inert(&self) -> &[String] {
-        &self.inert
     }
 
     /// The agent of that name.
@@ -282,31 +245,30 @@ impl Roster {
 
     /// The main agent of that name. Fails with the reason if there is none.
     pub fn choose(&self, name: &str) -> Result<&Agent, Failure> {
+        let names = || self.primaries().map(|agent| agent.name.as_str());
+        let choose = || format!("choose one of {}", names().collect::<Vec<_>>().join(", "));
         if let Some(agent) = self.find(name) {
-            if agent.mode.is_primary() {
-                return Ok(agent);
-            }
             let what = format!("the agent \"{name}\" works for other agents only");
-            let names: Vec<&str> = self.primaries().map(|agent| agent.name.as_str()).collect();
-            return Err(Failure::new(ErrorCode::AgentNotPrimary, Exit::Configuration, what)
-                .fix(format!("choose one of {}", names.join(", "))));
+            let failure = || invalid(ErrorCode::AgentNotPrimary, what).fix(choose());
+            return agent.mode.is_primary().then_some(agent).ok_or_else(failure);
         }
         if let Some((_, why)) = self.refused.iter().find(|(refused, _)| refused == name) {
             return Err(why.clone());
         }
         let what = format!("there is no agent \"{}\"", printable(name));
-        let failure = Failure::new(ErrorCode::AgentNotFound, Exit::Configuration, what);
-        if self.inert.iter().any(|inert| inert == name) {
-            return Err(failure
+        let failure = invalid(ErrorCode::AgentNotFound, what);
+        Err(if self.inert.iter().any(|inert| inert == name) {
+            failure
                 .because("the project has one, and you do not trust it")
-                .fix("`posse trust add` shows the effect"));
-        }
-        let names = || self.primaries().map(|agent| agent.name.as_str());
-        Err(failure.fix(match nearest(name, names()) {
-            Some(meant) => format!("did you mean \"{meant}\"?"),
-            None => format!("choose one of {}", names().collect::<Vec<_>>().join(", ")),
-        }))
+                .fix("`posse trust add` shows the effect")
+        } else {
+            failure.fix(did_you_mean(name, names()).unwrap_or_else(choose))
+        })
     }
+}
+
+fn invalid(code: ErrorCode, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Configuration, what)
 }
 
 #[cfg(test)]

@@ -167,6 +167,11 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     best.map(|(_, name)| name)
 }
 
+/// Next step that names the most similar name in `known`, if one is close enough.
+pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(given, known).map(|meant| format!("did you mean \"{meant}\"?"))
+}
+
 /// Number of letters to insert, remove, replace or swap with an adjacent one to get from `a` to
 /// `b`.
 fn typos_between(a: &[char], b: &[char]) -> usize {

@@ -42,7 +42,7 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
     io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     let serving = |agent: &Agent| roles::serving(agent, settings);
-    let (all, default) = (roster.all(), &settings.default_agent);
+    let (all, default) = (&roster.agents, &settings.default_agent);
     lists::agents(all, default, serving, args.json, &mut stdout()).map_err(one)
 }
 
@@ -59,7 +59,7 @@ pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult
     notices(&found.loaded);
     let toolbox = toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
     let roster = roster(&found, &toolbox);
-    lists::tools(&toolbox, roster.all(), args.json, &mut stdout()).map_err(one)
+    lists::tools(&toolbox, &roster.agents, args.json, &mut stdout()).map_err(one)
 }
 
 /// All agents, with the tools of `toolbox`.

@@ -51,7 +51,7 @@ impl ReportSource {
             Report::Tools => {
                 let toolbox = offline_commands::toolbox(cwd, dirs.clone()).map_err(one)?;
                 let roster = offline_commands::roster(&self.found, &toolbox);
-                lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
+                lists::tools(&toolbox, &roster.agents, false, &mut out).map_err(one)?;
             }
             Report::Skills => {
                 let skills = skills::load(cwd, dirs, &loaded.settings, &self.environment);
@@ -89,7 +89,7 @@ impl ReportSource {
         let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
         let roster = offline_commands::roster(&self.found, &toolbox);
         let mut rows = vec![["AGENT", "SOURCE", "MODE", "PROVIDER", "COST"].map(str::to_owned)];
-        rows.extend(roster.all().iter().map(|agent| {
+        rows.extend(roster.agents.iter().map(|agent| {
             let star = if agent.name == settings.default_agent { " (default)" } else { "" };
             let cell = |text: &str| printable(text);
             [

@@ -5,11 +5,12 @@
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::HookEvent;
-use posse_actors::ports::HookResult;
+use posse_actors::ports::{HookReport, HookResult};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::failure::{ErrorCode, printable_lines};
+use crate::hooks::report;
 use crate::sandbox::Exit;
 
 /// Exit code of a denial.
@@ -30,9 +31,11 @@ pub(super) struct HookExit<'a> {
     pub(super) timeout_ms: u128,
 }
 
-/// Properties of the event that the answer depends on.
+/// Properties of the hook and the event that the answer depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookInput<'a> {
+    /// Name of the hook.
+    pub(super) hook: &'a str,
     pub(super) event: HookEvent,
     /// Arguments of the call, if the event has one.
     pub(super) input: Option<&'a Value>,
@@ -40,21 +43,16 @@ pub(super) struct HookInput<'a> {
     pub(super) blocks: bool,
 }
 
-/// Decision and message of a hook.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct HookAnswer {
-    pub(super) says: HookResult,
-    pub(super) message: Option<String>,
-    pub(super) metadata: Value,
-}
+impl HookInput<'_> {
+    /// Report of a failure.
+    pub(super) fn failed(&self, code: ErrorCode, message: &str) -> HookReport {
+        let says = HookResult::Failed { code: code.to_string(), blocks: self.blocks };
+        report(self.hook, says, Some(shown(message)))
+    }
 
-impl HookAnswer {
-    pub(super) fn failed(code: ErrorCode, message: &str, blocks: bool) -> HookAnswer {
-        HookAnswer {
-            says: HookResult::Failed { code: code.to_string(), blocks },
-            message: Some(shown(message)),
-            metadata: Value::Null,
-        }
+    fn blocked(&self, message: Option<String>) -> HookReport {
+        let message = message.filter(|text| !text.trim().is_empty()).map(|text| shown(&text));
+        report(self.hook, HookResult::Block, message)
     }
 }
 
@@ -82,36 +80,35 @@ enum AnswerDecision {
 }
 
 /// Parses the answer to `asked`.
-pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookAnswer {
-    let failed = |code: ErrorCode, message: &str| HookAnswer::failed(code, message, asked.blocks);
-    let code = match ended.exit {
-        Exit::Code(code) => code,
+pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookReport {
+    let (code, text) = match ended.exit {
+        Exit::Code(code) => {
+            let answer = by_code(asked, code, ended);
+            if ended.stragglers == 0 || answer.says.blocks() {
+                return answer;
+            }
+            let left = ended.stragglers;
+            let text = format!("it left {left} processes behind, which were killed");
+            (ErrorCode::HookTimedOut, text)
+        }
         Exit::Signal(_) => {
             let name = ended.exit.signal_name().unwrap_or_default();
-            return failed(
-                ErrorCode::HookFailed,
-                &said(&format!("it was ended by {name}"), ended.errors),
-            );
+            let text = said(&format!("it was ended by {name}"), ended.errors);
+            (ErrorCode::HookFailed, text)
         }
         Exit::TimedOut => {
             let text = format!("it took longer than {} ms and was killed", ended.timeout_ms);
-            return failed(ErrorCode::HookTimedOut, &text);
+            (ErrorCode::HookTimedOut, text)
         }
         Exit::OutputFull => {
-            return failed(ErrorCode::HookAnswerInvalid, "it printed too much and was killed");
+            (ErrorCode::HookAnswerInvalid, "it printed too much and was killed".to_owned())
         }
-        Exit::Stopped => return failed(ErrorCode::HookFailed, "it was stopped"),
+        Exit::Stopped => (ErrorCode::HookFailed, "it was stopped".to_owned()),
     };
-    let answer = by_code(asked, code, ended);
-    if ended.stragglers > 0 && !answer.says.blocks() {
-        let text = format!("it left {} processes behind, which were killed", ended.stragglers);
-        return failed(ErrorCode::HookTimedOut, &text);
-    }
-    answer
+    asked.failed(code, &text)
 }
 
-fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer {
-    let failed = |code: ErrorCode, message: &str| HookAnswer::failed(code, message, asked.blocks);
+fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookReport {
     let text = String::from_utf8_lossy(ended.output);
     let text = text.trim_start_matches('\u{feff}').trim();
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
@@ -121,53 +118,42 @@ fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer
             let output = if json.is_some() { &[] } else { ended.output };
             let words = || [ended.errors, output].map(words).into_iter().find(|w| !w.is_empty());
             let message = json.and_then(Result::ok).and_then(|json| json.message);
-            blocked(message.or_else(words))
+            asked.blocked(message.or_else(words))
         }
         // A denial in JSON counts with any exit code.
-        (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => blocked(json.message),
-        (0, Some(Ok(json))) => from_json(asked, json),
-        (0, Some(Err(error))) => {
-            failed(ErrorCode::HookAnswerInvalid, &format!("its answer makes no sense: {error}"))
+        (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => {
+            asked.blocked(json.message)
         }
-        (0, None) if text.is_empty() => {
-            HookAnswer { says: HookResult::Pass, message: None, metadata: Value::Null }
+        (0, Some(Ok(json))) => from_json(asked, json).unwrap_or_else(|what| senseless(asked, what)),
+        (0, Some(Err(error))) => senseless(asked, &error.to_string()),
+        (0, None) if text.is_empty() => report(asked.hook, HookResult::Pass, None),
+        (0, None) if asked.blocks => {
+            asked.failed(ErrorCode::HookAnswerInvalid, "its answer is not JSON")
         }
-        (0, None) if asked.blocks => failed(ErrorCode::HookAnswerInvalid, "its answer is not JSON"),
-        (0, None) => {
-            HookAnswer { says: HookResult::Pass, message: Some(shown(text)), metadata: Value::Null }
-        }
+        (0, None) => report(asked.hook, HookResult::Pass, Some(shown(text))),
         (code, _) => {
-            failed(ErrorCode::HookFailed, &said(&format!("it exited with {code}"), ended.errors))
+            let text = said(&format!("it exited with {code}"), ended.errors);
+            asked.failed(ErrorCode::HookFailed, &text)
         }
     }
 }
 
-fn blocked(message: Option<String>) -> HookAnswer {
-    let message = message.filter(|text| !text.trim().is_empty()).map(|text| shown(&text));
-    HookAnswer { says: HookResult::Block, message, metadata: Value::Null }
+fn senseless(asked: &HookInput<'_>, what: &str) -> HookReport {
+    asked.failed(ErrorCode::HookAnswerInvalid, &format!("its answer makes no sense: {what}"))
 }
 
-fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
+fn from_json(asked: &HookInput<'_>, json: Json) -> Result<HookReport, &'static str> {
     let Json { decision, message, patch, metadata } = json;
-    let failed = |what: &str| {
-        HookAnswer::failed(
-            ErrorCode::HookAnswerInvalid,
-            &format!("its answer makes no sense: {what}"),
-            asked.blocks,
-        )
-    };
     if metadata.to_string().len() > METADATA_BYTES_MAX {
-        return failed("metadata is too long");
+        return Err("metadata is too long");
     }
     let says = match patch {
         None if decision == AnswerDecision::Warn => HookResult::Warn,
         None => HookResult::Pass,
-        Some(patch) => match patched(asked, patch) {
-            Ok(says) => says,
-            Err(what) => return failed(what),
-        },
+        Some(patch) => patched(asked, patch)?,
     };
-    HookAnswer { says, message: message.map(|text| shown(&text)), metadata }
+    let message = message.map(|text| shown(&text));
+    Ok(HookReport { metadata, ..report(asked.hook, says, message) })
 }
 
 fn patched(
@@ -180,10 +166,10 @@ fn patched(
             let entries = input.as_object_mut().ok_or("there are no arguments to change")?;
             for (name, value) in patch {
                 if value.is_null() {
-                    entries.remove(&name);
+                    entries.remove(&name)
                 } else {
-                    entries.insert(name, value);
-                }
+                    entries.insert(name, value)
+                };
             }
             Ok(HookResult::Input(input))
         }
@@ -223,14 +209,14 @@ mod tests {
 
     use super::*;
 
-    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> HookAnswer {
+    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> HookReport {
         let input = json!({"command": "ls", "timeoutMs": 1});
-        let asked = HookInput { event, input: Some(&input), blocks };
+        let asked = HookInput { hook: "h", event, input: Some(&input), blocks };
         let (output, errors) = (out.as_bytes(), err.as_bytes());
         read(&asked, &HookExit { exit, output, errors, stragglers: 0, timeout_ms: 10_000 })
     }
 
-    fn word(answer: &HookAnswer) -> String {
+    fn word(answer: &HookReport) -> String {
         match &answer.says {
             HookResult::Pass => "pass".to_owned(),
             HookResult::Warn => "warn".to_owned(),
@@ -321,7 +307,8 @@ mod tests {
             stragglers: 2,
             timeout_ms: 1,
         };
-        let asked = HookInput { event: HookEvent::PreToolUse, input: None, blocks: true };
+        let asked =
+            HookInput { hook: "h", event: HookEvent::PreToolUse, input: None, blocks: true };
         assert_eq!(word(&read(&asked, &processes)), "HK002 true");
     }
 

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use posse_actors::ports::{Confinement, HookInvocation, HookReport, HookResult};
-use serde_json::Value;
 
 use crate::failure::ErrorCode;
-use crate::hooks::answer::{HookAnswer, HookExit, HookInput, read, shown};
-use crate::hooks::hook_input;
+use crate::hooks::answer::{HookExit, HookInput, read, shown};
 use crate::hooks::settings::CommandHook;
+use crate::hooks::{hook_input, report};
 use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
 
 /// Maximum size of standard output in bytes; more is an error.
@@ -49,16 +48,9 @@ impl Runner {
     ) -> Vec<HookReport> {
         let begin = std::time::Instant::now();
         let before = self.stamps();
-        let HookAnswer { says, message, metadata } = self.answer(hook, occasion, timeout).await;
+        let answer = self.answer(hook, occasion, timeout).await;
         let duration = begin.elapsed();
-        let report = |says, message, metadata| HookReport {
-            hook: hook.name.clone(),
-            says,
-            message,
-            metadata,
-            duration,
-        };
-        let mut reports = vec![report(says, message, metadata)];
+        let mut reports = vec![HookReport { duration, ..answer }];
         let changed = self.watched.iter().zip(before.iter().zip(self.stamps()));
         let changed = changed.filter(|(_, (before, after))| *before != after);
         let changed: Vec<String> = changed.map(|(path, _)| path.display().to_string()).collect();
@@ -68,8 +60,9 @@ impl Runner {
                  started with",
                 changed.join(", ")
             );
+            let warning = report(&hook.name, HookResult::Warn, Some(shown(&text)));
             // First, because the last report decides.
-            reports.insert(0, report(HookResult::Warn, Some(shown(&text)), Value::Null));
+            reports.insert(0, HookReport { duration, ..warning });
         }
         reports
     }
@@ -79,33 +72,28 @@ impl Runner {
         hook: &CommandHook,
         occasion: &HookInvocation,
         timeout: Duration,
-    ) -> HookAnswer {
+    ) -> HookReport {
+        let asked = HookInput {
+            hook: &hook.name,
+            event: hook.event,
+            input: occasion.moment.used().map(|used| &used.input),
+            blocks: hook.blocks,
+        };
         let Some(program) = self.program(&hook.program) else {
             let text = format!("{} was not found", hook.program.display());
-            return HookAnswer::failed(ErrorCode::HookNotStarted, &text, hook.blocks);
+            return asked.failed(ErrorCode::HookNotStarted, &text);
         };
         let spawn = self.spawn(hook, occasion, program, timeout);
-        let outcome = match self.sandbox.run(spawn, |_| {}).await {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                return HookAnswer::failed(
-                    ErrorCode::HookNotStarted,
-                    &cannot_run(&error),
-                    hook.blocks,
-                );
-            }
-        };
-        let ProcessOutcome { exit, output, errors, stragglers, .. } = outcome;
+        let ProcessOutcome { exit, output, errors, stragglers, .. } =
+            match self.sandbox.run(spawn, |_| {}).await {
+                Ok(outcome) => outcome,
+                Err(error) => return asked.failed(ErrorCode::HookNotStarted, &cannot_run(&error)),
+            };
         if let Some(spill) = &output.spill {
             // Too much output is an error; the file is not needed.
             std::fs::remove_file(spill).ok();
         }
         let output = [&output.head[..], &output.tail].concat();
-        let asked = HookInput {
-            event: hook.event,
-            input: occasion.moment.used().map(|used| &used.input),
-            blocks: hook.blocks,
-        };
         let timeout_ms = timeout.as_millis();
         read(&asked, &HookExit { exit, output: &output, errors: &errors, stragglers, timeout_ms })
     }

@@ -10,8 +10,8 @@ use posse_actors::ports::{
     Access, Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation,
     Verdict,
 };
-use serde_json::Value;
 
+use crate::hooks::report;
 use crate::secrets::is_secret;
 
 /// Checks before the user's hooks, and after each that changed something.
@@ -25,12 +25,12 @@ impl Guards {
     /// A rejection of the call, if it is always denied.
     pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.annotations.access == Access::Process {
-            return self.dangerous(used, agent).map(|why| report("block-dangerous-bash", why));
+            return self.dangerous(used, agent).map(|why| denial("block-dangerous-bash", why));
         }
         let path = used.input["path"].as_str().unwrap_or_default();
         let secret = used.annotations.access == Access::Write && is_secret(path);
         let why = || format!("{path} is a secret file, which no tool may write");
-        secret.then(|| report("protect-env-files", why()))
+        secret.then(|| denial("protect-env-files", why()))
     }
 
     /// The reason for which the policy denies the command of `used`, if it does.
@@ -61,12 +61,6 @@ impl Guards {
     }
 }
 
-pub(super) fn report(hook: &str, message: String) -> HookReport {
-    HookReport {
-        hook: hook.to_owned(),
-        says: HookResult::Block,
-        message: Some(message),
-        metadata: Value::Null,
-        duration: Duration::ZERO,
-    }
+fn denial(hook: &str, message: String) -> HookReport {
+    report(hook, HookResult::Block, Some(message))
 }

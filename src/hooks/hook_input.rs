@@ -27,39 +27,32 @@ pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
         object["toolName"] = json!(used.tool);
         object["toolInput"] = used.input.clone();
     }
-    match moment {
-        HookPayload::SessionStart | HookPayload::PreToolUse(_) => {}
-        HookPayload::SessionEnd { reason } => object["reason"] = json!(reason),
-        HookPayload::UserPromptSubmit { content } => object["prompt"] = json!(text_of(content)),
+    let own = match moment {
+        HookPayload::SessionStart | HookPayload::PreToolUse(_) => json!({}),
+        HookPayload::SessionEnd { reason } => json!({ "reason": reason }),
+        HookPayload::UserPromptSubmit { content } => json!({ "prompt": text_of(content) }),
         HookPayload::BeforeModelRequest { turn, messages, model } => {
-            object["turn"] = json!(turn);
-            object["messages"] = json!(messages);
-            object["model"] = json!(model);
+            json!({ "turn": turn, "messages": messages, "model": model })
         }
         HookPayload::AfterModelResponse { turn, message } => {
             let calls = message.tool_calls.iter();
             let calls = calls.map(|call| json!({"name": call.name, "arguments": call.arguments}));
-            object["turn"] = json!(turn);
-            object["reply"] = json!(message.content);
-            object["toolCalls"] = calls.collect();
+            let calls: Value = calls.collect();
+            json!({ "turn": turn, "reply": message.content, "toolCalls": calls })
         }
         HookPayload::PostToolUse(_, content) => {
-            object["toolOutput"] = json!(text_of(content));
-            object["isError"] = json!(false);
+            json!({ "toolOutput": text_of(content), "isError": false })
         }
         HookPayload::ToolError { content, class, .. } => {
-            object["toolOutput"] = json!(text_of(content));
-            object["isError"] = json!(true);
-            object["class"] = json!(class);
+            json!({ "toolOutput": text_of(content), "isError": true, "class": class })
         }
         HookPayload::PermissionRequest { summary, reason, .. } => {
-            object["summary"] = json!(summary);
-            object["reason"] = json!(reason);
+            json!({ "summary": summary, "reason": reason })
         }
-        HookPayload::Stop { answer, holds } => {
-            object["answer"] = json!(answer);
-            object["holds"] = json!(holds);
-        }
+        HookPayload::Stop { answer, holds } => json!({ "answer": answer, "holds": holds }),
+    };
+    if let (Value::Object(object), Value::Object(own)) = (&mut object, own) {
+        object.extend(own);
     }
     object
 }

@@ -50,13 +50,7 @@ impl Masking {
         if self.0.is_idle() {
             return tools;
         }
-        let mut masked = Toolbox::default();
-        for tool in tools.iter() {
-            let tool = MaskedTool { tool: Arc::clone(tool), mask: Arc::clone(&self.0) };
-            let taken = masked.register(Arc::new(tool)).is_err();
-            debug_assert!(!taken, "their names were different before");
-        }
-        masked
+        tools.map(|tool| Arc::new(MaskedTool { tool: Arc::clone(tool), mask: Arc::clone(&self.0) }))
     }
 }
 
@@ -84,7 +78,8 @@ impl Provider for MaskedModel {
         let reply = self.model.complete(request, raw);
         Box::pin(async move {
             let relay = async {
-                let mut streams = Streams::new(&mask, &deltas);
+                let (text, thinking) = (mask.fresh(), mask.fresh());
+                let mut streams = Streams { text, thinking, out: &deltas };
                 while let Some(delta) = arriving.recv().await {
                     streams.push(delta).await;
                 }
@@ -95,9 +90,7 @@ impl Provider for MaskedModel {
             match &mut result {
                 Ok(completion) => hide_in_reply(&mask, completion),
                 Err(ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. }) => {
-                    if let Some(plain) = mask.text(partial) {
-                        *partial = plain;
-                    }
+                    hide(&mask, partial);
                 }
                 Err(_) => {}
             }
@@ -109,10 +102,12 @@ impl Provider for MaskedModel {
 fn hide_in_reply(mask: &Mask, completion: &mut Completion) {
     let message = &mut completion.message;
     let thinking = message.reasoning.as_mut().map(|reasoning| &mut reasoning.text);
-    for text in message.content.iter_mut().chain(thinking) {
-        if let Some(plain) = mask.text(text) {
-            *text = plain;
-        }
+    message.content.iter_mut().chain(thinking).for_each(|text| hide(mask, text));
+}
+
+fn hide(mask: &Mask, text: &mut String) {
+    if let Some(plain) = mask.text(text) {
+        *text = plain;
     }
 }
 
@@ -124,26 +119,18 @@ struct Streams<'a> {
     out: &'a DeltaSender,
 }
 
-impl<'a> Streams<'a> {
-    fn new(mask: &Mask, out: &'a DeltaSender) -> Streams<'a> {
-        Streams { text: mask.fresh(), thinking: mask.fresh(), out }
-    }
-
+impl Streams<'_> {
     async fn push(&mut self, delta: Delta) {
-        let mut plain = Vec::new();
+        let pushed = |mask: &mut Mask, piece: String| {
+            let mut plain = Vec::new();
+            mask.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
+            text_of(plain)
+        };
         let delta = match delta {
-            Delta::Text(piece) => {
-                self.text.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
-                Delta::Text(text_of(plain))
-            }
-            Delta::Thinking(piece) => {
-                self.thinking.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
-                Delta::Thinking(text_of(plain))
-            }
-            // Complete text of posse itself.
-            Delta::Notice(line) => Delta::Notice(line),
-            Delta::Usage(usage) => Delta::Usage(usage),
-            Delta::Alive => Delta::Alive,
+            Delta::Text(piece) => Delta::Text(pushed(&mut self.text, piece)),
+            Delta::Thinking(piece) => Delta::Thinking(pushed(&mut self.thinking, piece)),
+            // Complete text of posse itself, or none.
+            other @ (Delta::Notice(_) | Delta::Usage(_) | Delta::Alive) => other,
         };
         self.send(delta).await;
     }
@@ -201,10 +188,8 @@ impl Tool for MaskedTool {
         Box::pin(async move {
             let mut output = run.await;
             for part in &mut output.content {
-                if let ContentPart::Text { text } = part
-                    && let Some(plain) = mask.text(text)
-                {
-                    *text = plain;
+                if let ContentPart::Text { text } = part {
+                    hide(&mask, text);
                 }
             }
             mask.value(&mut output.metadata);

@@ -7,7 +7,7 @@ use posse_actors::event::HookEvent;
 use posse_actors::ports::HookedCall;
 use serde_json::{Map, Value};
 
-use crate::failure::{ErrorCode, Exit, Failure, nearest};
+use crate::failure::{ErrorCode, Exit, Failure, did_you_mean};
 
 /// Maximum number of hooks per session.
 const HOOKS_MAX: usize = 64;
@@ -82,20 +82,16 @@ fn hook(entry: &Value, nth: usize, home: Option<&Path>) -> Result<CommandHook, F
     known(entry, &MEMBERS)?;
     let event = event(entry)?;
     let (program, arguments) = command(entry, home)?;
-    let name = match text(entry, "name")? {
-        Some(name) => name.to_owned(),
-        None => program
-            .file_name()
-            .map_or_else(|| format!("hooks[{nth}]"), |name| name.to_string_lossy().into_owned()),
-    };
+    let file_name = || program.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = text(entry, "name")?.map(str::to_owned).or_else(file_name);
+    let name = name.unwrap_or_else(|| format!("hooks[{nth}]"));
     let blocks = match text(entry, "onFailure")? {
         None | Some("warn") => false,
         Some("block") if event.may_fail_closed() => true,
         Some("block") => {
+            let why = "there is nothing left to block, or it means more work";
             let what = format!("onFailure cannot be \"block\" at {}", event.name());
-            return Err(
-                wrong(what).because("there is nothing left to block, or it means more work")
-            );
+            return Err(wrong(what).because(why));
         }
         Some(_) => return Err(wrong("onFailure must be \"warn\" or \"block\"")),
     };
@@ -119,12 +115,8 @@ fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
     let names = || HookEvent::ALL.into_iter().map(HookEvent::name);
     let given = text(entry, "event")?.unwrap_or_default();
     HookEvent::ALL.into_iter().find(|event| event.name() == given).ok_or_else(|| {
-        let failure =
-            wrong(format!("event must be one of {}", names().collect::<Vec<_>>().join(", ")));
-        match nearest(given, names()) {
-            Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
-            None => failure,
-        }
+        let what = format!("event must be one of {}", names().collect::<Vec<_>>().join(", "));
+        Failure { fix: did_you_mean(given, names()), ..wrong(what) }
     })
 }
 
@@ -172,74 +164,56 @@ fn filter(entry: &Map<String, Value>, event: HookEvent) -> Result<Filter, Failur
             .filter(|tools| !tools.is_empty())
             .ok_or_else(|| wrong("match.tools must be a list of names; * stands for any part"))?,
     };
-    let wrong_input = || wrong("match.input must be an object of texts; * stands for any part");
     let input = match filter.get("input") {
         None => Vec::new(),
-        Some(input) => input
-            .as_object()
-            .ok_or_else(wrong_input)?
-            .iter()
-            .map(|(name, pattern)| Some((name.clone(), pattern.as_str()?.to_owned())))
-            .collect::<Option<_>>()
-            .ok_or_else(wrong_input)?,
+        Some(input) => patterns(input).ok_or_else(|| {
+            wrong("match.input must be an object of texts; * stands for any part")
+        })?,
     };
     Ok(Filter { tools, input })
 }
 
 fn known(entry: &Map<String, Value>, members: &[&str]) -> Result<(), Failure> {
-    match entry.keys().find(|name| !members.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => {
-            let failure = wrong(format!("unknown key \"{name}\""));
-            Err(match nearest(name, members.iter().copied()) {
-                Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
-                None => failure,
-            })
-        }
-    }
+    entry.keys().find(|name| !members.contains(&name.as_str())).map_or(Ok(()), |name| {
+        let fix = did_you_mean(name, members.iter().copied());
+        Err(Failure { fix, ..wrong(format!("unknown key \"{name}\"")) })
+    })
 }
 
 fn text<'a>(entry: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Failure> {
     let is_line =
         |text: &&str| !text.is_empty() && text.len() <= 200 && !text.contains(char::is_control);
-    match entry.get(name) {
-        None => Ok(None),
-        Some(value) => match value.as_str().filter(is_line) {
-            Some(text) => Ok(Some(text)),
-            None => Err(wrong(format!("{name} must be a text of one line"))),
-        },
-    }
+    let text = |value: &'a Value| {
+        let text = value.as_str().filter(is_line);
+        text.ok_or_else(|| wrong(format!("{name} must be a text of one line")))
+    };
+    entry.get(name).map(text).transpose()
 }
 
 fn texts(value: &Value) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
+fn patterns(value: &Value) -> Option<Vec<(String, String)>> {
+    let pattern =
+        |(name, pattern): (&String, &Value)| Some((name.clone(), pattern.as_str()?.to_owned()));
+    value.as_object()?.iter().map(pattern).collect()
+}
+
 fn wrong(what: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::HookSettingInvalid, Exit::Configuration, what)
 }
 
-/// True if `text` matches `pattern`, in which `*` matches any text. Time: product of both lengths.
+/// True if `text` matches `pattern`, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut in_text) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while in_text < text.len() {
-        if pattern.get(at) == Some(&b'*') {
-            star = Some((at, in_text));
-            at += 1;
-        } else if pattern.get(at) == Some(&text[in_text]) {
-            at += 1;
-            in_text += 1;
-        } else if let Some((star_at, from)) = star {
-            star = Some((star_at, from + 1));
-            at = star_at + 1;
-            in_text = from + 1;
-        } else {
-            return false;
-        }
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
     }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+    rest.ends_with(last)
 }
 
 #[cfg(test)]

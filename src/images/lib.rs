@@ -110,11 +110,8 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
             .fix("name an image file that exists and that you may read")
     };
     // Opening a pipe must not wait for a writer.
-    let file = File::options()
-        .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(path)
-        .map_err(unreadable)?;
+    let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+    let file = file.map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if !about.is_file() {
         return Err(wrong(ErrorCode::ImageUnreadable, "the image is not a file")
@@ -138,9 +135,8 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
         return Err(too_large(bytes.len() as u64, limits));
     }
     if bytes.is_empty() {
-        return Err(
-            wrong(ErrorCode::ImageDamaged, "the image is empty (0 bytes)").fix("save it again")
-        );
+        let what = "the image is empty (0 bytes)";
+        return Err(wrong(ErrorCode::ImageDamaged, what).fix("save it again"));
     }
     let Some(format) = ImageFormat::of(&bytes) else {
         let what = match other(&bytes) {
@@ -174,8 +170,8 @@ fn bounded(
         drop(turn);
     });
     spawned.map_err(|error| {
-        wrong(ErrorCode::ImageTooCostly, format!("no thread for the image: {error}"))
-            .fix("try again")
+        let what = format!("no thread for the image: {error}");
+        wrong(ErrorCode::ImageTooCostly, what).fix("try again")
     })?;
     if begun.recv_timeout(TURN_MAX).is_err() {
         return Err(too_slow());
@@ -226,24 +222,21 @@ fn decode(
     let mut bounds = image::Limits::default();
     bounds.max_alloc = Some(limits.memory_bytes_max);
     reader.limits(bounds.clone());
-    let mut decoder = reader.into_decoder().map_err(|error| undecodable(error, deadline))?;
+    let mut decoder = reader.into_decoder().map_err(|error| undecodable(&error, deadline))?;
     let (width, height) = decoder.dimensions();
     // A decoded pixel takes four bytes, independent of the file.
     let pixels_max = limits.memory_bytes_max / 4;
     if u64::from(width) * u64::from(height) > pixels_max {
-        return Err(wrong(
-            ErrorCode::ImageTooCostly,
-            format!("the image has {width}x{height} pixels, more than {pixels_max} in all"),
-        )
-        .fix("make it smaller"));
+        let what = format!("the image has {width}x{height} pixels, more than {pixels_max} in all");
+        return Err(wrong(ErrorCode::ImageTooCostly, what).fix("make it smaller"));
     }
     bounds
         .reserve(decoder.total_bytes())
         .and_then(|()| decoder.set_limits(bounds))
-        .map_err(|error| undecodable(error, deadline))?;
+        .map_err(|error| undecodable(&error, deadline))?;
     let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
     let mut picture =
-        DynamicImage::from_decoder(decoder).map_err(|error| undecodable(error, deadline))?;
+        DynamicImage::from_decoder(decoder).map_err(|error| undecodable(&error, deadline))?;
     picture.apply_orientation(orientation);
     Ok(match (picture.color().has_alpha(), picture.color().has_color()) {
         (true, _) => DynamicImage::ImageRgba8(picture.into_rgba8()),
@@ -268,13 +261,8 @@ fn encode(
             return Ok(Some(("image/png", bytes)));
         }
     }
-    let opaque;
-    let picture = if picture.color().has_alpha() {
-        opaque = DynamicImage::ImageRgb8(picture.to_rgb8());
-        &opaque
-    } else {
-        picture
-    };
+    let opaque = picture.color().has_alpha().then(|| DynamicImage::ImageRgb8(picture.to_rgb8()));
+    let picture = opaque.as_ref().unwrap_or(picture);
     for quality in QUALITIES {
         let mut bytes = Vec::new();
         let encoder = JpegEncoder::new_with_quality(&mut bytes, quality);
@@ -307,22 +295,18 @@ impl io::Seek for Hurried<'_> {
     }
 }
 
-fn undecodable(error: ImageError, deadline: Instant) -> Failure {
+fn undecodable(error: &ImageError, deadline: Instant) -> Failure {
+    use LimitErrorKind::{DimensionError, InsufficientMemory};
     if Instant::now() >= deadline {
         return too_slow();
     }
-    match error {
-        ImageError::Limits(error)
-            if matches!(
-                error.kind(),
-                LimitErrorKind::DimensionError | LimitErrorKind::InsufficientMemory
-            ) =>
-        {
-            wrong(ErrorCode::ImageTooCostly, "decoding the image would take too much memory")
-                .fix("make it smaller")
-        }
-        error => damaged(&error.to_string()),
+    if let ImageError::Limits(limits) = error
+        && matches!(limits.kind(), DimensionError | InsufficientMemory)
+    {
+        let what = "decoding the image would take too much memory";
+        return wrong(ErrorCode::ImageTooCostly, what).fix("make it smaller");
     }
+    damaged(&error.to_string())
 }
 
 fn damaged(why: &str) -> Failure {

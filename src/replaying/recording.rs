@@ -140,12 +140,7 @@ impl Recording {
     }
 
     fn outcome(&mut self, id: &CallId, content: &[ContentPart], metadata: &Value, is_error: bool) {
-        let output = ToolOutput {
-            content: content.to_vec(),
-            is_error,
-            metadata: metadata.clone(),
-            duration: std::time::Duration::ZERO,
-        };
+        let output = ToolOutput { content: content.to_vec(), is_error, metadata: metadata.clone() };
         self.outcomes.insert(id.clone(), output);
     }
 }

@@ -15,41 +15,13 @@ use super::{
 /// Most sessions in a chain of forks.
 const ORIGINS_MAX: usize = 32;
 
-/// State directory.
+/// State directory with the journals.
 #[derive(Debug, Clone)]
-pub(super) struct Origins(StateDir);
+pub(super) struct Origins(pub(super) StateDir);
 
 impl Origins {
-    pub(super) fn new(state: StateDir) -> Origins {
-        Origins(state)
-    }
-
-    /// Output of `call` before `branch`; `copied`: as the fork contains it.
-    pub(super) async fn returned(
-        &self,
-        branch: Branch,
-        call: String,
-        copied: Option<String>,
-    ) -> Result<Option<String>, String> {
-        self.blocking(move |origins| origins.returned_before(branch, &call, copied)).await
-    }
-
-    /// Messages before `branch`, about `room` bytes.
-    pub(super) async fn said(&self, branch: Branch, room: usize) -> Result<String, String> {
-        self.blocking(move |origins| origins.messages_before(branch, room)).await
-    }
-
-    /// Messages in `session` before record `end`, if it is an ancestor.
-    pub(super) async fn page(
-        &self,
-        branch: Branch,
-        session: String,
-        end: u64,
-    ) -> Result<String, String> {
-        self.blocking(move |origins| origins.page_of(branch, &session, end)).await
-    }
-
-    async fn blocking<T: Send + 'static>(
+    /// Runs `read` on a blocking thread.
+    pub(super) async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Origins) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
@@ -58,7 +30,8 @@ impl Origins {
         done.unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    fn returned_before(
+    /// Output of `call` before `branch`; `copied`: as the fork contains it.
+    pub(super) fn returned_before(
         &self,
         mut branch: Branch,
         call: &str,
@@ -66,9 +39,8 @@ impl Origins {
     ) -> Result<Option<String>, String> {
         for _ in 0..ORIGINS_MAX {
             // A complete copy needs no other session.
-            let whole = |text: &&String| !is_placeholder(text, call);
-            if let Some(text) = copied.as_ref().filter(whole) {
-                return Ok(Some(text.clone()));
+            if copied.as_ref().is_some_and(|text| !is_placeholder(text, call)) {
+                return Ok(copied);
             }
             let found = self.find(&branch)?;
             // Lines without the call's id are skipped.
@@ -93,7 +65,8 @@ impl Origins {
         Err(too_many())
     }
 
-    fn messages_before(&self, branch: Branch, room: usize) -> Result<String, String> {
+    /// Messages before `branch`, about `room` bytes.
+    pub(super) fn messages_before(&self, branch: Branch, room: usize) -> Result<String, String> {
         let mut text = String::new();
         let mut next = Some((branch, room));
         for _ in 0..ORIGINS_MAX {
@@ -114,15 +87,22 @@ impl Origins {
         Ok(format!("({})\n{text}", too_many()))
     }
 
-    fn page_of(&self, mut branch: Branch, session: &str, end: u64) -> Result<String, String> {
+    /// Messages in `session` before record `end`, if it is an ancestor.
+    pub(super) fn page_of(
+        &self,
+        mut branch: Branch,
+        session: &str,
+        end: u64,
+    ) -> Result<String, String> {
         for _ in 0..ORIGINS_MAX {
             if branch.session.as_str() == session {
                 let end = end.min(branch.record.saturating_add(1));
                 let told = self.tell(&branch, end, BYTES_MAX)?;
                 let rest = BYTES_MAX.saturating_sub(told.text.len());
-                let before = told.before.map(|before| self.messages_before(before, rest));
-                let before = before.map(|before| before.unwrap_or_else(|why| format!("({why})\n")));
-                return Ok(before.unwrap_or_default() + &told.text);
+                let before = told
+                    .before
+                    .map_or(Ok(String::new()), |before| self.messages_before(before, rest));
+                return Ok(before.unwrap_or_else(|why| format!("({why})\n")) + &told.text);
             }
             let found = self.find(&branch)?;
             let mut before = None;
@@ -189,13 +169,12 @@ impl Origins {
 
     fn find(&self, branch: &Branch) -> Result<StoredSession, String> {
         let id = branch.session.as_str();
-        let found = self.0.find(Within::Everywhere, id);
-        found.ok().filter(|found| found.id == id && journal::has_begun(&found.dir)).ok_or_else(
-            || {
-                let id = printable(id);
-                format!("it is in session {id}, from which this one branched off, and that is gone")
-            },
-        )
+        let found = self.0.find(Within::Everywhere, id).ok();
+        let found = found.filter(|found| found.id == id && journal::has_begun(&found.dir));
+        found.ok_or_else(|| {
+            let id = printable(id);
+            format!("it is in session {id}, from which this one branched off, and that is gone")
+        })
     }
 }
 

@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use posse_actors::event::Origin;
 use posse_actors::ports::{
-    Access, Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, CallContext, Operation, Prepared, RunContext, Tool, ToolAnnotations, ToolError,
+    ToolOutput,
 };
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::text::count;
 use crate::workspace::Workspace;
 use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees,
 };
-use crate::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
+use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec};
 
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::DIFF;
@@ -40,13 +41,14 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
         }),
         &["id"],
     );
-    Arc::new(AgentDiff { spec, env, worktrees })
+    let state = Arc::new(AgentWorktrees { env, worktrees });
+    Arc::new(BuiltinTool::new(spec, state, prepare, run))
 }
 
-struct AgentDiff {
-    spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
-    worktrees: Arc<Worktrees>,
+/// State of the tools that show and merge worktrees.
+pub(crate) struct AgentWorktrees {
+    pub(crate) env: Arc<ToolEnvironment>,
+    pub(crate) worktrees: Arc<Worktrees>,
 }
 
 #[derive(Deserialize)]
@@ -61,51 +63,32 @@ struct DiffText {
     from: usize,
 }
 
-impl Tool for AgentDiff {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn prepare(
-        &self,
-        arguments: Value,
-        call: CallContext,
-    ) -> PortFuture<Result<Prepared, ToolError>> {
-        let (env, worktrees) = (Arc::clone(&self.env), Arc::clone(&self.worktrees));
-        Box::pin(async move {
-            let Arguments { id, from } = parsed(arguments)?;
-            blocking(move || prepare(&env.workspace, &worktrees, &id, from, &call.origin)).await
-        })
-    }
-
-    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let DiffText { text, from } = payload(call);
-        Box::pin(std::future::ready(timed(|| ToolOutput::text(page(&text, from)))))
-    }
+async fn prepare(
+    tools: Arc<AgentWorktrees>,
+    Arguments { id, from }: Arguments,
+    call: CallContext,
+) -> Result<Prepared, ToolError> {
+    blocking(move || {
+        let worktrees = &tools.worktrees;
+        let tree = opened(worktrees, &id, &call.origin)?;
+        let WorktreeChanges { changed, left_out } = found(worktrees, &tree, &id)?;
+        let mut text = whole(&tree, &changed, &id).map_err(|why| unavailable(&id, &why))?;
+        text.push_str(&of_left_out(&left_out, worktrees, &id));
+        let digest = digest::of(&[NAME.as_bytes(), id.as_bytes(), text.as_bytes()]);
+        let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
+        let operations = reads(&tools.env.workspace, &changed);
+        let words = (format!("look at what agent {id} changed"), String::new());
+        Ok(prepared(NAME, operations, words, digest, DiffText { text, from }))
+    })
+    .await
 }
 
-fn prepare(
-    workspace: &Workspace,
-    worktrees: &Worktrees,
-    id: &str,
-    from: Option<u64>,
-    origin: &Origin,
-) -> Result<Prepared, ToolError> {
-    let tree = opened(worktrees, id, origin)?;
-    let WorktreeChanges { changed, left_out } = found(worktrees, &tree, id)?;
-    let mut text = whole(&tree, &changed, id).map_err(|why| unavailable(id, &why))?;
-    text.push_str(&of_left_out(&left_out, worktrees, id));
-    let summary = format!("look at what agent {id} changed");
-    let operations = changed.iter().filter(|one| !is_secret(&one.path));
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations: operations.map(|one| read(workspace, &one.path)).collect(),
-        digest: digest::of(&[NAME.as_bytes(), id.as_bytes(), text.as_bytes()]),
-        detail: String::new(),
-        summary,
-    };
-    let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
-    Ok(Prepared { action, payload: Box::new(DiffText { text, from }) })
+async fn run(
+    _: Arc<AgentWorktrees>,
+    DiffText { text, from }: DiffText,
+    _: RunContext,
+) -> RunResult {
+    Ok(ToolOutput::text(page(&text, from)))
 }
 
 /// Opens the worktree of `id`, if it exists and belongs to the caller.
@@ -156,9 +139,9 @@ pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -
     if left_out.count == 0 {
         return String::new();
     }
-    let named: Vec<&String> = left_out.named.iter().filter(|path| !is_secret(path)).collect();
+    let named = left_out.named.iter().map(String::as_str).filter(|path| !is_secret(path));
+    let named: Vec<&str> = named.collect();
     let more = if named.len() < left_out.count { ", …" } else { "" };
-    let named: Vec<&str> = named.into_iter().map(String::as_str).collect();
     format!(
         "left out, for git ignores it or its name cannot be written: {} ({}{more}) in {}; agent_merge \
          takes those over that \"files\" names\n",
@@ -175,34 +158,32 @@ fn asker(origin: &Origin) -> Option<&str> {
 
 pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
     let id = printable(id);
-    ToolError::new(
-        "DLG006",
-        match why {
-            Unavailable::Gone => format!(
-                "there is no worktree of an agent {id} of yours: it had none, or changed nothing, \
-                 and it was removed"
-            ),
-            Unavailable::NotYours(_) => format!("the worktree of agent {id} is not yours: {why}"),
-            why => format!("the worktree of agent {id} cannot be looked at: {why}"),
-        },
-    )
+    let what = match why {
+        Unavailable::Gone => format!(
+            "there is no worktree of an agent {id} of yours: it had none, or changed nothing, and \
+             it was removed"
+        ),
+        Unavailable::NotYours(_) => format!("the worktree of agent {id} is not yours: {why}"),
+        why => format!("the worktree of agent {id} cannot be looked at: {why}"),
+    };
+    ToolError::new("DLG006", what)
 }
 
-/// Read operation for `path` here, for the policy.
-pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
+/// Read operations for `files` here, for the policy. Of a secret file, only its existence is
+/// reported.
+pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> {
     let root = workspace.cwd();
-    Operation::Read {
-        path: root.join(path).display().to_string(),
-        relative: path.to_owned(),
+    let read = |file: &Changed| Operation::Read {
+        path: root.join(&file.path).display().to_string(),
+        relative: file.path.clone(),
         root: root.display().to_string(),
-    }
+    };
+    files.iter().filter(|file| !is_secret(&file.path)).map(read).collect()
 }
 
 /// Formats a list of the files, followed by their diffs.
 fn whole(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
-    let mut list = String::new();
-    let mut diffs = String::new();
-    let mut secrets = 0;
+    let (mut list, mut diffs, mut secrets) = (String::new(), String::new(), 0);
     for one in changed {
         if is_secret(&one.path) {
             secrets += 1;
@@ -219,14 +200,12 @@ fn whole(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, U
         };
         let (path, added, removed) = (printable(&one.path), diff.added, diff.removed);
         // Writing to a string cannot fail.
-        let _: std::fmt::Result = writeln!(list, "{what} {path} (+{added} -{removed})");
+        let _ = writeln!(list, "{what} {path} (+{added} -{removed})");
         diffs.push_str(&diff.text);
     }
     let mut text = format!("agent {id} changed {}:\n{list}", count(changed.len(), "file"));
     if secrets > 0 {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result =
-            writeln!(text, "{} with the name of a secret not shown", count(secrets, "file"));
+        let _ = writeln!(text, "{} with the name of a secret not shown", count(secrets, "file"));
     }
     text.push_str(&diffs);
     Ok(text)
@@ -238,8 +217,7 @@ fn page(text: &str, from: usize) -> String {
     let mut page = text[from..to].to_owned();
     if to < text.len() {
         // Writing to a string cannot fail.
-        let _: std::fmt::Result =
-            write!(page, "\n{to} of {} bytes; go on with \"from\": {to}", text.len());
+        let _ = write!(page, "\n{to} of {} bytes; go on with \"from\": {to}", text.len());
     }
     page
 }

@@ -9,23 +9,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use posse_actors::event::Origin;
 use posse_actors::ports::{
-    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::agent_diff::{found, of_left_out, opened, read, unavailable};
+use crate::agent_diff::{AgentWorktrees, found, of_left_out, opened, reads, unavailable};
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::{ChangeTarget, FileChange};
 use crate::text::{count, is_binary, sha256};
 use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
-use crate::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
+use crate::{ToolEnvironment, blocking, digest, prepared, refusal, spec};
 
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::MERGE;
@@ -40,8 +39,7 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
     let spec = spec(
         NAME,
         "Takes what an agent of yours, or one below it, has changed in its worktree over into the \
-         workspace. If \
-         something was changed on both sides, nothing is taken and you are told where.",
+         workspace. If something was changed on both sides, nothing is taken and you are told where.",
         ToolAnnotations {
             // An agent that may not write a file cannot have it written by a merge either.
             restricted_by: ["Write", "write_file", "edit_file", "multi_edit"]
@@ -58,13 +56,11 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
         }),
         &["id"],
     );
-    Arc::new(AgentMerge { spec, env, worktrees })
-}
-
-struct AgentMerge {
-    spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
-    worktrees: Arc<Worktrees>,
+    let state = Arc::new(AgentWorktrees { env, worktrees });
+    let mut tool = BuiltinTool::new(spec, state, prepare, run);
+    tool.if_denied =
+        Some("nothing was taken over; agent_merge with \"files\" takes over those that you name");
+    Arc::new(tool)
 }
 
 #[derive(Deserialize)]
@@ -86,66 +82,31 @@ struct Merge {
     left_out: LeftOut,
 }
 
-/// Merge of one file.
-#[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
-enum MergeStep {
-    /// Already equal; its hash.
-    Already(Option<String>),
-    /// Change to apply, and the resulting hash.
-    Change(FileChange, Option<String>),
-    /// The file cannot be merged; the reason.
-    Conflict(String),
+async fn prepare(
+    tools: Arc<AgentWorktrees>,
+    arguments: Arguments,
+    call: CallContext,
+) -> Result<Prepared, ToolError> {
+    blocking(move || merge(&tools, arguments, &call)).await
 }
 
-impl Tool for AgentMerge {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn if_denied(&self) -> Option<&str> {
-        Some("nothing was taken over; agent_merge with \"files\" takes over those that you name")
-    }
-
-    fn prepare(
-        &self,
-        arguments: Value,
-        call: CallContext,
-    ) -> PortFuture<Result<Prepared, ToolError>> {
-        let (env, worktrees) = (Arc::clone(&self.env), Arc::clone(&self.worktrees));
-        Box::pin(async move {
-            let arguments = parsed(arguments)?;
-            blocking(move || prepare(&env, &worktrees, arguments, &call.origin)).await
-        })
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let (env, worktrees) = (Arc::clone(&self.env), Arc::clone(&self.worktrees));
-        Box::pin(async move {
-            match refusal::payload::<Merge>(call) {
-                Ok(merge) => {
-                    blocking(move || timed(|| merge.apply(&env, &worktrees, &context.call))).await
-                }
-                Err(refused) => refused,
-            }
-        })
-    }
+async fn run(tools: Arc<AgentWorktrees>, merge: Merge, context: RunContext) -> RunResult {
+    Ok(blocking(move || merge.apply(&tools, &context.call)).await)
 }
 
-fn prepare(
-    env: &ToolEnvironment,
-    worktrees: &Worktrees,
+fn merge(
+    AgentWorktrees { env, worktrees }: &AgentWorktrees,
     Arguments { id, files }: Arguments,
-    origin: &Origin,
+    call: &CallContext,
 ) -> Result<Prepared, ToolError> {
     if worktrees.is_live(&id) {
         let what = format!("agent {} is still at work: wait for its end", printable(&id));
         return Err(ToolError::new("DLG006", what));
     }
-    let tree = opened(worktrees, &id, origin)?;
+    let tree = opened(worktrees, &id, &call.origin)?;
     let all = found(worktrees, &tree, &id);
-    let files = files.filter(|files| !files.is_empty());
-    let (chosen, already) = match &files {
-        Some(files) => chosen(&tree, &id, files, &worktrees.taken(&id))?,
+    let (chosen, already) = match files.filter(|files| !files.is_empty()) {
+        Some(files) => chosen(&tree, &id, &files, &worktrees.taken(&id))?,
         None => (all.clone()?.changed, 0),
     };
     // With too many files to list, the named ones can still be merged.
@@ -157,8 +118,7 @@ fn prepare(
     let mut merge = Merge { changes: Vec::new(), already, becoming, is_whole, left_out, id };
     let (mut conflicts, mut clean) = (Vec::new(), Vec::new());
     for one in &chosen {
-        let step = step(env, &tree, one);
-        let hash = match step.map_err(|why| unavailable(&merge.id, &why))? {
+        let hash = match step(env, &tree, one).map_err(|why| unavailable(&merge.id, &why))? {
             MergeStep::Conflict(why) => {
                 conflicts.push(format!("{}: {why}", printable(&one.path)));
                 continue;
@@ -167,7 +127,8 @@ fn prepare(
                 merge.already += 1;
                 hash
             }
-            MergeStep::Change(change, hash) => {
+            MergeStep::Change(change) => {
+                let hash = change.hash();
                 merge.changes.push(change);
                 hash
             }
@@ -175,25 +136,16 @@ fn prepare(
         merge.becoming.insert(one.path.clone(), hash);
         clean.push(one.path.as_str());
     }
-    // Of a secret file, only its existence is reported.
-    let looked = || {
-        let open = chosen.iter().filter(|one| !is_secret(&one.path));
-        open.map(|one| read(&env.workspace, &one.path)).collect()
-    };
+    let looked = || reads(&env.workspace, &chosen);
     if !conflicts.is_empty() {
         let summary = format!("look at changes of agent {} that do not fit", merge.id);
         return Ok(refusal::prepared(NAME, looked(), summary, refused(&conflicts, &clean)));
     }
     if merge.changes.is_empty() {
         // Nothing is written, so only the reads are judged.
-        let action = Action {
-            tool: NAME.to_owned(),
-            operations: looked(),
-            summary: format!("find nothing left to take over from agent {}", merge.id),
-            detail: String::new(),
-            digest: digest::of(&[NAME.as_bytes(), b"nothing", merge.id.as_bytes()]),
-        };
-        return Ok(Prepared { action, payload: Box::new(merge) });
+        let summary = format!("find nothing left to take over from agent {}", merge.id);
+        let digest = digest::of(&[NAME.as_bytes(), b"nothing", merge.id.as_bytes()]);
+        return Ok(prepared(NAME, looked(), (summary, String::new()), digest, merge));
     }
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }
@@ -221,16 +173,14 @@ fn chosen(
     let (mut chosen, mut already) = (Vec::new(), BTreeSet::new());
     for path in files {
         let path = path.strip_prefix("./").unwrap_or(path);
-        match tree.one(path).map_err(|why| unavailable(id, &why))? {
-            Some(one) => chosen.push(one),
-            None if taken.contains(path) => {
-                already.insert(path);
-            }
-            None => {
-                let path = printable(path);
-                let what = format!("it did not change {path}; agent_diff lists what it did");
-                return Err(ToolError::new("DLG006", what));
-            }
+        if let Some(one) = tree.one(path).map_err(|why| unavailable(id, &why))? {
+            chosen.push(one);
+        } else if taken.contains(path) {
+            already.insert(path);
+        } else {
+            let path = printable(path);
+            let what = format!("it did not change {path}; agent_diff lists what it did");
+            return Err(ToolError::new("DLG006", what));
         }
     }
     chosen.sort_by(|a, b| a.path.cmp(&b.path));
@@ -244,19 +194,26 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
         count(conflicts.len(), "file")
     );
     for conflict in conflicts.iter().take(CONFLICTS_MAX) {
-        what.push_str("\n  ");
-        what.push_str(conflict);
+        what.extend(["\n  ", conflict]);
     }
     if !clean.is_empty() {
+        let clean = printable(&clean.join(", "));
         // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(
-            what,
-            "\nagent_merge with \"files\" takes the others over: {}",
-            printable(&clean.join(", "))
-        );
+        let _ = write!(what, "\nagent_merge with \"files\" takes the others over: {clean}");
     }
     what.push_str("\nagent_diff shows what it made of them; edit those yourself.");
     ToolError::new("DLG007", what)
+}
+
+/// Merge of one file.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
+enum MergeStep {
+    /// Already equal; its hash.
+    Already(Option<String>),
+    /// Change to apply.
+    Change(FileChange),
+    /// The file cannot be merged; the reason.
+    Conflict(String),
 }
 
 /// Merge of `one`.
@@ -266,20 +223,18 @@ fn step(
     one: &Changed,
 ) -> Result<MergeStep, Unavailable> {
     let conflict = |why: &str| Ok(MergeStep::Conflict(why.to_owned()));
-    if matches!(one.before, Side::Link | Side::Other)
-        || matches!(one.after, Side::Link | Side::Other)
-    {
+    let is_odd = |side: Side| matches!(side, Side::Link | Side::Other);
+    if is_odd(one.before) || is_odd(one.after) {
         return conflict("it is a link, or no file; do that with bash");
     }
     if is_secret(&one.path) {
         return conflict("it has the name of a secret, which only a person may take over");
     }
-    let place = match env.workspace.locate(&one.path) {
-        Ok(place) if place.relative() == one.path => place,
-        Ok(_) => return conflict("a link leads elsewhere here"),
-        Err(error) => return Ok(MergeStep::Conflict(error.message)),
-    };
-    let target = match ChangeTarget::load(place) {
+    let place = env.workspace.locate(&one.path);
+    if place.as_ref().is_ok_and(|place| place.relative() != one.path) {
+        return conflict("a link leads elsewhere here");
+    }
+    let target = match place.and_then(ChangeTarget::load) {
         Ok(target) => target,
         Err(error) => return Ok(MergeStep::Conflict(error.message)),
     };
@@ -287,49 +242,46 @@ fn step(
     let ours = target.before.as_ref().map(|before| before.bytes.clone());
     let exec = |side: Side| matches!(side, Side::File { exec: true });
     let wanted = (exec(one.before) != exec(one.after)).then(|| exec(one.after));
-    let is_so = wanted.is_none_or(|exec| target.may_run() == exec);
-    let hash = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(sha256);
+    let is_so = wanted.is_none_or(|exec| target.is_executable() == exec);
     if ours == theirs && is_so {
-        return Ok(MergeStep::Already(hash(&ours)));
+        return Ok(MergeStep::Already(ours.as_deref().map(sha256)));
     }
-    let Some(theirs) = theirs else {
-        return if ours == base {
-            Ok(MergeStep::Change(FileChange::removal(target), None))
-        } else {
-            conflict("it was changed here, and removed there")
-        };
+    let after = match (base, ours, theirs) {
+        (base, ours, None) if ours == base => {
+            return Ok(MergeStep::Change(FileChange::new(target, None, Vec::new())));
+        }
+        (_, _, None) => return conflict("it was changed here, and removed there"),
+        (base, ours, Some(theirs)) if ours == base || ours.as_ref() == Some(&theirs) => theirs,
+        (_, None, _) => return conflict("it was removed here, and changed there"),
+        (None, _, _) => return conflict("it was made here and there, not the same"),
+        (Some(base), Some(ours), Some(theirs)) => {
+            if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
+                return conflict("it was changed here and there, and is no text");
+            }
+            match three_way(&base, &ours, &theirs) {
+                // The subagent's change is included here already.
+                Ok(text) if text == ours && is_so => {
+                    return Ok(MergeStep::Already(Some(sha256(&ours))));
+                }
+                Ok(text) => text,
+                Err(lines) => {
+                    let lines: Vec<_> = lines.iter().take(9).map(ToString::to_string).collect();
+                    let at = lines.join(", ");
+                    return conflict(&format!("it was changed here and there, around line {at}"));
+                }
+            }
+        }
     };
-    if ours == base || ours.as_ref() == Some(&theirs) {
-        let result = sha256(&theirs);
-        let change = FileChange::new(target, theirs, Vec::new()).with_exec(wanted);
-        return Ok(MergeStep::Change(change, Some(result)));
-    }
-    let Some(ours) = ours else { return conflict("it was removed here, and changed there") };
-    let Some(base) = base else { return conflict("it was made here and there, not the same") };
-    if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
-        return conflict("it was changed here and there, and is no text");
-    }
-    match three_way(&base, &ours, &theirs) {
-        // The subagent's change is included here already.
-        Ok(text) if text == ours && is_so => Ok(MergeStep::Already(Some(sha256(&ours)))),
-        Ok(text) => {
-            let result = sha256(&text);
-            let change = FileChange::new(target, text, Vec::new()).with_exec(wanted);
-            Ok(MergeStep::Change(change, Some(result)))
-        }
-        Err(lines) => {
-            let lines: Vec<String> = lines.iter().take(9).map(ToString::to_string).collect();
-            let at = lines.join(", ");
-            Ok(MergeStep::Conflict(format!("it was changed here and there, around line {at}")))
-        }
-    }
+    let mut change = FileChange::new(target, Some(after), Vec::new());
+    change.exec = wanted;
+    Ok(MergeStep::Change(change))
 }
 
 impl Merge {
     fn action(&self) -> Action {
         let (mut added, mut removed, mut detail) = (0, 0, String::new());
         for change in &self.changes {
-            let diff = change.diff();
+            let diff = &change.diff;
             (added, removed) = (added + diff.added, removed + diff.removed);
             if detail.len() + diff.text.len() <= DETAIL_BYTES_MAX {
                 detail.push_str(&diff.text);
@@ -351,26 +303,23 @@ impl Merge {
         }
     }
 
-    fn apply(self, env: &ToolEnvironment, worktrees: &Worktrees, call: &CallContext) -> ToolOutput {
+    fn apply(self, tools: &AgentWorktrees, call: &CallContext) -> ToolOutput {
+        let AgentWorktrees { env, worktrees } = tools;
         if env.dry_run {
             let text = format!("dry run: nothing was written\n{}", self.action().detail);
             return ToolOutput::text(text);
         }
         // Every file is checked again before the first one is written.
-        for change in &self.changes {
-            if let Err(error) = change.check(env) {
-                return ToolOutput::error(format!("{error}\nnothing was changed"));
-            }
-        }
-        if let Err(why) = worktrees.will_become(&self.id, self.becoming.clone()) {
-            return ToolOutput::error(format!(
-                "{}\nnothing was changed",
-                unavailable(&self.id, &why)
-            ));
+        let ready = self.changes.iter().try_for_each(|change| change.check(env)).and_then(|()| {
+            let announced = worktrees.will_become(&self.id, self.becoming.clone());
+            announced.map_err(|why| unavailable(&self.id, &why))
+        });
+        if let Err(error) = ready {
+            return ToolOutput::error(format!("{error}\nnothing was changed"));
         }
         let (mut said, mut made) = (Vec::new(), Vec::new());
         for change in &self.changes {
-            match change.try_apply(env, call) {
+            match change.apply(env, call) {
                 Ok(output) => {
                     said.push(posse_actors::conversation::text_of(&output.content));
                     made.push(output.metadata);

@@ -39,11 +39,7 @@ pub(crate) fn replace(
         Some(_) => temporary.rename(name)?,
         None => temporary.link(name)?,
     }
-    match fsync(folder) {
-        // Some file systems cannot sync a folder.
-        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => {}
-        Err(errno) => return Err(errno.into()),
-    }
+    sync(folder)?;
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
@@ -57,6 +53,11 @@ pub(crate) struct Made {
 /// Removes the file `name` from `folder`.
 pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     unlinkat(folder, name, UnlinkatFlags::NoRemoveDir)?;
+    sync(folder)
+}
+
+/// Syncs a folder where the file system can do that.
+fn sync(folder: &OwnedFd) -> io::Result<()> {
     match fsync(folder) {
         Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
         Err(errno) => Err(errno.into()),
@@ -74,8 +75,7 @@ pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io
     }
     let mode = known.mode & 0o777;
     let mode = if may { mode | ((mode & 0o444) >> 2) } else { mode & !0o111 };
-    #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
-    fchmod(&file, Mode::from_bits_truncate(mode as nix::libc::mode_t))?;
+    fchmod(&file, permissions(mode))?;
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
@@ -111,9 +111,12 @@ fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
-    let mode = Mode::from_bits_truncate((old.mode & 0o777) as nix::libc::mode_t);
-    Ok(fchmod(file, mode)?)
+    Ok(fchmod(file, permissions(old.mode & 0o777))?)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
+fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_truncate(mode as nix::libc::mode_t)
 }
 
 /// A temporary file, removed on drop unless it was renamed.
@@ -127,16 +130,14 @@ impl Temporary<'_> {
     fn create(folder: &OwnedFd, mode: nix::libc::mode_t) -> io::Result<Temporary<'_>> {
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mut tries = 0;
-        loop {
+        for _ in 0..NAMES_MAX {
             let name = temporary_name();
-            tries += 1;
             match openat(folder, name.as_str(), flags, Mode::from_bits_truncate(mode)) {
-                Ok(file) => return Ok(Temporary { folder, name, file: File::from(file) }),
-                Err(Errno::EEXIST) if tries < NAMES_MAX => {}
-                Err(errno) => return Err(errno.into()),
+                Err(Errno::EEXIST) => {}
+                file => return Ok(Temporary { folder, name, file: File::from(file?) }),
             }
         }
+        Err(Errno::EEXIST.into())
     }
 
     fn rename(mut self, name: &OsStr) -> io::Result<()> {
@@ -149,16 +150,14 @@ impl Temporary<'_> {
     fn link(self, name: &OsStr) -> io::Result<()> {
         let none = AtFlags::empty();
         match linkat(self.folder, self.name.as_str(), self.folder, name, none) {
-            Ok(()) => Ok(()),
             // File system without hard links: check, then rename.
             Err(Errno::EPERM | Errno::ENOTSUP | Errno::ENOSYS) => {
                 match FileStatus::at(self.folder, Path::new(name)) {
                     Err(Errno::ENOENT) => self.rename(name),
-                    Err(errno) => Err(errno.into()),
-                    Ok(_) => Err(Errno::EEXIST.into()),
+                    found => Err(found.err().unwrap_or(Errno::EEXIST).into()),
                 }
             }
-            Err(errno) => Err(errno.into()),
+            linked => Ok(linked?),
         }
     }
 }

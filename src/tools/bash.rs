@@ -18,13 +18,13 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
-use posse_sandbox::{Directory, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use posse_sandbox::{Directory, Exemptions, RunError, Sandbox, Spawn, Update};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bash::background::JobStart;
 use crate::workspace::Located;
-use crate::{ToolEnvironment, digest, parsed, payload, spec, spill};
+use crate::{ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
 /// Name of the tool.
 pub const NAME: &str = "bash";
@@ -97,7 +97,8 @@ struct Arguments {
 struct BashPayload {
     command: String,
     directory: OwnedFd,
-    shown_directory: String,
+    /// The directory, in words.
+    shown: String,
     timeout: Duration,
     note: Option<String>,
     background: bool,
@@ -123,15 +124,15 @@ impl Tool for Bash {
             let confinement = call.confinement().clone();
             let besides = besides(call.action());
             let summary = call.action().summary.clone();
-            let payload: BashPayload = payload(call);
+            let payload: BashPayload = match refusal::payload(call) {
+                Ok(payload) => payload,
+                Err(refused) => return ToolOutput::error(refused.to_string()),
+            };
+            let BashPayload { command, directory, shown, timeout, note, background } = payload;
             if env.dry_run {
-                return ToolOutput::text(format!(
-                    "dry run: nothing was run. It would run in {}:\n{}",
-                    payload.shown_directory, payload.command
-                ))
-                .with_metadata(json!({"dryRun": true}));
+                let text = format!("dry run: nothing was run. It would run in {shown}:\n{command}");
+                return ToolOutput::text(text).with_metadata(json!({"dryRun": true}));
             }
-            let BashPayload { command, directory, timeout, note, background, .. } = payload;
             let (program, arguments) = sandbox.shell_command(&command);
             let spawn = Spawn {
                 program,
@@ -153,7 +154,10 @@ impl Tool for Bash {
             }
             match sandbox.run_judged(spawn, besides, |update| announce(&context, update)).await {
                 Ok(outcome) => {
-                    warn(&context, &outcome);
+                    // Changes of protected files, for the user and the journal.
+                    for message in report::findings(&outcome.findings) {
+                        record(&context, Event::Warning { message });
+                    }
                     report::output(&env.session_dir, &context, &outcome, note, timeout)
                 }
                 Err(error) => refused(&error),
@@ -167,26 +171,22 @@ fn announce(context: &RunContext, update: Update) {
     match update {
         Update::Enforced { tier, report } => {
             let call_id = context.call.call_id.clone();
-            if context.facts.try_send(Event::SandboxEnforced { call_id, tier, report }).is_err() {
-                tracing::warn!("what is enforced could not be recorded");
-            }
+            record(context, Event::SandboxEnforced { call_id, tier, report });
         }
         // A slow observer loses output; the result is complete.
         Update::Output(text) => drop(context.output.try_send(OutputDelta { text })),
     }
 }
 
-/// Reports changes of protected files to the user and the journal.
-fn warn(context: &RunContext, outcome: &ProcessOutcome) {
-    for message in report::findings(outcome) {
-        if context.facts.try_send(Event::Warning { message }).is_err() {
-            tracing::warn!("what a command did to protected files could not be recorded");
-        }
+fn record(context: &RunContext, event: Event) {
+    if let Err(error) = context.facts.try_send(event) {
+        tracing::warn!(%error, "a fact about a command could not be recorded");
     }
 }
 
 fn refused(error: &RunError) -> ToolOutput {
-    let text = match error {
+    tracing::debug!(?error, "no process");
+    ToolOutput::error(match error {
         RunError::NoDirectory => {
             "SH005 the working directory was removed; nothing was run".to_owned()
         }
@@ -196,9 +196,7 @@ fn refused(error: &RunError) -> ToolOutput {
         RunError::NotPrepared { reason } => {
             format!("SH006 the command was not run: {}", printable(reason))
         }
-    };
-    tracing::debug!(?error, "no process");
-    ToolOutput::error(text)
+    })
 }
 
 /// Exemptions of a command: exactly those that were judged. No policy permits them without asking.
@@ -243,27 +241,23 @@ fn prepare(
     let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), flags);
     parts.extend([&device[..], &inode, &milliseconds, &sight]);
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations,
-        summary: summary(&command, &place, &unprotected, background),
-        detail: detail(&command, &unprotected),
-        digest: digest::of(&parts),
-    };
-    let shown_directory = shown(&place);
-    let payload = BashPayload { command, directory, shown_directory, timeout, note, background };
-    Ok(Prepared { action, payload: Box::new(payload) })
+    let words =
+        (summary(&command, &place, &unprotected, background), detail(&command, &unprotected));
+    let digest = digest::of(&parts);
+    let shown = shown(&place);
+    let payload = BashPayload { command, directory, shown, timeout, note, background };
+    Ok(prepared(NAME, operations, words, digest, payload))
 }
 
 fn check(command: &str) -> Result<(), ToolError> {
     if command.trim().is_empty() {
         return Err(ToolError::new("SH001", "command is empty"));
     }
-    if command.len() > COMMAND_BYTES_MAX {
+    let bytes = command.len();
+    if bytes > COMMAND_BYTES_MAX {
         let message = format!(
-            "command has {} bytes, the limit is {COMMAND_BYTES_MAX}: write a script with \
-             write_file and run that",
-            command.len()
+            "command has {bytes} bytes, the limit is {COMMAND_BYTES_MAX}: write a script with \
+             write_file and run that"
         );
         return Err(ToolError::new("SH002", message));
     }
@@ -291,8 +285,8 @@ fn timeout(
 /// Resolves `paths`, each of which must be protected.
 fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, ToolError> {
     if paths.len() > UNPROTECT_MAX {
-        let message =
-            format!("unprotect names {} paths, the limit is {UNPROTECT_MAX}", paths.len());
+        let count = paths.len();
+        let message = format!("unprotect names {count} paths, the limit is {UNPROTECT_MAX}");
         return Err(ToolError::new("SH007", message));
     }
     let mut places: Vec<Located> = Vec::with_capacity(paths.len());
@@ -318,8 +312,7 @@ fn detail(command: &str, unprotected: &[Located]) -> String {
         );
     }
     for place in unprotected {
-        detail.push_str("\n  ");
-        detail.push_str(&printable(&place.absolute().display().to_string()));
+        detail.extend(["\n  ", &printable(&place.absolute().display().to_string())]);
     }
     detail
 }
@@ -334,7 +327,7 @@ fn summary(command: &str, place: &Located, unprotected: &[Located], background: 
     if background {
         text.push_str(" in the background");
     }
-    if !is_working_directory(place) {
+    if place.shown() != "." {
         text.extend([" (in ", &shown(place), ")"]);
     }
     if !unprotected.is_empty() {
@@ -344,12 +337,8 @@ fn summary(command: &str, place: &Located, unprotected: &[Located], background: 
     text
 }
 
-fn is_working_directory(place: &Located) -> bool {
-    place.relative() == "." && place.shown() == "."
-}
-
 fn shown(place: &Located) -> String {
-    if is_working_directory(place) { "the working directory".to_owned() } else { place.shown() }
+    if place.shown() == "." { "the working directory".to_owned() } else { place.shown() }
 }
 
 #[cfg(test)]

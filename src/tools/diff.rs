@@ -39,8 +39,8 @@ pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
         return Diff { added, removed, text: format!("{header}binary files differ\n") };
     }
     let window = Window::around_change(before, after);
-    let old: Vec<&[u8]> = split(&before[window.old.clone()]);
-    let new: Vec<&[u8]> = split(&after[window.new.clone()]);
+    let old: Vec<&[u8]> = split_lines(&before[window.old.clone()]);
+    let new: Vec<&[u8]> = split_lines(&after[window.new.clone()]);
     let ops = operations(&old, &new);
     let mut diff = Diff { added: 0, removed: 0, text: header };
     let mut hidden = 0;
@@ -91,7 +91,8 @@ fn line_start(bytes: &[u8], position: usize) -> usize {
     bytes[..position].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
-fn split(bytes: &[u8]) -> Vec<&[u8]> {
+/// Lines of `bytes`, with their line ends.
+pub(crate) fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
@@ -113,25 +114,20 @@ fn hunk(
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
     let old_range = first.old_range().start..last.old_range().end;
     let new_range = first.new_range().start..last.new_range().end;
-    let header = format!(
-        "@@ -{} +{} @@\n",
-        place(&old_range, lines_before),
-        place(&new_range, lines_before)
-    );
-    append(&mut diff.text, hidden, &header);
+    let (old_place, new_place) = (place(&old_range, lines_before), place(&new_range, lines_before));
+    append(&mut diff.text, hidden, &format!("@@ -{old_place} +{new_place} @@\n"));
     for op in group {
+        let (removed, mut added) = (&old[op.old_range()], &new[op.new_range()]);
+        let mut sign = '-';
         if let DiffOp::Equal { .. } = op {
-            for line in &old[op.old_range()] {
-                append_line(&mut diff.text, hidden, ' ', line);
-            }
-            continue;
+            (sign, added) = (' ', &[]);
+        } else {
+            (diff.removed, diff.added) = (diff.removed + removed.len(), diff.added + added.len());
         }
-        diff.removed += op.old_range().len();
-        diff.added += op.new_range().len();
-        for line in &old[op.old_range()] {
-            append_line(&mut diff.text, hidden, '-', line);
+        for line in removed {
+            append_line(&mut diff.text, hidden, sign, line);
         }
-        for line in &new[op.new_range()] {
+        for line in added {
             append_line(&mut diff.text, hidden, '+', line);
         }
     }

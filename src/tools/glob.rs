@@ -4,28 +4,23 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use globset::GlobMatcher;
 use nix::fcntl::OFlag;
 use nix::sys::stat::fstat;
-use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::listing::{self, Stop};
 use crate::workspace::{Located, open_beneath};
-use crate::{ToolEnvironment, blocking, digest, grep, output, parsed, refusal, spec};
+use crate::{ToolEnvironment, digest, grep, output, prepared, refusal, spec};
 
 const NAME: &str = "glob";
-
-/// Time limit.
-const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Maximum number of paths.
 const PATHS_MAX: usize = 1000;
@@ -43,12 +38,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["pattern"],
     );
-    Arc::new(Glob { spec, env })
-}
-
-struct Glob {
-    spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
+    Arc::new(BuiltinTool::new(spec, env, prepare, run))
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,54 +53,30 @@ struct GlobPayload {
     directory: OwnedFd,
 }
 
-impl Tool for Glob {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, arguments);
-        Box::pin(std::future::ready(prepared))
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        Box::pin(async move {
-            let payload: GlobPayload = match refusal::payload(call) {
-                Ok(payload) => payload,
-                Err(refused) => return refused,
-            };
-            let begin = Instant::now();
-            // Dropped with this future, which stops the walk.
-            let (stop, _guard) = Stop::after(TIME_MAX);
-            let find = move || find(&payload, context.output_bytes_max, &stop);
-            let output = blocking(find).await;
-            ToolOutput { duration: begin.elapsed(), ..output }
-        })
-    }
-}
-
-fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
-    let Arguments { pattern, path } = parsed(arguments)?;
+async fn prepare(
+    env: Arc<ToolEnvironment>,
+    Arguments { pattern, path }: Arguments,
+    _: CallContext,
+) -> Result<Prepared, ToolError> {
     let glob = grep::glob(&pattern)?;
     let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
     if place.entry().is_none() {
         return Ok(refusal::missing(NAME, &place));
     }
     let directory = place.open_dir()?;
-    let summary =
-        format!("list {} in {}", printable(output::beginning(&pattern, 80)), place.shown());
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations: vec![place.read()],
-        detail: format!("list {} in {}", printable(&pattern), place.shown()),
-        summary,
-        digest: digest::of(&[
-            NAME.as_bytes(),
-            pattern.as_bytes(),
-            place.absolute().as_os_str().as_encoded_bytes(),
-        ]),
-    };
-    Ok(Prepared { action, payload: Box::new(GlobPayload { glob, place, directory }) })
+    let shown = place.shown();
+    let words = (
+        format!("list {} in {shown}", printable(output::beginning(&pattern, 80))),
+        format!("list {} in {shown}", printable(&pattern)),
+    );
+    let path = place.absolute().as_os_str().as_encoded_bytes();
+    let digest = digest::of(&[NAME.as_bytes(), pattern.as_bytes(), path]);
+    let operations = vec![place.read()];
+    Ok(prepared(NAME, operations, words, digest, GlobPayload { glob, place, directory }))
+}
+
+async fn run(_: Arc<ToolEnvironment>, payload: GlobPayload, context: RunContext) -> RunResult {
+    listing::search(move |stop| find(&payload, context.output_bytes_max, stop)).await
 }
 
 fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
@@ -142,16 +108,11 @@ fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     } else if shown < total || listing.is_cut {
         let _ = write!(text, "[{shown} of {total}{more} files, newest first; narrow the glob]");
     }
-    ToolOutput {
-        content: vec![ContentPart::text(text)],
-        is_error: false,
-        metadata: json!({
-            "files": total,
-            "shown": shown,
-            "truncated": shown < total || listing.is_cut,
-        }),
-        duration: Duration::ZERO,
-    }
+    ToolOutput::text(text).with_metadata(json!({
+        "files": total,
+        "shown": shown,
+        "truncated": shown < total || listing.is_cut,
+    }))
 }
 
 /// Modification time of a file beneath the opened folder.

@@ -2,33 +2,29 @@
 
 pub mod search;
 
+use std::error::Error;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use nix::fcntl::OFlag;
-use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::grep::search::{Hits, Query, SearchResult};
-use crate::listing::Stop;
+use crate::listing::{self, Stop};
 use crate::workspace::{FileKind, Located};
-use crate::{ToolEnvironment, blocking, digest, output, parsed, refusal, spec};
+use crate::{ToolEnvironment, digest, output, parsed, prepared, refusal, spec};
 
 const NAME: &str = "grep";
-
-/// Time limit.
-const TIME_MAX: Duration = Duration::from_secs(20);
 
 const MATCHES_DEFAULT: usize = 200;
 const MATCHES_MAX: usize = 1000;
@@ -60,12 +56,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["pattern"],
     );
-    Arc::new(Grep { spec, env })
-}
-
-struct Grep {
-    spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
+    Arc::new(BuiltinTool::new(spec, env, prepare, run))
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,36 +83,11 @@ struct GrepPayload {
     limit: usize,
 }
 
-impl Tool for Grep {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, arguments);
-        Box::pin(std::future::ready(prepared))
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        Box::pin(async move {
-            let payload: GrepPayload = match refusal::payload(call) {
-                Ok(payload) => payload,
-                Err(refused) => return refused,
-            };
-            let begin = Instant::now();
-            // Dropped with this future, which stops the search.
-            let (stop, _guard) = Stop::after(TIME_MAX);
-            let search = move || {
-                let found = search(&payload, &stop);
-                report(&payload, &found, context.output_bytes_max)
-            };
-            let output = blocking(search).await;
-            ToolOutput { duration: begin.elapsed(), ..output }
-        })
-    }
-}
-
-fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
+async fn prepare(
+    env: Arc<ToolEnvironment>,
+    arguments: Value,
+    _: CallContext,
+) -> Result<Prepared, ToolError> {
     let text = arguments.to_string();
     let given: Arguments = parsed(arguments)?;
     let matcher = compile(&given.pattern, given.ignore_case)?;
@@ -130,34 +96,31 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
     let Some(entry) = place.entry() else { return Ok(refusal::missing(NAME, &place)) };
     let is_folder = entry.kind == FileKind::Folder;
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
-    let context = bounded(given.context, 0, CONTEXT_MAX);
     let shown = place.shown();
-    let action = Action {
-        tool: NAME.to_owned(),
-        operations: vec![place.read()],
-        summary: format!("search {shown} for {}", printable(output::beginning(&given.pattern, 80))),
-        detail: format!("search {shown} for {}", printable(&given.pattern)),
-        digest: digest::of(&[
-            NAME.as_bytes(),
-            text.as_bytes(),
-            place.absolute().as_os_str().as_encoded_bytes(),
-        ]),
+    let words = (
+        format!("search {shown} for {}", printable(output::beginning(&given.pattern, 80))),
+        format!("search {shown} for {}", printable(&given.pattern)),
+    );
+    let path = place.absolute().as_os_str().as_encoded_bytes();
+    let digest = digest::of(&[NAME.as_bytes(), text.as_bytes(), path]);
+    let operations = vec![place.read()];
+    let query = Query {
+        matcher,
+        glob,
+        context: bounded(given.context, 0, CONTEXT_MAX),
+        readable_secrets: env.readable_secrets.clone(),
+        links: Some(env.workspace.secret_links()),
     };
-    let payload = GrepPayload {
-        query: Query {
-            matcher,
-            glob,
-            context,
-            readable_secrets: env.readable_secrets.clone(),
-            links: Some(env.workspace.secret_links()),
-        },
-        place,
-        opened,
-        is_folder,
-        offset: bounded(given.offset, 0, OFFSET_MAX),
-        limit: given.limit.map_or(MATCHES_DEFAULT, |limit| bounded(limit, 1, MATCHES_MAX)),
-    };
-    Ok(Prepared { action, payload: Box::new(payload) })
+    let offset = bounded(given.offset, 0, OFFSET_MAX);
+    let limit = given.limit.map_or(MATCHES_DEFAULT, |limit| bounded(limit, 1, MATCHES_MAX));
+    let payload = GrepPayload { query, place, opened, is_folder, offset, limit };
+    Ok(prepared(NAME, operations, words, digest, payload))
+}
+
+async fn run(_: Arc<ToolEnvironment>, payload: GrepPayload, context: RunContext) -> RunResult {
+    let report =
+        move |stop: &Stop| report(&payload, &search(&payload, stop), context.output_bytes_max);
+    listing::search(report).await
 }
 
 fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
@@ -174,11 +137,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         .size_limit(REGEX_BYTES_MAX)
         .dfa_size_limit(REGEX_BYTES_MAX)
         .build(pattern)
-        .map_err(|error| {
-            let reason = error.to_string();
-            let reason = output::beginning(&reason, REASON_BYTES_MAX);
-            ToolError::new("ARG005", format!("pattern: {reason}"))
-        })
+        .map_err(|error| invalid("pattern: ", &error))
 }
 
 /// Path pattern. Without `/` it matches file names at any depth.
@@ -191,18 +150,15 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
         let message = "a glob is relative to `path` and cannot leave it: use `path` for the folder";
         return Err(ToolError::new("ARG002", message));
     }
-    let anywhere;
-    let pattern = if pattern.contains('/') {
-        pattern
-    } else {
-        anywhere = format!("**/{pattern}");
-        &anywhere
-    };
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| {
-        let reason = error.to_string();
-        ToolError::new("ARG005", output::beginning(&reason, REASON_BYTES_MAX).to_owned())
-    })
+    let anywhere = if pattern.contains('/') { "" } else { "**/" };
+    let glob = GlobBuilder::new(&format!("{anywhere}{pattern}")).literal_separator(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid("", &error))
+}
+
+fn invalid(what: &str, error: &dyn Error) -> ToolError {
+    let reason = error.to_string();
+    let reason = output::beginning(&reason, REASON_BYTES_MAX);
+    ToolError::new("ARG005", format!("{what}{reason}"))
 }
 
 /// Clamps a number of the model to its bounds.
@@ -234,23 +190,22 @@ fn search(payload: &GrepPayload, stop: &Stop) -> SearchResult {
 
 fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> ToolOutput {
     // Reserve for the truncation notice.
-    let mut listed = Listed::new(payload.offset, bytes_max.saturating_sub(300));
+    let bytes_max = bytes_max.saturating_sub(300);
+    let mut listed = Listed { skip: payload.offset, bytes_max, ..Listed::default() };
     for hits in &found.files {
-        let path = payload.place.shown_below(&hits.path);
-        if !listed.add(&path, hits) {
+        listed.add(&payload.place.shown_below(&hits.path), hits);
+        if listed.is_full {
             break;
         }
     }
     let Listed { mut text, matches, is_full, .. } = listed;
     let is_cut = is_full || found.is_cut;
-    if matches == 0 {
-        let nothing = if found.matches > 0 {
-            format!("no match after the first {}", found.matches)
-        } else {
-            format!("no match in {} files", found.searched)
-        };
-        text.push_str(&nothing);
-    }
+    // Writing to a string cannot fail.
+    let _ = match matches {
+        0 if found.matches > 0 => write!(text, "no match after the first {}", found.matches),
+        0 => write!(text, "no match in {} files", found.searched),
+        _ => Ok(()),
+    };
     if is_cut && matches > 0 {
         let next = payload.offset + matches;
         let _ = write!(
@@ -264,37 +219,29 @@ fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> Tool
         let line_end = if text.ends_with('\n') { "" } else { "\n" };
         let _ = write!(text, "{line_end}[{} secret files not searched]", found.secrets);
     }
-    let files = found.files.len();
-    ToolOutput {
-        content: vec![ContentPart::text(text)],
-        is_error: false,
-        metadata: json!({
-            "matches": matches,
-            "files": files,
-            "searched": found.searched,
-            "truncated": is_cut,
-            "secretsSkipped": found.secrets,
-        }),
-        duration: Duration::ZERO,
-    }
+    ToolOutput::text(text).with_metadata(json!({
+        "matches": matches,
+        "files": found.files.len(),
+        "searched": found.searched,
+        "truncated": is_cut,
+        "secretsSkipped": found.secrets,
+    }))
 }
 
 /// Lines for the model within the size limit.
+#[derive(Default)]
 struct Listed {
     text: String,
     skip: usize,
     matches: usize,
     bytes_max: usize,
+    /// True if there is no space left.
     is_full: bool,
 }
 
 impl Listed {
-    fn new(skip: usize, bytes_max: usize) -> Listed {
-        Listed { text: String::new(), skip, matches: 0, bytes_max, is_full: false }
-    }
-
-    /// Adds the hits of one file. Returns false if there is no space left.
-    fn add(&mut self, path: &str, hits: &Hits) -> bool {
+    /// Adds the hits of one file.
+    fn add(&mut self, path: &str, hits: &Hits) {
         let has_context = hits.lines.iter().any(|line| !line.is_match);
         if has_context && !self.text.is_empty() {
             self.text.push_str("--\n");
@@ -309,12 +256,11 @@ impl Listed {
             let row = format!("{gap}{path}{mark}{}{mark}{}\n", line.number, line.text);
             if self.text.len() + row.len() > self.bytes_max {
                 self.is_full = true;
-                return false;
+                return;
             }
             self.text.push_str(&row);
             self.matches += usize::from(line.is_match);
         }
-        true
     }
 }
 

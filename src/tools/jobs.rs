@@ -99,13 +99,12 @@ impl Jobs {
         let mut all = self.lock();
         let live: Vec<&str> =
             all.iter().filter(|job| job.is_live()).map(|job| job.id.as_str()).collect();
-        if live.len() >= self.live_max {
+        let (count, max) = (live.len(), self.live_max);
+        if count >= max {
             return Err(format!(
-                "JOB001 {} commands run in the background ({}), and tools.bash.jobs is {}; nothing \
-                 was run. One place is free when one of them ends: job_stop ends one",
-                live.len(),
+                "JOB001 {count} commands run in the background ({}), and tools.bash.jobs is {max}; \
+                 nothing was run. One place is free when one of them ends: job_stop ends one",
                 live.join(", "),
-                self.live_max
             ));
         }
         let (stop, told) = oneshot::channel();
@@ -124,9 +123,9 @@ impl Jobs {
             waiting: AtomicUsize::new(0),
             post_call,
         });
-        let ended = all.iter().filter(|job| !job.is_live()).count();
-        if ended >= ENDED_MAX
-            && let Some(oldest) = all.iter().position(|job| !job.is_live())
+        let mut ended = (0..all.len()).filter(|nth| !all[*nth].is_live());
+        if let Some(oldest) = ended.next()
+            && ended.count() + 1 >= ENDED_MAX
         {
             all.remove(oldest);
         }
@@ -151,15 +150,16 @@ impl Jobs {
         &self,
         what: &BackgroundScope,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (of_agent, why) = match what {
-            BackgroundScope::Session => (None, JobEnd::SessionEnded),
-            BackgroundScope::Invocation(id) => (Some(id), JobEnd::Stopped),
-            BackgroundScope::Call(_) | BackgroundScope::All => (None, JobEnd::Stopped),
+        let why = match what {
+            BackgroundScope::Session => JobEnd::SessionEnded,
+            _ => JobEnd::Stopped,
         };
-        let reached = |job: &&Arc<Job>| {
-            let is_this = !matches!(what, BackgroundScope::Call(id) if *id != job.id);
-            job.is_live() && is_this && of_agent.is_none_or(|id| job.owner.invocation_id == *id)
+        let is_in_scope = |job: &Job| match what {
+            BackgroundScope::Call(id) => *id == job.id,
+            BackgroundScope::Invocation(id) => *id == job.owner.invocation_id,
+            BackgroundScope::All | BackgroundScope::Session => true,
         };
+        let reached = |job: &&Arc<Job>| job.is_live() && is_in_scope(job);
         let jobs: Vec<Arc<Job>> = self.lock().iter().filter(reached).cloned().collect();
         for job in &jobs {
             job.stop(why);
@@ -218,8 +218,7 @@ impl Job {
 
     /// Stops its command. The first reason counts.
     pub(crate) fn stop(&self, why: JobEnd) {
-        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(stop) = stop {
+        if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
             // The receiver is gone if the command has just ended.
             stop.send(()).ok();
@@ -258,15 +257,14 @@ impl Job {
             return;
         }
         let Job { id, summary, .. } = self;
+        let JobExit { detail, bytes, duration, notes, .. } = &*ended;
+        let (summary, seconds) = (printable(summary), duration.as_secs_f64());
         let mut text = format!(
-            "(from posse, not from the user) Background job {id} ({}) has ended: {}, after {:.1} s, \
-             {} bytes printed; job_output {{\"id\": \"{id}\"}} reads what you have not seen.",
-            printable(summary),
-            ended.detail,
-            ended.duration.as_secs_f64(),
-            ended.bytes
+            "(from posse, not from the user) Background job {id} ({summary}) has ended: {detail}, \
+             after {seconds:.1} s, {bytes} bytes printed; job_output {{\"id\": \"{id}\"}} reads \
+             what you have not seen."
         );
-        for note in &ended.notes {
+        for note in notes {
             text.extend(["\n(", note, ")"]);
         }
         self.post_call.send(PostCallMessage::Notice(vec![ContentPart::text(text)]));
@@ -292,25 +290,22 @@ impl Job {
     /// End of the command of this job.
     pub(crate) fn sum_up(&self, outcome: &ProcessOutcome, notes: Vec<String>) -> JobExit {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        let (end, detail) = match outcome.exit {
-            Exit::Code(code) => (JobEnd::Exited, format!("exit {code}")),
-            Exit::Signal(_) => {
+        let (end, detail) = match (outcome.exit, why) {
+            (Exit::Code(code), _) => (JobEnd::Exited, format!("exit {code}")),
+            (Exit::Signal(_), _) => {
                 let signal = outcome.exit.signal_name().unwrap_or_default();
                 (JobEnd::Exited, format!("ended by {signal}"))
             }
-            Exit::TimedOut => (JobEnd::Killed, "killed when its time was up".to_owned()),
-            Exit::OutputFull => (JobEnd::Killed, "killed: it printed more than 64 MiB".to_owned()),
-            Exit::Stopped => match why {
-                Some(JobEnd::SessionEnded) => {
-                    (JobEnd::SessionEnded, "stopped: the session ended".to_owned())
-                }
-                _ => (JobEnd::Stopped, "stopped".to_owned()),
-            },
+            (Exit::TimedOut, _) => (JobEnd::Killed, "killed when its time was up".to_owned()),
+            (Exit::OutputFull, _) => {
+                (JobEnd::Killed, "killed: it printed more than 64 MiB".to_owned())
+            }
+            (Exit::Stopped, Some(JobEnd::SessionEnded)) => {
+                (JobEnd::SessionEnded, "stopped: the session ended".to_owned())
+            }
+            (Exit::Stopped, _) => (JobEnd::Stopped, "stopped".to_owned()),
         };
-        let exit_code = match outcome.exit {
-            Exit::Code(code) => Some(code),
-            Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull | Exit::Stopped => None,
-        };
+        let exit_code = if let Exit::Code(code) = outcome.exit { Some(code) } else { None };
         let (bytes, duration) = (outcome.output.total, outcome.duration);
         JobExit { end, detail, exit_code, bytes, duration, notes }
     }

@@ -16,6 +16,7 @@ pub mod agent_diff;
 pub mod agent_merge;
 
 pub mod budget;
+pub mod builtin_tool;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
@@ -34,10 +35,9 @@ mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use posse_actors::ports::{
-    PermittedCall, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
 };
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
@@ -148,7 +148,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
 }
 
 /// Specification of a built-in tool.
-pub(crate) fn spec(
+pub fn spec(
     name: &str,
     description: &str,
     annotations: ToolAnnotations,
@@ -170,10 +170,17 @@ pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolErr
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }
 
-/// The payload that the tool's `prepare` attached to the call.
-#[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
-pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
-    *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
+/// A call of `tool` with these operations. `words`: summary, and detail for a person.
+pub(crate) fn prepared<T: Send + 'static>(
+    tool: &str,
+    operations: Vec<Operation>,
+    words: (String, String),
+    digest: String,
+    payload: T,
+) -> Prepared {
+    let (tool, (summary, detail)) = (tool.to_owned(), words);
+    let action = Action { tool, operations, summary, detail, digest };
+    Prepared { action, payload: Box::new(payload) }
 }
 
 /// Runs `work` on a blocking thread. A panic continues in the caller.
@@ -194,13 +201,6 @@ pub(crate) async fn sized<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     if size <= SMALL_BYTES { work() } else { blocking(work).await }
-}
-
-/// Runs `work` and records its duration.
-pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
-    let start = Instant::now();
-    let output = work();
-    ToolOutput { duration: start.elapsed(), ..output }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `list_dir`: lists a folder.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,15 +10,17 @@ use std::sync::Arc;
 use nix::dir::Dir;
 use nix::fcntl::readlinkat;
 use posse_actors::ports::{
-    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, CallContext, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::text::{count, sha256};
 use crate::workspace::{FileKind, FileStatus, names, refused};
-use crate::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
+use crate::{ToolEnvironment, blocking, prepared, refusal, spec};
+
+const NAME: &str = "list_dir";
 
 /// Maximum number of listed entries.
 const SHOWN_MAX: usize = 500;
@@ -28,19 +30,14 @@ const READ_MAX: usize = 20_000;
 /// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
-        "list_dir",
+        NAME,
         "Lists a folder, hidden entries too, at most 500: folders end with `/`, files have their \
          size in bytes, links show where they lead.",
         ToolAnnotations::new(Access::Read).in_rules("LS"),
         &json!({ "path": { "type": "string", "description": "Default: working directory" } }),
         &[],
     );
-    Arc::new(ListDir { spec, env })
-}
-
-struct ListDir {
-    spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
+    Arc::new(BuiltinTool::new(spec, env, prepare, run))
 }
 
 #[derive(Deserialize)]
@@ -54,62 +51,43 @@ struct OpenFolder {
     shown: String,
 }
 
-impl Tool for ListDir {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+async fn prepare(
+    env: Arc<ToolEnvironment>,
+    Arguments { path }: Arguments,
+    _: CallContext,
+) -> Result<Prepared, ToolError> {
+    let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
+    if place.entry().is_none() {
+        return Ok(refusal::missing(NAME, &place));
     }
+    let shown = place.shown();
+    let folder = Dir::from_fd(place.open_dir()?).map_err(|errno| refused(&shown, errno))?;
+    let identity = place.existing()?.identity();
+    let path = place.absolute().display();
+    let digest = sha256(format!("list_dir\0{path}\0{identity:?}").as_bytes());
+    let words = (format!("list {shown}"), String::new());
+    Ok(prepared(NAME, vec![place.read()], words, digest, OpenFolder { folder, shown }))
+}
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let env = Arc::clone(&self.env);
-        Box::pin(async move {
-            let Arguments { path } = parsed(arguments)?;
-            let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
-            if place.entry().is_none() {
-                return Ok(refusal::missing("list_dir", &place));
-            }
-            let shown = place.shown();
-            let folder = Dir::from_fd(place.open_dir()?).map_err(|errno| refused(&shown, errno))?;
-            let identity = place.existing()?.identity();
-            let path = place.absolute().display();
-            let action = Action {
-                tool: "list_dir".to_owned(),
-                operations: vec![place.read()],
-                summary: format!("list {shown}"),
-                detail: String::new(),
-                digest: sha256(format!("list_dir\0{path}\0{identity:?}").as_bytes()),
-            };
-            Ok(Prepared { action, payload: Box::new(OpenFolder { folder, shown }) })
-        })
-    }
-
-    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        Box::pin(async move {
-            match refusal::payload::<OpenFolder>(call) {
-                Ok(listing) => blocking(move || timed(|| listing.run())).await,
-                Err(refused) => refused,
-            }
-        })
-    }
+async fn run(_: Arc<ToolEnvironment>, listing: OpenFolder, _: RunContext) -> RunResult {
+    blocking(move || listing.run()).await
 }
 
 impl OpenFolder {
-    fn run(mut self) -> ToolOutput {
+    fn run(mut self) -> RunResult {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut complete = true;
         for entry in self.folder.iter() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(errno) => return ToolOutput::error(refused(&self.shown, errno).to_string()),
-            };
-            let name = entry.file_name();
-            if is_dots(name) {
+            let entry = entry.map_err(|errno| refused(&self.shown, errno))?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
                 continue;
             }
             if names.len() == READ_MAX {
                 complete = false;
                 break;
             }
-            names.push(name.to_bytes().to_owned());
+            names.push(name.to_owned());
         }
         let total = names.len();
         names.sort_unstable();
@@ -120,11 +98,11 @@ impl OpenFolder {
             text.push('\n');
         }
         text.push_str(&footer(&self.shown, names.len(), total, complete));
-        ToolOutput::text(text).with_metadata(json!({
+        Ok(ToolOutput::text(text).with_metadata(json!({
             "entries": total,
             "entriesAreAll": complete,
             "shown": names.len(),
-        }))
+        })))
     }
 }
 
@@ -134,16 +112,10 @@ fn footer(shown: &str, listed: usize, total: usize, complete: bool) -> String {
         (_, false) => format!(
             "[{listed} of more than {total} entries, not necessarily the first ones; use glob]"
         ),
-        _ if listed < total => format!("[the first {listed} of {total} entries; use glob]"),
-        _ => format!(
-            "[{}]",
-            if total == 1 { "1 entry".to_owned() } else { format!("{total} entries") }
-        ),
+        (_, true) if listed < total => format!("[the first {listed} of {total} entries; use glob]"),
+        (_, true) if total == 1 => "[1 entry]".to_owned(),
+        (_, true) => format!("[{total} entries]"),
     }
-}
-
-fn is_dots(name: &CStr) -> bool {
-    matches!(name.to_bytes(), b"." | b"..")
 }
 
 /// Line for `name`.

@@ -13,6 +13,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use posse_actors::ports::ToolOutput;
+
+use crate::blocking;
+use crate::builtin_tool::RunResult;
+
+/// Time limit of a search.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Folders with generated files.
 static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
@@ -60,7 +67,8 @@ const THREADS_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
-    deadline: Instant,
+    /// `None`: no time limit.
+    deadline: Option<Instant>,
 }
 
 /// Cancels the work when dropped.
@@ -74,11 +82,11 @@ impl Drop for StopOnDrop {
 }
 
 impl Stop {
-    /// Stops after `time`, or when the guard is dropped.
+    /// Stops after `time`, or when the guard is dropped. `Duration::MAX` is no time limit.
     pub fn after(time: Duration) -> (Stop, StopOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = StopOnDrop(Arc::clone(&cancelled));
-        (Stop { cancelled, deadline: Instant::now() + time }, guard)
+        (Stop { cancelled, deadline: Instant::now().checked_add(time) }, guard)
     }
 
     /// True if cancelled. Cheaper than reading the clock.
@@ -88,8 +96,14 @@ impl Stop {
 
     /// True if cancelled or timed out.
     pub fn is_due(&self) -> bool {
-        self.cancelled.load(AtomicOrdering::Relaxed) || Instant::now() >= self.deadline
+        self.is_cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
+}
+
+/// Runs a search on a blocking thread within the time limit. Dropping the future stops it.
+pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> RunResult {
+    let (stop, _guard) = Stop::after(TIME_MAX);
+    Ok(blocking(move || work(&stop)).await)
 }
 
 /// The files below a folder.
@@ -104,25 +118,20 @@ pub(crate) struct FileListing {
 /// Lists the files below `folder`, which is absolute and resolved.
 pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
     let mut listing = FileListing::default();
-    let mut is_small = true;
     for entry in walk(folder).build() {
         let files = listing.files.len();
-        if stop.is_due() {
+        let is_due = stop.is_due();
+        if !is_due && files >= SMALL && threads() > 1 {
+            listing = of_many(folder, stop);
+            break;
+        }
+        if is_due || files >= FILES_MAX {
             listing.is_cut = true;
             break;
         }
-        if files >= SMALL && threads() > 1 {
-            is_small = false;
-            break;
-        }
-        if files >= FILES_MAX {
-            listing.is_cut = true;
-            break;
-        }
-        listing.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
-    }
-    if !is_small {
-        listing = of_many(folder, stop);
+        let entry = entry.ok();
+        let file = entry.as_ref().and_then(|entry| relative(entry, folder));
+        listing.files.extend(file.map(Path::to_owned));
     }
     listing.files.sort_unstable_by(|a, b| order(a, b));
     listing
@@ -140,8 +149,9 @@ pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
 }
 
 /// Visits the files below `folder` in parallel, in any order. Each thread has a visitor, which
-/// receives paths relative to the folder. Returns true if it was stopped early.
-pub(crate) fn visit<V: FnMut(&Path) + Send>(
+/// receives paths relative to the folder, and returns false to stop all. Returns true if it was
+/// stopped early.
+pub(crate) fn visit<V: FnMut(&Path) -> bool + Send>(
     folder: &Path,
     stop: &Stop,
     visitor: impl Fn() -> V,
@@ -153,14 +163,12 @@ pub(crate) fn visit<V: FnMut(&Path) + Send>(
         let mut entries = 0_u32;
         Box::new(move |entry| {
             entries = entries.wrapping_add(1);
-            if stop.is_cancelled() || (entries.is_multiple_of(CLOCK_EVERY) && stop.is_due()) {
+            let is_due = entries.is_multiple_of(CLOCK_EVERY) && stop.is_due();
+            let is_full =
+                |entry: &DirEntry| relative(entry, folder).is_some_and(|path| !visitor(path));
+            if stop.is_cancelled() || is_due || entry.as_ref().is_ok_and(is_full) {
                 is_cut.store(true, AtomicOrdering::Relaxed);
                 return WalkState::Quit;
-            }
-            if let Ok(entry) = entry
-                && let Some(path) = relative(&entry, folder)
-            {
-                visitor(path);
             }
             WalkState::Continue
         })
@@ -174,34 +182,29 @@ pub(crate) fn threads() -> usize {
 }
 
 fn of_many(folder: &Path, stop: &Stop) -> FileListing {
-    let found = Mutex::new(FileListing::default());
-    walk(folder).threads(threads()).build_parallel().run(|| {
-        let mut batch = Batch { files: Vec::new(), all: &found };
-        Box::new(move |entry| {
-            batch.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
-            let is_full = batch.files.len() >= 256 && batch.hand_over();
-            if is_full || stop.is_due() {
-                batch.all.lock().unwrap_or_else(PoisonError::into_inner).is_cut = true;
-                return WalkState::Quit;
-            }
-            WalkState::Continue
-        })
+    let all = Mutex::default();
+    let is_cut = visit(folder, stop, || {
+        let mut batch = Batch { files: Vec::new(), all: &all };
+        move |path: &Path| {
+            batch.files.push(path.to_owned());
+            batch.files.len() < 256 || !batch.hand_over()
+        }
     });
-    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    FileListing { files: all.into_inner().unwrap_or_else(PoisonError::into_inner), is_cut }
 }
 
 /// Results of one thread that were not handed over yet.
 struct Batch<'a> {
     files: Vec<PathBuf>,
-    all: &'a Mutex<FileListing>,
+    all: &'a Mutex<Vec<PathBuf>>,
 }
 
 impl Batch<'_> {
     /// True if there are enough.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.files.append(&mut self.files);
-        all.files.len() >= FILES_MAX
+        all.append(&mut self.files);
+        all.len() >= FILES_MAX
     }
 }
 
@@ -225,10 +228,6 @@ fn walk(folder: &Path) -> WalkBuilder {
 fn is_skipped(entry: &DirEntry) -> bool {
     entry.file_type().is_some_and(|kind| kind.is_dir())
         && (SKIPPED.contains(entry.file_name()) || entry.path().join(CACHE_TAG).exists())
-}
-
-fn file(entry: &DirEntry, folder: &Path) -> Option<PathBuf> {
-    relative(entry, folder).map(Path::to_owned)
 }
 
 /// Path relative to `folder`, if the entry is a file. Paths of a walk begin with its folder.

@@ -3,16 +3,15 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use posse_actors::ports::{
-    Access, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
-    ToolError, ToolOutput, ToolSpec,
-};
+use posse_actors::ports::{Access, CallContext, Prepared, Tool, ToolAnnotations, ToolError};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::edit_file::engine::{EditedFile, TextEdit};
-use crate::edit_file::{self, matching};
-use crate::{ToolEnvironment, parsed, spec};
+use crate::builtin_tool::BuiltinTool;
+use crate::change::{self, EditedFile};
+use crate::edit_file::engine::TextEdit;
+use crate::edit_file::{matching, prepare_edit};
+use crate::{ToolEnvironment, spec};
 
 const NAME: &str = "multi_edit";
 
@@ -25,10 +24,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Makes several edits of one file as edit_file does, each on what the one before it left. \
          If one does not fit, none is made.",
-        ToolAnnotations {
-            opens_file: true,
-            ..ToolAnnotations::new(Access::Write).in_rules("Edit")
-        },
+        ToolAnnotations::new(Access::Write).in_rules("Edit").opening_file(),
         &json!({
             "path": { "type": "string" },
             "edits": {
@@ -48,12 +44,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         }),
         &["path", "edits"],
     );
-    Arc::new(MultiEdit { spec, env })
-}
-
-struct MultiEdit {
-    spec: ToolSpec,
-    env: Arc<ToolEnvironment>,
+    Arc::new(BuiltinTool::new(spec, env, prepare, change::run))
 }
 
 #[derive(Deserialize)]
@@ -62,30 +53,16 @@ struct Arguments {
     edits: Vec<TextEdit>,
 }
 
-impl Tool for MultiEdit {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+async fn prepare(
+    env: Arc<ToolEnvironment>,
+    Arguments { path, edits }: Arguments,
+    call: CallContext,
+) -> Result<Prepared, ToolError> {
+    for (index, edit) in edits.iter().enumerate() {
+        edit.require_change().map_err(|error| at(index, edits.len(), &error))?;
     }
-
-    fn prepare(
-        &self,
-        arguments: Value,
-        call: CallContext,
-    ) -> PortFuture<Result<Prepared, ToolError>> {
-        let env = Arc::clone(&self.env);
-        Box::pin(async move {
-            let Arguments { path, edits } = parsed(arguments)?;
-            for (index, edit) in edits.iter().enumerate() {
-                edit.require_change().map_err(|error| at(index, edits.len(), &error))?;
-            }
-            let make = move |before: &[u8], shown: &str, fuzzy| apply(&edits, before, shown, fuzzy);
-            edit_file::prepare(NAME, &path, env, call, make).await
-        })
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        edit_file::run(call, context, Arc::clone(&self.env))
-    }
+    let make = move |before: &[u8], shown: &str, fuzzy| apply(&edits, before, shown, fuzzy);
+    prepare_edit(NAME, &path, env, call, make).await
 }
 
 /// Applies all `edits`, or fails with the first one that does not match.
@@ -146,13 +123,11 @@ fn overlap(
         }
     }
     let other = taken_by?;
-    Some(ToolError::new(
-        "EDT006",
-        format!(
-            "it overlaps edits[{other}], which changed the text that oldString is in {shown}; make \
-             one edit of both, or use the text as edits[{other}] leaves it"
-        ),
-    ))
+    let why = format!(
+        "it overlaps edits[{other}], which changed the text that oldString is in {shown}; make one \
+         edit of both, or use the text as edits[{other}] leaves it"
+    );
+    Some(ToolError::new("EDT006", why))
 }
 
 #[cfg(test)]

@@ -63,24 +63,14 @@ fn skip_string(rest: &mut Rest<'_>) {
     }
 }
 
-/// `bytes` without an incomplete code point at the end.
+/// `bytes` without an incomplete code point at the end. Other invalid bytes are data.
 pub(crate) fn whole_end(bytes: &[u8]) -> &[u8] {
-    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
-        // Only an incomplete code point at the very end is removed; other invalid bytes are data.
-        Err(_) => {
-            let begin = bytes.len().saturating_sub(3);
-            let lead = (begin..bytes.len()).rev().find(|&at| bytes[at] & 0xc0 != 0x80);
-            match lead {
-                Some(at) if bytes[at] >= 0xc2 && is_cut(&bytes[at..]) => &bytes[..at],
-                _ => bytes,
-            }
-        }
-        Ok(_) => bytes,
-    }
-}
-
-fn is_cut(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+    let is_cut = |length: &usize| {
+        std::str::from_utf8(&bytes[bytes.len() - length..])
+            .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    let cut = (1..=bytes.len().min(3)).find(is_cut).unwrap_or(0);
+    &bytes[..bytes.len() - cut]
 }
 
 /// `bytes` without the remainder of a code point at the beginning.

@@ -24,14 +24,15 @@ const SLICES_MAX: usize = 16;
 /// Shorter texts are always shown again: a reference to the earlier call is hardly shorter.
 const TEXT_BYTES_MIN: usize = 400;
 /// Number of locks, and thus the maximum number of concurrent changes.
-const CHANGING: usize = 64;
+const CHANGING: usize = 32;
 
 /// File knowledge of all agents of a session.
 #[derive(Debug, Default)]
 pub struct ReadTable {
     files: DashMap<PathBuf, Vec<FileKnowledge>>,
     written: DashMap<PathBuf, LastWrite>,
-    changing: Changing,
+    /// Serialises changes of one file, from the last check to the write.
+    changing: [Mutex<()>; CHANGING],
 }
 
 /// Last writer of a file.
@@ -44,16 +45,6 @@ struct LastWrite {
     call: CallId,
     /// SHA-256 of the file, in hex.
     content: String,
-}
-
-/// Serialises changes of one file, from the last check to the write.
-#[derive(Debug)]
-struct Changing([Mutex<()>; CHANGING]);
-
-impl Default for Changing {
-    fn default() -> Changing {
-        Changing(std::array::from_fn(|_| Mutex::default()))
-    }
 }
 
 /// Knowledge of one agent about one file.
@@ -139,7 +130,7 @@ impl ReadTable {
         path.hash(&mut hasher);
         let count = u64::try_from(CHANGING).unwrap_or(1);
         let nth = usize::try_from(hasher.finish() % count).unwrap_or(0);
-        self.changing.0[nth].lock().unwrap_or_else(PoisonError::into_inner)
+        self.changing[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writer of the current `content` of the file at `path`, in words.
@@ -181,20 +172,17 @@ impl ReadTable {
         always: bool,
     ) -> Result<(), ToolError> {
         let shown = place.shown();
-        let seen = self.files.get(place.absolute());
-        let seen =
-            seen.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
+        let who = || self.who(place.absolute(), Some(content));
+        let all = self.files.get(place.absolute());
+        let seen = all.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
         match seen {
             Some(seen) if seen.content == content => Ok(()),
-            Some(seen) => {
-                let who = self.who(place.absolute(), Some(content));
-                let what =
-                    format!("{shown} changed since {} saw it: {who}; read it again", seen.call);
+            Some(FileKnowledge { call, .. }) => {
+                let what = format!("{shown} changed since {call} saw it: {}; read it again", who());
                 Err(ToolError::new("EDT004", what))
             }
             None if self.is_of_another(call, place.absolute(), content) => {
-                let who = self.who(place.absolute(), Some(content));
-                let what = format!("you have not seen {shown} as it is: {who}; read it first");
+                let what = format!("you have not seen {shown} as it is: {}; read it first", who());
                 Err(ToolError::new("EDT004", what))
             }
             None if always => {

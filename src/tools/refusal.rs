@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use posse_actors::ports::{Action, Operation, PermittedCall, Prepared, ToolError, ToolOutput};
+use posse_actors::ports::{Operation, PermittedCall, Prepared, ToolError};
 use posse_base::failure::{nearest, printable};
 use posse_base::secrets::is_secret;
 
@@ -27,14 +27,8 @@ pub(crate) fn prepared(
     error: ToolError,
 ) -> Prepared {
     let text = error.to_string();
-    let action = Action {
-        tool: tool.to_owned(),
-        digest: digest::of(&[tool.as_bytes(), b"refused", summary.as_bytes(), text.as_bytes()]),
-        operations,
-        summary,
-        detail: String::new(),
-    };
-    Prepared { action, payload: Box::new(Refusal(error)) }
+    let digest = digest::of(&[tool.as_bytes(), b"refused", summary.as_bytes(), text.as_bytes()]);
+    crate::prepared(tool, operations, (summary, String::new()), digest, Refusal(error))
 }
 
 /// A call of `tool` on a missing path. If its folder contains a similar name, the error suggests
@@ -53,9 +47,9 @@ pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
 
 /// The tool's payload, or the error of a refused call.
 #[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
-pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> {
+pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolError> {
     match call.into_payload().downcast::<Refusal>() {
-        Ok(refusal) => Err(ToolOutput::error(refusal.0.to_string())),
+        Ok(refusal) => Err(refusal.0),
         Err(own) => Ok(*own.downcast().expect("the payload is of the tool that prepared it")),
     }
 }

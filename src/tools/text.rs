@@ -9,34 +9,15 @@ const PROBE_BYTES: usize = 8 << 10;
 /// UTF-8 byte order mark, which some editors write first.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Line ends of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Endings {
-    /// No line ends.
-    None,
-    /// LF only.
-    Lf,
-    /// CR LF only.
-    Crlf,
-    /// Both.
-    Mixed,
-}
-
 /// True if the beginning contains a NUL.
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(PROBE_BYTES)].contains(&0)
 }
 
-/// Line ends of `bytes`.
-pub(crate) fn endings(bytes: &[u8]) -> Endings {
-    let all = lines_ended(bytes);
+/// True if every line of `bytes` ends with CR LF, and there is one.
+pub(crate) fn is_crlf(bytes: &[u8]) -> bool {
     let crlf = bytes.windows(2).filter(|pair| pair == b"\r\n").count();
-    match (all, crlf) {
-        (0, _) => Endings::None,
-        (_, 0) => Endings::Lf,
-        (all, crlf) if all == crlf => Endings::Crlf,
-        _ => Endings::Mixed,
-    }
+    crlf > 0 && crlf == lines_ended(bytes)
 }
 
 /// Number of LF.
@@ -72,13 +53,13 @@ mod tests {
     #[test]
     fn tells_how_lines_end() {
         for (bytes, expected) in [
-            (&b""[..], Endings::None),
-            (b"a\r", Endings::None),
-            (b"a\nb", Endings::Lf),
-            (b"a\r\nb\r\n", Endings::Crlf),
-            (b"a\r\nb\n", Endings::Mixed),
+            (&b""[..], false),
+            (b"a\r", false),
+            (b"a\nb", false),
+            (b"a\r\nb\r\n", true),
+            (b"a\r\nb\n", false),
         ] {
-            assert_eq!(endings(bytes), expected, "{bytes:?}");
+            assert_eq!(is_crlf(bytes), expected, "{bytes:?}");
         }
     }
 

@@ -19,14 +19,13 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{Operation, ToolError};
-use posse_base::failure::{Exit, Failure, printable};
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use posse_base::secrets::is_secret;
-
-use posse_base::failure::ErrorCode;
 
 use crate::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
+pub(crate) use walk::open_beneath;
 
 /// Root folders that tools may access. The first is the working directory.
 #[derive(Debug, Clone)]
@@ -68,11 +67,6 @@ impl Workspace {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
-    /// Descriptor of the working directory, for `openat` and `fchdir`.
-    pub fn cwd_fd(&self) -> impl AsFd + '_ {
-        self.roots[0].directory.as_fd()
-    }
-
     /// Resolves `path`, whether or not something exists there.
     ///
     /// Relative paths start at the working directory; absolute ones must lie in a root. Links are
@@ -105,7 +99,8 @@ impl Workspace {
     fn resolve(&self, path: &Path) -> Result<Located, ToolError> {
         let shown = || names::shown(path);
         let absolute = normalise(&self.cwd().join(path));
-        let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(&shown()))?;
+        let (root, beneath) =
+            walk::root_of(&self.roots, &absolute).ok_or_else(|| self.outside(&shown()))?;
         let place = walk::resolve(&self.roots, root, beneath).map_err(|error| match error {
             walk::WalkError::Outside => self.outside(&shown()),
             walk::WalkError::System(errno) => refused(&shown(), errno),
@@ -129,35 +124,27 @@ impl Workspace {
         })
     }
 
-    /// The innermost root that contains `absolute`, and the rest of the path.
-    fn root_of<'a>(&self, absolute: &'a Path) -> Option<(usize, &'a Path)> {
-        walk::root_of(&self.roots, absolute)
+    /// Identities of secrets, to recognise them under other names.
+    pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
+        Arc::clone(&self.links)
     }
 
     fn outside(&self, path: &str) -> ToolError {
         let roots: Vec<String> = self.roots().map(|root| root.display().to_string()).collect();
-        ToolError::new(
-            "ARG003",
-            format!(
-                "{} is outside the workspace; reachable is what lies below {}",
-                printable(path),
-                printable(&roots.join(", ")),
-            ),
-        )
+        let (path, roots) = (printable(path), printable(&roots.join(", ")));
+        let what = format!("{path} is outside the workspace; reachable is what lies below {roots}");
+        ToolError::new("ARG003", what)
     }
 }
 
 impl Root {
     fn open(path: &Path) -> Result<Root, Failure> {
         let failure = |why: String| {
-            Failure::new(
-                ErrorCode::WorkspaceRootUnusable,
-                Exit::Configuration,
-                "cannot use a folder as workspace",
-            )
-            .at(path.display().to_string())
-            .because(why)
-            .fix("name a folder that exists and that you may read")
+            let what = "cannot use a folder as workspace";
+            Failure::new(ErrorCode::WorkspaceRootUnusable, Exit::Configuration, what)
+                .at(path.display().to_string())
+                .because(why)
+                .fix("name a folder that exists and that you may read")
         };
         let directory = open(path, walk::FOLDER, Mode::empty())
             .map_err(|errno| failure(errno.desc().to_owned()))?;
@@ -210,23 +197,19 @@ impl Located {
 
     /// Name for the model: relative to the working directory if below it, otherwise absolute.
     pub fn shown(&self) -> String {
-        if self.root == 0 && !self.beneath.as_os_str().is_empty() {
-            names::shown(&self.beneath)
-        } else if self.root == 0 {
-            ".".to_owned()
-        } else {
-            names::shown(&self.absolute)
+        match self.root {
+            0 if self.beneath.as_os_str().is_empty() => ".".to_owned(),
+            0 => names::shown(&self.beneath),
+            _ => names::shown(&self.absolute),
         }
     }
 
     /// Name for `path` below it.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
-        if path.as_os_str().is_empty() {
-            self.shown()
-        } else if self.root == 0 {
-            names::shown(&self.beneath.join(path))
-        } else {
-            names::shown(&self.absolute.join(path))
+        match self.root {
+            _ if path.as_os_str().is_empty() => self.shown(),
+            0 => names::shown(&self.beneath.join(path)),
+            _ => names::shown(&self.absolute.join(path)),
         }
     }
 
@@ -304,17 +287,15 @@ impl Located {
             return Err(ToolError::new("ARG002", message));
         }
         if self.folder_named {
-            return Err(ToolError::new(
-                "ARG002",
-                format!("{}/ names a folder, not a file", self.shown()),
-            ));
+            let message = format!("{}/ names a folder, not a file", self.shown());
+            return Err(ToolError::new("ARG002", message));
         }
         let parent = path.parent().unwrap_or(Path::new(""));
         let root = &self.roots[self.root].directory;
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let opened = match walk::open_beneath(root, parent, flags) {
+        let opened = match open_beneath(root, parent, flags) {
             Err(Errno::ENOENT) if create => {
-                make_folders(root, parent).and_then(|()| walk::open_beneath(root, parent, flags))
+                make_folders(root, parent).and_then(|()| open_beneath(root, parent, flags))
             }
             opened => opened,
         };
@@ -323,19 +304,22 @@ impl Located {
     }
 
     fn open(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
-        walk::open_beneath(&self.roots[self.root].directory, &self.beneath, flags)
+        open_beneath(&self.roots[self.root].directory, &self.beneath, flags)
             .map_err(|errno| refused(&self.shown(), errno))
     }
 
     fn same(&self, opened: &OwnedFd) -> Result<(), ToolError> {
-        let there = FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
+        let there = self.status(opened)?;
         if self.entry.is_none_or(|entry| entry.identity() != there.identity()) {
-            return Err(ToolError::new(
-                "EDT004",
-                format!("{} was replaced while it was opened; try again", self.shown()),
-            ));
+            let message = format!("{} was replaced while it was opened; try again", self.shown());
+            return Err(ToolError::new("EDT004", message));
         }
         Ok(())
+    }
+
+    /// Status of `opened`, which belongs to it.
+    pub(crate) fn status(&self, opened: impl AsFd) -> Result<FileStatus, ToolError> {
+        FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))
     }
 
     fn names(&self) -> (String, String, String) {
@@ -347,18 +331,6 @@ impl Located {
     }
 }
 
-impl Workspace {
-    /// Identities of secrets, to recognise them under other names.
-    pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
-        Arc::clone(&self.links)
-    }
-}
-
-/// Opens `path` beneath `folder` without following links.
-pub(crate) fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-    walk::open_beneath(folder, path, flags)
-}
-
 /// Creates `path` with missing parents, beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
@@ -368,7 +340,7 @@ fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(errno),
         }
-        above = walk::open_beneath(&above, name, walk::FOLDER)?;
+        above = open_beneath(&above, name, walk::FOLDER)?;
     }
     Ok(())
 }

@@ -20,21 +20,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use posse_actors::outcome::{ChangedFile, WorkspaceChanges};
 use posse_base::failure::printable;
 use posse_sandbox::Sandbox;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::blocking;
+use crate::diff::{self, Diff};
 use crate::listing::Stop;
-use crate::{blocking, diff};
 
-pub use changes::LeftOut;
-pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};
+pub(crate) use changes::{Changed, LeftOut, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
 /// Time limit for creating a worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// Time limit for comparing a worktree.
-const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum length of an id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
 /// Maximum number of file names in a summary.
@@ -103,17 +103,6 @@ pub struct WorktreePaths {
     pub cwd: PathBuf,
 }
 
-/// Summary of the changes in a worktree.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorktreeDiffStat {
-    /// Path, added lines and removed lines of the first files.
-    pub files: Vec<(String, usize, usize)>,
-    /// Number of files.
-    pub count: usize,
-    /// New files that a merge leaves out.
-    pub left_out: LeftOut,
-}
-
 /// Metadata of a worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -169,15 +158,12 @@ impl Worktrees {
         if folder.join(TREE).symlink_metadata().is_ok() {
             return Err(Unavailable::Occupied);
         }
-        let found = git::repository(&self.sandbox, &self.session_dir, &self.cwd, self.main_of);
-        let repository = found.await?;
+        let repository =
+            git::repository(&self.sandbox, &self.session_dir, &self.cwd, self.main_of).await?;
         let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
         let prefix = self.cwd.strip_prefix(&repository.top).map_err(|_| Unavailable::Elsewhere)?;
-        let kept = WorktreeMetadata {
-            caller: caller.map(str::to_owned),
-            prefix: prefix.to_owned(),
-            merged: false,
-        };
+        let (caller, prefix) = (caller.map(str::to_owned), prefix.to_owned());
+        let kept = WorktreeMetadata { caller, prefix, merged: false };
         let unfinished = Unfinished(folder.clone());
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
@@ -216,7 +202,7 @@ impl Worktrees {
     }
 
     /// Closes it after use. A worktree without changes is removed: `None`.
-    pub fn close(&self, id: &str) -> Result<Option<WorktreeDiffStat>, Unavailable> {
+    pub fn close(&self, id: &str) -> Result<Option<WorkspaceChanges>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
         let WorktreeChanges { changed, left_out } = tree.look()?;
@@ -224,13 +210,15 @@ impl Worktrees {
             self.remove(id)?;
             return Ok(None);
         }
-        let mut left = WorktreeDiffStat { files: Vec::new(), count: changed.len(), left_out };
+        let mut files = Vec::new();
         for one in changed.iter().take(NAMED_MAX) {
             let (before, after) = (tree.before(one)?, tree.after(one)?);
-            let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
-            left.files.push((one.path.clone(), diff.added, diff.removed));
+            let Diff { added, removed, .. } =
+                diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
+            files.push(ChangedFile { path: one.path.clone(), added, removed });
         }
-        Ok(Some(left))
+        let (left_out, left_out_files) = (left_out.count, left_out.named);
+        Ok(Some(WorkspaceChanges { count: changed.len(), files, left_out, left_out_files }))
     }
 
     /// True if an agent is using it.
@@ -270,7 +258,7 @@ impl Worktrees {
 
     /// Files that were merged at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
-        self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
+        self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
 
     /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
@@ -288,17 +276,16 @@ impl Worktrees {
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| {
             !broke_off || merged_state::is_here(cwd, path, becomes)
-        })?;
-        Ok(())
+        })
     }
 
     fn settle(
         &self,
         id: &str,
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
-    ) -> Result<bool, Unavailable> {
+    ) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
+        let tree = OpenWorktree::open(&folder, &kept.prefix)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
         merged_state::settle(&folder, &kept.prefix, &tree, is_here)
     }
@@ -324,14 +311,13 @@ impl Worktrees {
     }
 
     fn remove(&self, id: &str) -> Result<(), Unavailable> {
-        let folder = self.folder(id)?;
-        remove_all(&folder).map_err(|error| failed("the worktree stays", &error))
+        remove_all(&self.folder(id)?).map_err(|error| failed("the worktree stays", &error))
     }
 
     fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         self.settle(id, merged_state::is_here)?;
-        OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)
+        OpenWorktree::open(&folder, &kept.prefix)
     }
 
     fn folder(&self, id: &str) -> Result<PathBuf, Unavailable> {
@@ -344,8 +330,7 @@ impl Worktrees {
 
     fn kept(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
         let folder = self.folder(id)?;
-        let bytes = fs::read(folder.join(KEPT)).map_err(|_| Unavailable::Gone)?;
-        let kept = serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)?;
+        let kept = load(&folder.join(KEPT))?;
         Ok((folder, kept))
     }
 
@@ -424,15 +409,20 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Reads a value that was stored.
+fn load<T: DeserializeOwned>(path: &Path) -> Result<T, Unavailable> {
+    let bytes = fs::read(path).map_err(|_| Unavailable::Gone)?;
+    serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)
+}
+
 /// Writes `value` atomically, with a temporary file.
 fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
-    let shown = || printable(&path.display().to_string());
     let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {
         let unfinished = path.with_extension("new");
         fs::write(&unfinished, bytes)?;
         fs::rename(&unfinished, path)
     });
-    written.map_err(|error| failed(&shown(), &error))
+    written.map_err(|error| failed(&printable(&path.display().to_string()), &error))
 }
 
 #[cfg(test)]

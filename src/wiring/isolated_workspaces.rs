@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::Origin;
-use posse_actors::outcome::{ChangedFile, WorkspaceChanges};
+use posse_actors::outcome::WorkspaceChanges;
 use posse_actors::ports::{IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox};
 use posse_actors::replay::Delegated;
 
@@ -18,7 +18,7 @@ use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
-use crate::tools::worktree::{WorktreeDiffStat, WorktreePaths, Worktrees};
+use crate::tools::worktree::{WorktreePaths, Worktrees};
 use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
 
 /// Placeholder for the working directory in instructions. No real path contains it.
@@ -161,7 +161,7 @@ impl IsolatedWorkspaces for GitWorkspaces {
         let (worktrees, id) = (Arc::clone(&self.worktrees), id.clone());
         Box::pin(async move {
             let left = blocking(move || worktrees.close(id.as_str())).await;
-            left.map(|left| left.map(of_left)).map_err(|why| why.to_string())
+            left.map_err(|why| why.to_string())
         })
     }
 
@@ -172,15 +172,5 @@ impl IsolatedWorkspaces for GitWorkspaces {
         if let Err(error) = thread.spawn(move || worktrees.discard(id.as_str())) {
             tracing::warn!(%error, "a worktree that nobody uses stays until the session is removed");
         }
-    }
-}
-
-fn of_left(left: WorktreeDiffStat) -> WorkspaceChanges {
-    let file = |(path, added, removed)| ChangedFile { path, added, removed };
-    WorkspaceChanges {
-        count: left.count,
-        files: left.files.into_iter().map(file).collect(),
-        left_out: left.left_out.count,
-        left_out_files: left.left_out.named,
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
 pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     let callable = |agent: &&Agent| agent.delegation.callable;
     let agents: Vec<&str> =
-        roster.all().iter().filter(callable).map(|agent| agent.name.as_str()).collect();
+        roster.agents.iter().filter(callable).map(|agent| agent.name.as_str()).collect();
     let known = || OWN.into_iter().chain(agents.iter().copied());
     let nobody = |(role, settings): (&String, &RoleSettings)| {
         if known().any(|name| name == role) {

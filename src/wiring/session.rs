@@ -372,7 +372,7 @@ impl Prompts {
 
     /// True if `agent` may activate any skill.
     pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
-        self.skills.all().any(|skill| !skill.only_user() && agent.sees_skill(skill.name()))
+        self.skills.all().any(|skill| !skill.only_user && agent.sees_skill(&skill.name))
     }
 
     /// Hash of its instructions without parts that change by themselves, such as the date.
@@ -386,10 +386,9 @@ impl Prompts {
     }
 
     fn read(setup: &Setup<'_>, space: &ConfinedWorkspace, notices: &mut Vec<String>) -> Prompts {
-        let repository = agents::repository_root(setup.cwd);
-        let root = repository.as_deref().unwrap_or(setup.cwd);
+        let root = project::root_of(setup.cwd);
         let user = setup.dirs.config.join("AGENTS.md");
-        let instructions = Instructions::read(&user, root, setup.cwd);
+        let instructions = Instructions::read(&user, &root, setup.cwd);
         notices.extend(instructions.notices.iter().map(ToString::to_string));
         let environment = EnvironmentBlock {
             cwd: setup.cwd.display().to_string(),
@@ -397,7 +396,7 @@ impl Prompts {
             os: std::env::consts::OS.to_owned(),
             date: today(setup.environment),
             shell: "bash".to_owned(),
-            git_branch: repository.as_deref().and_then(agents::git_branch),
+            git_branch: agents::git_branch(&root),
             sandbox: confinement::briefing(&space.tier, &setup.settings.sandbox, setup.asking),
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);

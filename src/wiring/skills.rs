@@ -66,11 +66,11 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
     if skills.is_empty() {
         return None;
     }
-    let narrowed = roster.all().iter().filter(|agent| agent.skills.is_some());
+    let narrowed = roster.agents.iter().filter(|agent| agent.skills.is_some());
     let rights: Rights = narrowed
         .map(|agent| {
-            let seen = skills.all().filter(|skill| agent.sees_skill(skill.name()));
-            (agent.name.clone(), seen.map(|skill| skill.name().to_owned()).collect())
+            let seen = skills.all().filter(|skill| agent.sees_skill(&skill.name));
+            (agent.name.clone(), seen.map(|skill| skill.name.clone()).collect())
         })
         .collect();
     Some(agents::skill_tool(Arc::clone(skills), rights))
@@ -78,9 +78,9 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
 
 /// Warnings: rejected, questionable and untrusted skills.
 pub(crate) fn remarks(skills: &Skills) -> String {
-    let refused = skills.refused().iter().map(|failure| remark(failure, "; left out"));
-    let odd = skills.remarks().iter().map(|failure| remark(failure, ""));
-    refused.chain(odd).collect::<String>() + &untrusted("skills", skills.inert())
+    let refused = skills.refused.iter().map(|failure| remark(failure, "; left out"));
+    let odd = skills.remarks.iter().map(|failure| remark(failure, ""));
+    refused.chain(odd).collect::<String>() + &untrusted("skills", &skills.inert)
 }
 
 /// Message of the user, preceded by the skills it activates; or the names of missing ones.

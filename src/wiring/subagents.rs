@@ -87,8 +87,8 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 /// Warnings: rejected, questionable and untrusted agents.
 pub(crate) fn remarks(roster: &Roster) -> String {
     let refused = roster.refused().map(|failure| remark(failure, "; left out"));
-    let odd = roster.remarks().iter().map(|failure| remark(failure, ""));
-    refused.chain(odd).collect::<String>() + &untrusted("agents", roster.inert())
+    let odd = roster.remarks.iter().map(|failure| remark(failure, ""));
+    refused.chain(odd).collect::<String>() + &untrusted("agents", &roster.inert)
 }
 
 /// One line; `end` is the consequence.
@@ -115,7 +115,7 @@ pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
 
 /// Agents that may only read.
 pub(crate) fn readers(roster: &Roster) -> Vec<String> {
-    roster.all().iter().filter(|agent| agent.read_only).map(|agent| agent.name.clone()).collect()
+    roster.agents.iter().filter(|agent| agent.read_only).map(|agent| agent.name.clone()).collect()
 }
 
 /// Authority of the agents.
@@ -126,7 +126,7 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
         rules: agent.rules.clone(),
         default_decision: agent.default_decision.map(|decision| decision.name().to_owned()),
     };
-    roster.all().iter().filter(says).map(policy).collect()
+    roster.agents.iter().filter(says).map(policy).collect()
 }
 
 /// Decision about starting each callable agent.
@@ -136,7 +136,7 @@ pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<Stri
         "deny" => AgentDecision::Deny,
         _ => AgentDecision::Ask,
     };
-    let callable = roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden);
+    let callable = roster.agents.iter().filter(|agent| agent.delegation.callable && !agent.hidden);
     callable
         .map(|agent| (agent.name.clone(), agent.invocation(default).name().to_owned()))
         .collect()
@@ -171,7 +171,7 @@ pub(crate) fn delegation(
     let bounds = &settings.delegation;
     let mut subagents = Vec::new();
     let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
-    for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
+    for agent in roster.agents.iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
         let provider = match &agent.profile {
             // An agent without a profile uses the configured role.
             None => served(&agent.name)?,

@@ -23,7 +23,7 @@ const CRATES: [(&str, &[&str]); 10] = [
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
 const MAY_USE: [(&str, &[&str]); 11] = [
-    ("agents", &["failure", "secrets"]),
+    ("agents", &["failure", "hex", "secrets"]),
     ("attach", &["failure", "frontend", "hex"]),
     ("cli", &["failure"]),
     ("front", &["failure", "frontend", "images"]),

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -153,6 +152,12 @@ impl ToolAnnotations {
     /// Annotations of a tool with that access and no others.
     pub fn new(access: Access) -> ToolAnnotations {
         ToolAnnotations { access, ..ToolAnnotations::default() }
+    }
+
+    /// Annotations of a tool whose `path` argument names the one file that a call opens.
+    #[must_use]
+    pub fn opening_file(self) -> ToolAnnotations {
+        ToolAnnotations { opens_file: true, ..self }
     }
 
     /// Sets the name that it shares with similar tools in permission rules.
@@ -309,8 +314,6 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// Data for programs: exit code, diff, counts.
     pub metadata: Value,
-    /// Duration, measured by the tool.
-    pub duration: Duration,
 }
 
 impl ToolOutput {
@@ -320,7 +323,6 @@ impl ToolOutput {
             content: vec![ContentPart::text(text)],
             is_error: false,
             metadata: Value::Null,
-            duration: Duration::ZERO,
         }
     }
 
@@ -361,6 +363,14 @@ impl Toolbox {
         let mut tools = self.tools.clone();
         tools.extend(others.tools.iter().map(|(name, tool)| (name.clone(), Arc::clone(tool))));
         Toolbox { tools }
+    }
+
+    /// A copy in which `wrap` wraps each tool.
+    #[must_use]
+    pub fn map(&self, wrap: impl Fn(&Arc<dyn Tool>) -> Arc<dyn Tool>) -> Toolbox {
+        Toolbox {
+            tools: self.tools.iter().map(|(name, tool)| (name.clone(), wrap(tool))).collect(),
+        }
     }
 
     /// The tool of that name.

@@ -147,7 +147,7 @@ fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
     AGN003 /work/.posse/agents/wide.md:6 agent "wide": a repository cannot allow anything
     "#);
     let roster = place.load();
-    let own: Vec<&str> = roster.all()[5..].iter().map(|agent| agent.name.as_str()).collect();
+    let own: Vec<&str> = roster.agents[5..].iter().map(|agent| agent.name.as_str()).collect();
     assert_eq!(own, ["audit2", "audit"]);
     assert_eq!(
         roster.choose("bad").unwrap_err().code,
@@ -162,7 +162,7 @@ fn nobody_is_believed_before_the_user_says_so() {
     assert!(matches!(place.load().find("audit").unwrap().source, AgentSource::Project(_)));
     place.believes = false;
     let roster = place.load();
-    assert_eq!((roster.find("audit"), roster.inert()), (None, &["audit".to_owned()][..]));
+    assert_eq!((roster.find("audit"), &roster.inert), (None, &vec!["audit".to_owned()]));
     let failure = roster.choose("audit").unwrap_err();
     assert_eq!(failure.why.unwrap(), "the project has one, and you do not trust it");
 }
@@ -176,7 +176,7 @@ fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
     nix::unistd::mkfifo(&agents.join("pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::write(agents.join("huge.md"), "x".repeat(70 << 10)).unwrap();
     let roster = place.load();
-    assert_eq!(roster.all().len(), 5);
+    assert_eq!(roster.agents.len(), 5);
     let why: Vec<&str> = roster.refused().filter_map(|failure| failure.why.as_deref()).collect();
     assert_eq!(
         why,

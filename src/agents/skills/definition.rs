@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::agents::definition::one_line;
 use crate::agents::front_matter::{self, Parsed};
 use crate::agents::instructions::hidden;
+use crate::agents::skills::Skill;
 use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 
 /// Maximum length of a name in characters.
@@ -16,21 +18,6 @@ const DESCRIPTION_CHARS_MAX: usize = 1024;
 const COMPATIBILITY_CHARS_MAX: usize = 500;
 /// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
-
-/// Content of a `SKILL.md`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) name: String,
-    pub(super) description: String,
-    pub(super) license: Option<String>,
-    pub(super) compatibility: Option<String>,
-    pub(super) metadata: BTreeMap<String, String>,
-    pub(super) allowed_tools: Vec<String>,
-    /// Only the user can activate it.
-    pub(super) only_user: bool,
-    /// Text below the front matter, with hidden characters as visible escapes.
-    pub(super) body: String,
-}
 
 /// True if a skill may have this name.
 pub(super) fn is_name(name: &str) -> bool {
@@ -43,23 +30,20 @@ pub(super) fn is_name(name: &str) -> bool {
         && !name.contains("--")
 }
 
-/// Parses a `SKILL.md` in a folder called `folder`, displayed as `shown`. Warnings do not prevent
-/// its use.
+/// Parses a `SKILL.md` in a folder called `folder`, displayed as `shown`. Fills the fields that come
+/// from the file. Warnings do not prevent its use.
 pub(super) fn read(
     bytes: &[u8],
     folder: &str,
     shown: &str,
-) -> Result<(Head, Vec<Failure>), Failure> {
+) -> Result<(Skill, Vec<Failure>), Failure> {
     let quoted = printable(folder);
     let refuse = |code: ErrorCode, line: usize, what: &str| {
         Failure::new(code, Exit::Configuration, format!("skill \"{quoted}\": {what}"))
             .at(format!("{shown}:{line}"))
             .fix("docs/guide/skills.md shows what a skill looks like")
     };
-    let text = std::str::from_utf8(bytes)
-        .map_err(|_| refuse(ErrorCode::SkillUnreadable, 1, "it is not UTF-8 text"))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
-    let parsed = front_matter::parse(&text)
+    let (text, parsed) = front_matter::parse_bytes(bytes, "it is not UTF-8 text")
         .map_err(|flaw| refuse(ErrorCode::SkillUnreadable, flaw.line, &flaw.what))?;
     let line = |field: &str| parsed.lines.get(field).copied().unwrap_or(1);
     let mut remarks = Vec::new();
@@ -89,17 +73,14 @@ pub(super) fn read(
         let what = "it has no description: say what it is for, and when to use it";
         return Err(refuse(ErrorCode::SkillInvalid, line("description"), what));
     };
-    let description = shortened(description, DESCRIPTION_CHARS_MAX, |what| {
-        remark(
-            "description",
-            &format!("its description is longer than {what} characters, and cut"),
-        );
-    });
-    let compatibility = prose(&parsed, "compatibility").map(|text| {
-        shortened(text, COMPATIBILITY_CHARS_MAX, |what| {
-            remark("compatibility", &format!("its compatibility is longer than {what} characters"));
-        })
-    });
+    let mut shortened = |field: &str, text: String, max: usize, end: &str| {
+        let Some((at, _)) = text.char_indices().nth(max) else { return text };
+        remark(field, &format!("its {field} is longer than {max} characters{end}"));
+        format!("{}…", &text[..at])
+    };
+    let description = shortened("description", description, DESCRIPTION_CHARS_MAX, ", and cut");
+    let compatibility = prose(&parsed, "compatibility")
+        .map(|text| shortened("compatibility", text, COMPATIBILITY_CHARS_MAX, ""));
     if let Some(found) = hidden(&text) {
         remark("", &format!("hidden characters, shown as escapes: {found}"));
     }
@@ -109,7 +90,7 @@ pub(super) fn read(
     if parsed.body.lines().count() > BODY_LINES_MAX {
         remark("", &format!("it has more than {BODY_LINES_MAX} lines: move details to files"));
     }
-    let head = Head {
+    let skill = Skill {
         name,
         description,
         license: prose(&parsed, "license"),
@@ -118,8 +99,9 @@ pub(super) fn read(
         allowed_tools: allowed_tools(&parsed),
         only_user: parsed.fields.get("disable-model-invocation") == Some(&Value::Bool(true)),
         body: printable_lines(&parsed.body),
+        ..Skill::default()
     };
-    Ok((head, remarks))
+    Ok((skill, remarks))
 }
 
 fn word<'p>(parsed: &'p Parsed, field: &str) -> Option<&'p str> {
@@ -128,14 +110,7 @@ fn word<'p>(parsed: &'p Parsed, field: &str) -> Option<&'p str> {
 
 /// A text as one printable line.
 fn prose(parsed: &Parsed, field: &str) -> Option<String> {
-    let line = word(parsed, field)?.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!line.is_empty()).then(|| printable(&line))
-}
-
-fn shortened(text: String, chars_max: usize, too_long: impl FnOnce(usize)) -> String {
-    let Some((end, _)) = text.char_indices().nth(chars_max) else { return text };
-    too_long(chars_max);
-    format!("{}…", &text[..end])
+    Some(one_line(word(parsed, field)?)).filter(|line| !line.is_empty())
 }
 
 fn metadata(parsed: &Parsed) -> BTreeMap<String, String> {
@@ -152,21 +127,20 @@ fn allowed_tools(parsed: &Parsed) -> Vec<String> {
     match parsed.fields.get("allowed-tools") {
         Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(printable).collect(),
         Some(Value::String(text)) => {
-            let mut tools = Vec::new();
-            let (mut word, mut depth) = (String::new(), 0_usize);
-            for c in text.chars().chain([' ']) {
+            let mut depth = 0_usize;
+            let words = text.split(|c: char| {
                 depth = match c {
                     '(' => depth + 1,
                     ')' => depth.saturating_sub(1),
                     _ => depth,
                 };
-                if depth == 0 && (c.is_whitespace() || c == ',') {
-                    if !word.is_empty() {
-                        tools.push(printable(&std::mem::take(&mut word)));
-                    }
-                } else {
-                    word.push(c);
-                }
+                depth == 0 && (c.is_whitespace() || c == ',')
+            });
+            let mut tools: Vec<String> =
+                words.filter(|word| !word.is_empty()).map(printable).collect();
+            if depth > 0 {
+                // The last one is not complete.
+                tools.pop();
             }
             tools
         }

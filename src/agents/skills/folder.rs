@@ -10,6 +10,8 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
+
 /// The file that makes a folder a skill.
 pub(super) const MAIN: &str = "SKILL.md";
 /// Maximum size of that file in bytes.
@@ -95,7 +97,7 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     let mut main = Vec::new();
     for path in listing.files.keys() {
         let bytes = read(folder, path, SEALED_BYTES_MAX).map_err(text)?;
-        let digest = hex(&Sha256::digest(&bytes));
+        let digest = digest(&bytes);
         whole.update(format!("{digest} {path}\n"));
         files.insert(path.clone(), digest);
         if path == MAIN {
@@ -107,16 +109,13 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
 
 /// Content of a file below `folder`, up to `limit` + 1 bytes, through no link.
 pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
-    let mut names = Vec::new();
-    for part in Path::new(path).components() {
-        match part {
-            Component::Normal(name) => names.push(name),
-            _ => return Err(io::Error::from(io::ErrorKind::InvalidInput)),
-        }
-    }
-    let Some((last, above)) = names.split_last() else {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    let normal = |part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
     };
+    let names: Option<Vec<_>> = Path::new(path).components().map(normal).collect();
+    let names = names.unwrap_or_default();
+    let (last, above) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
     let folders = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let mut at: OwnedFd = open(folder, folders, Mode::empty())?;
     for name in above {
@@ -153,13 +152,4 @@ pub(super) fn why(error: &io::Error) -> String {
 /// SHA-256 in hex.
 pub(super) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
-}
-
-fn hex(digest: &[u8]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -69,7 +69,7 @@ impl SkillFolders {
 }
 
 fn names(skills: &Skills) -> Vec<&str> {
-    skills.all().map(Skill::name).collect()
+    skills.all().map(|skill| skill.name.as_str()).collect()
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_users_skills_count_and_the_projects_wait_for_trust() {
         .file("work/.claude/skills/review/scripts/run.sh", "echo 1");
     let skills = place.load();
     assert_eq!(names(&skills), ["deploy"]);
-    assert_eq!(skills.inert(), [".agents/skills/deploy", ".claude/skills/review"]);
+    assert_eq!(skills.inert, [".agents/skills/deploy", ".claude/skills/review"]);
     let why = skills.find("review").unwrap_err();
     assert_eq!((why.code.as_str(), why.why.is_some()), ("SKL005", true), "{why}");
     assert_eq!(skills.find("deplyo").unwrap_err().fix.unwrap(), "did you mean \"deploy\"?");
@@ -93,7 +93,7 @@ fn the_users_skills_count_and_the_projects_wait_for_trust() {
     assert_eq!(names(&skills), ["deploy", "review"]);
     assert!(skills.find("review").unwrap().from_project);
     assert_eq!(
-        place.lines(skills.refused()),
+        place.lines(&skills.refused),
         [
             "SKL003 common/deploy/SKILL.md skill \"deploy\" is left out: the name is taken: \
              user/deploy comes before it",
@@ -111,7 +111,7 @@ fn the_users_skills_count_and_the_projects_wait_for_trust() {
         review.file("scripts/run.sh").unwrap_err(),
         "it is not what was trusted: it changed since"
     );
-    assert_eq!(place.load().inert(), [".claude/skills/review"]);
+    assert_eq!(place.load().inert, [".claude/skills/review"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn what_cannot_be_sealed_cannot_be_trusted() {
     let skills = place.load();
     assert_eq!(names(&skills), ["hidden"]);
     assert_eq!(
-        place.lines(skills.refused()),
+        place.lines(&skills.refused),
         [
             "SKL001 work/.posse/skills/out skill \"out\" is left out: it leads out of the project",
             "SKL001 work/.posse/skills/big skill \"big\" cannot be read, and is left out: it has \
@@ -162,7 +162,7 @@ fn says_what_is_wrong_with_which_file_and_loads_the_others() {
         .file("user/sly/SKILL.md", head("description: d") + "bad\u{202e}x\u{e0041}\u{1b}[2J\n");
     let skills = place.load();
     assert_eq!(names(&skills), ["another", "good", "long", "sly"]);
-    let mut refused = place.lines(skills.refused());
+    let mut refused = place.lines(&skills.refused);
     let torn = refused.pop().unwrap();
     assert!(torn.starts_with("SKL001 user/torn/SKILL.md:"), "{torn}");
     assert_eq!(
@@ -181,7 +181,7 @@ fn says_what_is_wrong_with_which_file_and_loads_the_others() {
         ]
     );
     assert_eq!(
-        place.lines(skills.remarks()),
+        place.lines(&skills.remarks),
         [
             "SKL004 user/long/SKILL.md:2 skill \"long\": it has no name; that of its folder counts",
             "SKL004 user/long/SKILL.md:2 skill \"long\": its description is longer than 1024 \
@@ -195,7 +195,7 @@ fn says_what_is_wrong_with_which_file_and_loads_the_others() {
     );
     let sly = skills.find("sly").unwrap().content();
     assert!(sly.contains("bad\\u{202e}x\\u{e0041}\\u{1b}[2J"), "{sly}");
-    assert_eq!(skills.find("long").unwrap().description().chars().count(), 1025);
+    assert_eq!(skills.find("long").unwrap().description.chars().count(), 1025);
 }
 
 #[test]
@@ -208,13 +208,16 @@ fn reads_all_that_the_format_has() {
         .file("common/pdf/references/api.md", "one\ntwo\n")
         .file("common/pdf/.env", "KEY=1");
     let skills = place.load();
-    assert_eq!(place.lines(skills.refused().iter().chain(skills.remarks())), [""; 0]);
+    assert_eq!(place.lines(skills.refused.iter().chain(&skills.remarks)), [""; 0]);
     let pdf = skills.find("pdf").unwrap();
-    assert_eq!(pdf.description(), "Fills in forms.");
-    assert_eq!((pdf.license(), pdf.compatibility()), (Some("MIT"), Some("needs python")));
-    assert_eq!(pdf.metadata()["version"], "2");
-    assert_eq!(pdf.allowed_tools(), ["Read", "Bash(git log:*)", "Write"]);
-    assert!(pdf.only_user());
+    assert_eq!(pdf.description, "Fills in forms.");
+    assert_eq!(
+        (pdf.license.as_deref(), pdf.compatibility.as_deref()),
+        (Some("MIT"), Some("needs python"))
+    );
+    assert_eq!(pdf.metadata["version"], "2");
+    assert_eq!(pdf.allowed_tools, ["Read", "Bash(git log:*)", "Write"]);
+    assert!(pdf.only_user);
     assert_eq!(skills.catalog(8000, |_| true), "", "a model is not told of it");
     let content = pdf.content().replace(&place.path("").display().to_string(), "/");
     assert_eq!(

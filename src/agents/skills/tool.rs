@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Instant;
 
 use posse_actors::ports::{
     Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
@@ -21,14 +20,14 @@ const LINES_MAX: usize = 1000;
 /// Visible skills by agent name; other agents see all.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
+const DESCRIPTION: &str = "Gives you the instructions of a skill, or with `path` the text of one of \
+    its files. Nothing is changed or run, and nothing is allowed by it.";
+
 /// Creates the tool.
 pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: TOOL.to_owned(),
-        description:
-            "Gives you the instructions of a skill, or with `path` the text of one of its \
-                      files. Nothing is changed or run, and nothing is allowed by it."
-                .to_owned(),
+        description: DESCRIPTION.to_owned(),
         parameters: json!({
             "type": "object",
             "properties": {
@@ -58,13 +57,6 @@ struct Arguments {
     offset: Option<usize>,
 }
 
-/// Result of the tool.
-struct Given {
-    text: String,
-    skill: String,
-    path: Option<String>,
-}
-
 impl Tool for SkillTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
@@ -80,16 +72,11 @@ impl Tool for SkillTool {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let start = Instant::now();
-        Box::pin(async move {
-            let Ok(given) = call.into_payload().downcast::<Given>() else {
-                return ToolOutput::error("the call is not of this tool");
-            };
-            let Given { text, skill, path } = *given;
-            let metadata = json!({ "skill": skill, "path": path });
-            ToolOutput { duration: start.elapsed(), ..ToolOutput::text(text) }
-                .with_metadata(metadata)
-        })
+        // Exactly the text that was judged.
+        let output = call.into_payload().downcast::<ToolOutput>();
+        let output = output
+            .map_or_else(|_| ToolOutput::error("the call is not of this tool"), |output| *output);
+        Box::pin(std::future::ready(output))
     }
 }
 
@@ -110,25 +97,27 @@ impl SkillTool {
             tool: TOOL.to_owned(),
             operations: Vec::new(),
             summary,
-            detail: format!("{} ({})", skill.description(), skill.place),
+            detail: format!("{} ({})", skill.description, skill.place),
             digest: folder::digest(hashed.as_bytes()),
         };
-        Ok(Prepared { action, payload: Box::new(Given { text, skill: name, path }) })
+        let output = ToolOutput::text(text).with_metadata(json!({ "skill": name, "path": path }));
+        Ok(Prepared { action, payload: Box::new(output) })
     }
 
     fn seen(&self, name: &str, agent: &str) -> Result<&Skill, ToolError> {
         let sees = |skill: &&Skill| {
             let named = self.rights.get(agent);
-            named.is_none_or(|names| names.iter().any(|name| name == skill.name()))
+            named.is_none_or(|names| names.contains(&skill.name))
         };
-        if let Some(skill) = self.skills.all().filter(sees).find(|skill| skill.name() == name) {
-            if skill.only_user() {
+        if let Some(skill) = self.skills.all().filter(sees).find(|skill| skill.name == name) {
+            if skill.only_user {
                 let what = format!("only the user activates {name}; go on without it");
                 return Err(ToolError::new("SKL006", what));
             }
             return Ok(skill);
         }
-        let names: Vec<&str> = self.skills.all().filter(sees).map(Skill::name).collect();
+        let names: Vec<&str> =
+            self.skills.all().filter(sees).map(|skill| skill.name.as_str()).collect();
         let hint = match nearest(name, names.iter().copied()) {
             Some(meant) => format!("did you mean {meant}?"),
             None => format!("there are: {}", names.join(", ")),
@@ -140,7 +129,7 @@ impl SkillTool {
 fn read(skill: &Skill, path: &str, offset: usize) -> Result<String, ToolError> {
     let refused = |why: &str| {
         let path = printable(path);
-        ToolError::new("SKL007", format!("{path} of skill {} cannot be read: {why}", skill.name()))
+        ToolError::new("SKL007", format!("{path} of skill {} cannot be read: {why}", skill.name))
     };
     let text = skill.file(path).map_err(|why| {
         let files: Vec<String> = skill.files().into_iter().map(|(path, _)| path).collect();

@@ -69,12 +69,12 @@ impl TrustContents {
         let place = self.skill_place(path);
         let mut text = String::new();
         if let Some(skill) = self.find_skill(&place) {
-            push(&mut text, skill.description());
-            if !skill.allowed_tools().is_empty() {
-                let tools = skill.allowed_tools().join(", ");
+            push(&mut text, &skill.description);
+            if !skill.allowed_tools.is_empty() {
+                let tools = skill.allowed_tools.join(", ");
                 push(&mut text, &format!("it expects these tools, and allows none: {tools}"));
             }
-            if skill.only_user() {
+            if skill.only_user {
                 push(&mut text, "only the user activates it");
             }
             let files: Vec<String> = skill.files().into_iter().map(|(path, _)| path).collect();
@@ -82,7 +82,7 @@ impl TrustContents {
                 let shown = files.iter().take(LINES_MAX).cloned().collect::<Vec<_>>().join(", ");
                 push(&mut text, &format!("{} more files: {shown}", files.len()));
             }
-            push_beginning(&mut text, skill.body());
+            push_beginning(&mut text, &skill.body);
         }
         for flaw in self.skill_flaws(&place) {
             push(&mut text, &flaw);
@@ -113,9 +113,9 @@ impl TrustContents {
             let place = self.skill_place(path);
             let skill = self.find_skill(&place);
             let value = json!({
-                "description": skill.map(Skill::description),
-                "allowedTools": skill.map(Skill::allowed_tools),
-                "begins": skill.map(|skill| beginning(skill.body()).0),
+                "description": skill.map(|skill| &skill.description),
+                "allowedTools": skill.map(|skill| &skill.allowed_tools),
+                "begins": skill.map(|skill| beginning(&skill.body).0),
                 "remarks": self.skill_flaws(&place),
             });
             (path.clone(), value)
@@ -136,7 +136,7 @@ impl TrustContents {
     }
 
     fn find_agent(&self, place: &str) -> Option<&Agent> {
-        self.roster.all().iter().find(|agent| agent.source.place() == Some(place))
+        self.roster.agents.iter().find(|agent| agent.source.place() == Some(place))
     }
 
     fn find_skill(&self, place: &str) -> Option<&Skill> {
@@ -149,13 +149,13 @@ impl TrustContents {
             !(self.brings_providers && failure.code == ErrorCode::AgentProfileUnknown)
         };
         let refused = self.roster.refused().filter(known).map(|flaw| (flaw, "left out: "));
-        let odd = self.roster.remarks().iter().map(|flaw| (flaw, ""));
+        let odd = self.roster.remarks.iter().map(|flaw| (flaw, ""));
         about(refused.chain(odd), place)
     }
 
     fn skill_flaws(&self, place: &str) -> Vec<String> {
-        let refused = self.skills.refused().iter().map(|flaw| (flaw, "left out: "));
-        about(refused.chain(self.skills.remarks().iter().map(|flaw| (flaw, ""))), place)
+        let refused = self.skills.refused.iter().map(|flaw| (flaw, "left out: "));
+        about(refused.chain(self.skills.remarks.iter().map(|flaw| (flaw, ""))), place)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Event, JobEnd};
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use posse_base::failure::printable;
@@ -44,8 +45,7 @@ pub(super) async fn start(
     let JobStart { mut spawn, besides, summary, note } = start;
     let call = &context.call;
     let output = spill::path(&env.session_dir, &call.call_id);
-    let admitted = env.jobs.admit(call, summary, output, context.post_call.clone());
-    let (job, stop) = match admitted {
+    let (job, stop) = match env.jobs.admit(call, summary, output, context.post_call.clone()) {
         Ok(admitted) => admitted,
         Err(refused) => return ToolOutput::error(refused),
     };
@@ -57,19 +57,17 @@ pub(super) async fn start(
     let post_call = context.post_call.clone();
     let task = tokio::spawn(attend(Arc::clone(&job), sandbox, spawn, besides, post_call, enforced));
     job.runs_in(task.abort_handle());
-    if runs.await.is_err() {
-        known.0 = None;
+    let runs = runs.await;
+    known.0 = None;
+    if runs.is_err() {
         env.jobs.forget(&job.id);
         return match task.await {
             Ok(Err(error)) => refused(&error),
             Ok(Ok(())) | Err(_) => ToolOutput::error("SH006 the command did not begin"),
         };
     }
-    known.0 = None;
     let mut output = begun(&job.id);
-    output.content.extend(
-        note.map(|note| posse_actors::conversation::ContentPart::text(format!("({note})"))),
-    );
+    output.content.extend(note.map(|note| ContentPart::text(format!("({note})"))));
     output
 }
 
@@ -115,7 +113,7 @@ async fn attend(
 }
 
 fn notes(outcome: &ProcessOutcome) -> Vec<String> {
-    let mut notes = report::findings(outcome);
+    let mut notes = report::findings(&outcome.findings);
     if outcome.stragglers > 0 {
         let left = report::count(outcome.stragglers, "process was", "processes were");
         notes.push(format!("{left} left behind and killed"));

@@ -1,6 +1,5 @@
 //! Result of an ended command, for the model and for programs.
 
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,31 +35,23 @@ pub(super) fn output(
     }
     let maybe_waited = outcome.exit == Exit::TimedOut && outcome.quiet >= QUIET;
     text.push_str(&footer(outcome, timeout, text.is_empty()));
+    let mut notes = Vec::new();
     if maybe_waited {
-        let _ = write!(
-            text,
-            "\n(nothing was printed in the last {} s: it may have waited for an answer, and there \
-             is no input)",
+        notes.push(format!(
+            "nothing was printed in the last {} s: it may have waited for an answer, and there is \
+             no input",
             outcome.quiet.as_secs()
-        );
+        ));
     }
     if outcome.stragglers > 0 {
-        let _ = write!(
-            text,
-            "\n({} left behind in the background and killed)",
-            count(outcome.stragglers, "process was", "processes were")
-        );
+        let left = count(outcome.stragglers, "process was", "processes were");
+        notes.push(format!("{left} left behind in the background and killed"));
     }
-    for finding in findings(outcome) {
-        let _ = write!(text, "\n({finding})");
+    notes.extend(findings(&outcome.findings));
+    for note in notes.into_iter().chain(printed.note).chain(note) {
+        text.extend(["\n(", &note, ")"]);
     }
-    for note in printed.note.into_iter().chain(note) {
-        let _ = write!(text, "\n({note})");
-    }
-    let code = match outcome.exit {
-        Exit::Code(code) => Some(code),
-        Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull | Exit::Stopped => None,
-    };
+    let code = if let Exit::Code(code) = outcome.exit { Some(code) } else { None };
     ToolOutput {
         content: vec![ContentPart::text(text)],
         is_error: matches!(outcome.exit, Exit::TimedOut | Exit::OutputFull),
@@ -77,16 +68,11 @@ pub(super) fn output(
             "protected": outcome.findings,
             "durationMs": milliseconds(outcome.duration),
         }),
-        duration: outcome.duration,
     }
 }
 
 /// Changes of protected files, one line each.
-pub(super) fn findings(outcome: &ProcessOutcome) -> Vec<String> {
-    lines(&outcome.findings)
-}
-
-fn lines(findings: &[Finding]) -> Vec<String> {
+pub(super) fn findings(findings: &[Finding]) -> Vec<String> {
     let (shown, rest) = findings.split_at(findings.len().min(FINDINGS_MAX));
     let mut lines: Vec<String> = shown.iter().map(|finding| format!("SBX010 {finding}")).collect();
     if !rest.is_empty() {
@@ -122,20 +108,22 @@ fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Pri
         let name = kept.is_ok().then(|| spill::name(call));
         let note = kept.err().map(|error| failure(&error.to_string()));
         let (head, tail) = (output::beginning(&text, max / 2), output::ending(&text, max / 2));
-        let cut = text.len() - head.len() - tail.len();
-        let text = joined(head, tail, cut as u64, name.as_deref());
-        return Printed { text, is_cut: true, spill: name, note };
+        let cut = (text.len() - head.len() - tail.len()) as u64;
+        return Printed {
+            text: joined(head, tail, cut, name.as_deref()),
+            is_cut: true,
+            spill: name,
+            note,
+        };
     }
     let head = output::clean(output::whole_end(&captured.head));
     let tail = output::clean(output::whole_start(&captured.tail));
-    let head = output::beginning(&head, max / 2);
-    let tail = output::ending(&tail, max / 2);
+    let (head, tail) = (output::beginning(&head, max / 2), output::ending(&tail, max / 2));
     let name = captured.spill.is_some().then(|| spill::name(call));
     let shown = (head.len() + tail.len()) as u64;
     let cut = captured.cut().max(captured.total.saturating_sub(shown));
-    let text = joined(head, tail, cut, name.as_deref());
     let note = captured.spill_failure.as_deref().map(failure);
-    Printed { text, is_cut: true, spill: name, note }
+    Printed { text: joined(head, tail, cut, name.as_deref()), is_cut: true, spill: name, note }
 }
 
 fn joined(head: &str, tail: &str, cut: u64, name: Option<&str>) -> String {
@@ -149,12 +137,8 @@ fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String
         Exit::Code(127) => "exit 127: command not found".to_owned(),
         Exit::Code(126) => "exit 126: found, but not executable".to_owned(),
         Exit::Code(code) => format!("exit {code}"),
-        Exit::Signal(_) => {
-            format!("ended by {}", outcome.exit.signal_name().unwrap_or_default())
-        }
-        Exit::TimedOut => {
-            format!("killed after its timeout of {} ms", milliseconds(timeout))
-        }
+        Exit::Signal(_) => format!("ended by {}", outcome.exit.signal_name().unwrap_or_default()),
+        Exit::TimedOut => format!("killed after its timeout of {} ms", milliseconds(timeout)),
         Exit::OutputFull => "killed: it printed more than 64 MiB".to_owned(),
         Exit::Stopped => "stopped".to_owned(),
     };
@@ -182,7 +166,7 @@ mod tests {
             let path = format!("/w/{number:02}\n/.npmrc").into();
             Finding::new(path, ProtectedChange::Created, ProtectAction::Left)
         };
-        let told = |many: usize| lines(&(0..many).map(finding).collect::<Vec<_>>());
+        let told = |many: usize| findings(&(0..many).map(finding).collect::<Vec<_>>());
         assert_eq!(told(FINDINGS_MAX).len(), FINDINGS_MAX);
         let one = told(FINDINGS_MAX + 1);
         let last = "SBX010 1 more protected file was touched: /w/12\\n/.npmrc";

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::matching::{Edited, replace, splice};
 use super::{fuzzy, nearest};
-use crate::change::FILE_BYTES_MAX;
+use crate::change::{EditedFile, FILE_BYTES_MAX};
 use crate::text::{count, is_binary, lines_ended};
 
 /// Maximum number of line numbers listed when a text occurs more than once.
@@ -21,16 +21,6 @@ pub(crate) struct TextEdit {
     pub(crate) new_string: String,
     #[serde(default)]
     pub(crate) replace_all: bool,
-}
-
-/// A file after an edit.
-#[derive(Debug)]
-pub(crate) struct EditedFile {
-    pub(crate) after: Vec<u8>,
-    /// Notes for the model.
-    pub(crate) notes: Vec<String>,
-    /// True if the text matched only approximately.
-    pub(crate) fuzzy: bool,
 }
 
 impl TextEdit {
@@ -52,10 +42,8 @@ impl TextEdit {
         fuzzy: bool,
     ) -> Result<EditedFile, ToolError> {
         if is_binary(before) {
-            return Err(ToolError::new(
-                "EDT005",
-                format!("{shown} is binary; change it with bash"),
-            ));
+            let why = format!("{shown} is binary; change it with bash");
+            return Err(ToolError::new("EDT005", why));
         }
         let TextEdit { old_string: old, new_string: new, replace_all } = self;
         let room = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);

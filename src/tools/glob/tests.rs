@@ -1,11 +1,10 @@
 //! Results of `glob`, their order, and the truncation notice.
 
 use std::fs::File;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
 use crate::testing::ToolFixture;
 
 /// A workspace with these files.

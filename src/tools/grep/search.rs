@@ -58,6 +58,13 @@ pub struct Query {
     pub links: Option<Arc<SecretLinks>>,
 }
 
+impl Query {
+    /// True if the file at `path` below the folder is searched.
+    fn wants(&self, path: &Path) -> bool {
+        self.glob.as_ref().is_none_or(|glob| glob.is_match(path))
+    }
+}
+
 /// A matching or context line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchLine {
@@ -111,8 +118,7 @@ pub fn tree(
     }
     let listing = listing::of(folder, stop);
     let mut files = listing.files;
-    let wanted = |path: &Path| query.glob.as_ref().is_none_or(|glob| glob.is_match(path));
-    files.retain(|path| wanted(path));
+    files.retain(|path| query.wants(path));
     let before = files.len();
     files.retain(|path| {
         !is_secret(&below_root.join(path).to_string_lossy())
@@ -162,8 +168,8 @@ fn everything(
         let mut place = below_root.to_owned();
         let depth = below_root.components().count();
         move |path: &Path| {
-            if query.glob.as_ref().is_some_and(|glob| !glob.is_match(path)) {
-                return;
+            if !query.wants(path) {
+                return true;
             }
             let found = &mut part.found;
             let is_secret = if depth == 0 {
@@ -176,22 +182,20 @@ fn everything(
             };
             if is_secret && !query.readable_secrets.contains(&folder.join(path)) {
                 found.secrets += 1;
-                return;
+                return true;
             }
             found.searched += 1;
-            let opened = match open(directory, path, query) {
-                SearchInput::File(opened) => opened,
-                SearchInput::Secret => {
-                    found.secrets += 1;
-                    return;
+            match open(directory, path, query) {
+                SearchInput::File(opened) => {
+                    let lines = search(&mut searcher, opened, query, usize::MAX, stop);
+                    if !lines.is_empty() {
+                        found.files.push(Hits { path: path.to_owned(), lines });
+                    }
                 }
-                SearchInput::Nothing => return,
-            };
-            let mut lines = Vec::new();
-            search(&mut searcher, opened, query, usize::MAX, stop, &mut lines);
-            if !lines.is_empty() {
-                found.files.push(Hits { path: path.to_owned(), lines });
+                SearchInput::Secret => found.secrets += 1,
+                SearchInput::Nothing => {}
             }
+            true
         }
     });
     let mut found = all.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -247,9 +251,7 @@ pub fn file(
     matches_max: usize,
     stop: &Stop,
 ) -> SearchResult {
-    let mut lines = Vec::new();
-    let mut searcher = searcher(query);
-    search(&mut searcher, file, query, matches_max.saturating_add(1), stop, &mut lines);
+    let lines = search(&mut searcher(query), file, query, matches_max.saturating_add(1), stop);
     let mut done = FinishedBatches::default();
     done.batches.insert(0, (1, vec![Hits { path, lines }]));
     let mut found = done.sum_up(matches_max);
@@ -281,7 +283,8 @@ impl SearchWork<'_> {
         let mut searcher = searcher(self.query);
         loop {
             let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
-            if first >= self.files.len() || self.stop.is_due() || self.is_enough() {
+            let is_enough = self.is_enough.load(Ordering::Relaxed);
+            if first >= self.files.len() || self.stop.is_due() || is_enough {
                 return;
             }
             let batch = &self.files[first..self.files.len().min(first + BATCH)];
@@ -296,9 +299,8 @@ impl SearchWork<'_> {
                     }
                     SearchInput::Nothing => continue,
                 };
-                let mut lines = Vec::new();
                 let max = self.matches_max.saturating_sub(matches).saturating_add(1);
-                search(&mut searcher, opened, self.query, max, self.stop, &mut lines);
+                let lines = search(&mut searcher, opened, self.query, max, self.stop);
                 matches += lines.iter().filter(|line| line.is_match).count();
                 if !lines.is_empty() {
                     hits.push(Hits { path: path.clone(), lines });
@@ -314,26 +316,15 @@ impl SearchWork<'_> {
             }
         }
     }
-
-    fn is_enough(&self) -> bool {
-        self.is_enough.load(Ordering::Relaxed)
-    }
 }
 
 impl FinishedBatches {
     /// True if the contiguous batches from the beginning have more than enough matches.
     fn is_enough(&self, matches_max: usize) -> bool {
-        let mut matches = 0;
-        for (expected, (first, (_, hits))) in self.batches.iter().enumerate() {
-            if *first != expected * BATCH {
-                return false;
-            }
-            matches += hits.iter().map(Hits::matches).sum::<usize>();
-            if matches > matches_max {
-                return true;
-            }
-        }
-        false
+        let contiguous = self.batches.iter().enumerate();
+        let contiguous = contiguous.take_while(|(nth, (first, _))| **first == nth * BATCH);
+        let hits = contiguous.flat_map(|(_, (_, (_, hits)))| hits);
+        hits.map(Hits::matches).sum::<usize>() > matches_max
     }
 
     fn sum_up(self, matches_max: usize) -> SearchResult {
@@ -391,14 +382,14 @@ fn search(
     query: &Query,
     matches_max: usize,
     stop: &Stop,
-    lines: &mut Vec<MatchLine>,
-) {
-    let mut collector =
-        Collector { matcher: &query.matcher, left: matches_max, stop, lines, is_after_gap: false };
+) -> Vec<MatchLine> {
+    let (matcher, lines) = (&query.matcher, Vec::new());
+    let mut collector = Collector { matcher, left: matches_max, stop, lines, is_after_gap: false };
     let reader = Interruptible { file, stop, reads: 0 };
     if let Err(error) = searcher.search_reader(&query.matcher, reader, &mut collector) {
         tracing::debug!(%error, "a file was not searched to its end");
     }
+    collector.lines
 }
 
 /// A reader that reports the end of the file when the search must stop.
@@ -421,7 +412,7 @@ struct Collector<'a> {
     matcher: &'a RegexMatcher,
     left: usize,
     stop: &'a Stop,
-    lines: &'a mut Vec<MatchLine>,
+    lines: Vec<MatchLine>,
     is_after_gap: bool,
 }
 

@@ -1,5 +1,7 @@
 //! Matches, output and denials of `grep`.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use super::*;
@@ -215,7 +217,7 @@ fn stops_in_the_middle_of_a_file_when_nobody_waits() {
         readable_secrets: Vec::new(),
         links: None,
     };
-    let (stop, guard) = Stop::after(TIME_MAX);
+    let (stop, guard) = Stop::after(listing::TIME_MAX);
     let endless = std::fs::File::open("/dev/zero").unwrap();
     drop(guard);
     let found = search::file(PathBuf::new(), endless, &query, 10, &stop);

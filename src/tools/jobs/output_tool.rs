@@ -8,16 +8,17 @@ use std::time::Duration;
 use posse_actors::conversation::CallId;
 use posse_actors::event::{JobEnd, Origin};
 use posse_actors::ports::{
-    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+    Access, CallContext, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError,
+    ToolOutput,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::jobs::page::{self, NoPage, OutputPage};
+use crate::builtin_tool::{BuiltinTool, RunResult};
+use crate::jobs::page::{self, OutputPage};
 use crate::jobs::{Job, Jobs};
-use crate::{ToolEnvironment, bash, digest, output, parsed, payload, spec, spill};
+use crate::{ToolEnvironment, bash, digest, output, prepared, spec, spill};
 
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
@@ -57,15 +58,10 @@ pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
         &["id"],
     );
     stop.side_effect = SideEffect::Process;
-    vec![
-        Arc::new(JobOutput { spec: output, jobs: Arc::clone(&env.jobs) }),
-        Arc::new(JobStop { spec: stop, jobs: Arc::clone(&env.jobs) }),
-    ]
-}
-
-struct JobOutput {
-    spec: ToolSpec,
-    jobs: Arc<Jobs>,
+    let jobs = || Arc::clone(&env.jobs);
+    let mut output = BuiltinTool::new(output, jobs(), prepare_output, run_output);
+    output.background_work = background_work;
+    vec![Arc::new(output), Arc::new(BuiltinTool::new(stop, jobs(), prepare_stop, run_stop))]
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,54 +72,31 @@ struct Look {
     wait_seconds: Option<f64>,
 }
 
-impl Tool for JobOutput {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn background_work(&self, origin: &Origin) -> Vec<String> {
-        let line = |job: &Arc<Job>| {
-            let (id, summary) = (&job.id, printable(&job.summary));
-            format!(
-                "background job {id} ({summary}) runs; job_output {{\"id\": \"{id}\"}} reads it"
-            )
-        };
-        self.jobs.of(origin).iter().filter(|job| job.is_live()).map(line).collect()
-    }
-
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        Box::pin(std::future::ready(parsed::<Look>(arguments).map(|look| {
-            let summary = match &look.id {
-                Some(id) => format!("read what job {} printed", printable(id)),
-                None => "list the jobs".to_owned(),
-            };
-            about_own(OUTPUT, summary, look)
-        })))
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let jobs = Arc::clone(&self.jobs);
-        Box::pin(async move {
-            let Look { id, from, wait_seconds } = payload(call);
-            let Some(id) = id else { return list(&jobs, &context.call) };
-            let job = match find(&jobs, &context.call, &id) {
-                Ok(job) => job,
-                Err(output) => return output,
-            };
-            let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
-            let waiting = job.wait();
-            // After the time limit the output so far is the result.
-            tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
-            let shown = show(&job, from, context.output_bytes_max);
-            drop(waiting);
-            shown
-        })
-    }
+fn background_work(jobs: &Jobs, origin: &Origin) -> Vec<String> {
+    let line = |job: &Arc<Job>| {
+        let (id, summary) = (&job.id, printable(&job.summary));
+        format!("background job {id} ({summary}) runs; job_output {{\"id\": \"{id}\"}} reads it")
+    };
+    jobs.of(origin).iter().filter(|job| job.is_live()).map(line).collect()
 }
 
-struct JobStop {
-    spec: ToolSpec,
-    jobs: Arc<Jobs>,
+async fn prepare_output(_: Arc<Jobs>, look: Look, _: CallContext) -> Result<Prepared, ToolError> {
+    let summary = match &look.id {
+        Some(id) => format!("read what job {} printed", printable(id)),
+        None => "list the jobs".to_owned(),
+    };
+    Ok(about_own(OUTPUT, summary, look))
+}
+
+async fn run_output(jobs: Arc<Jobs>, look: Look, context: RunContext) -> RunResult {
+    let Look { id, from, wait_seconds } = look;
+    let Some(id) = id else { return Ok(list(&jobs, &context.call)) };
+    let job = find(&jobs, &context.call, &id)?;
+    let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
+    let _waiting = job.wait();
+    // After the time limit the output so far is the result.
+    tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
+    show(&job, from, context.output_bytes_max)
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,58 +104,35 @@ struct Which {
     id: String,
 }
 
-impl Tool for JobStop {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
+async fn prepare_stop(_: Arc<Jobs>, which: Which, _: CallContext) -> Result<Prepared, ToolError> {
+    Ok(about_own(STOP, format!("stop job {}", printable(&which.id)), which))
+}
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        Box::pin(std::future::ready(
-            parsed::<Which>(arguments)
-                .map(|which| about_own(STOP, format!("stop job {}", printable(&which.id)), which)),
-        ))
-    }
-
-    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let jobs = Arc::clone(&self.jobs);
-        Box::pin(async move {
-            let Which { id } = payload(call);
-            let job = match find(&jobs, &context.call, &id) {
-                Ok(job) => job,
-                Err(output) => return output,
-            };
-            let waiting = job.wait();
-            job.stop(JobEnd::Stopped);
-            job.over().await;
-            let shown = show(&job, None, context.output_bytes_max);
-            drop(waiting);
-            shown
-        })
-    }
+async fn run_stop(jobs: Arc<Jobs>, which: Which, context: RunContext) -> RunResult {
+    let job = find(&jobs, &context.call, &which.id)?;
+    let _waiting = job.wait();
+    job.stop(JobEnd::Stopped);
+    job.over().await;
+    show(&job, None, context.output_bytes_max)
 }
 
 /// Queries of an agent's own jobs need no further permission.
 fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
-    let action = Action {
-        tool: tool.to_owned(),
-        operations: Vec::new(),
-        digest: digest::of(&[tool.as_bytes(), summary.as_bytes()]),
-        detail: summary.clone(),
-        summary,
-    };
-    Prepared { action, payload: Box::new(payload) }
+    let digest = digest::of(&[tool.as_bytes(), summary.as_bytes()]);
+    prepared(tool, Vec::new(), (summary.clone(), summary), digest, payload)
 }
 
-fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolOutput> {
+fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolError> {
     let all = jobs.of(&call.origin);
     let found = all.iter().find(|job| job.id.as_str() == id).cloned();
     found.ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|job| job.id.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        ToolOutput::error(format!(
-            "JOB002 you have no job {id:?}; yours: {known}. What an earlier one printed is still \
-             there: read_file output:ID"
-        ))
+        let what = format!(
+            "you have no job {id:?}; yours: {known}. What an earlier one printed is still there: \
+             read_file output:ID"
+        );
+        ToolError::new("JOB002", what)
     })
 }
 
@@ -209,7 +159,7 @@ fn state(job: &Job) -> String {
 }
 
 /// Output and state of a job.
-fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
+fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -220,26 +170,20 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     let ended = job.ended();
     let read_to = job.read_to.load(Ordering::Acquire);
     let room = bytes_max.saturating_sub(FRAME_BYTES).max(FRAME_BYTES);
-    let page = match page::read(&job.output, from, read_to, room, ended.is_none()) {
-        Ok(page) => page,
-        Err(NoPage::Beyond(total)) => {
-            return ToolOutput::error(format!("ARG004 job {} has printed {total} bytes", job.id));
-        }
-        Err(NoPage::Unreadable(error)) => {
-            return ToolOutput::error(format!("FIL002 what it printed cannot be read: {error}"));
-        }
-    };
-    let OutputPage { text: printed, from: begin, next, total } = page;
+    let page = page::read(&job.output, from, read_to, room, ended.is_none());
+    let unread = |error: std::io::Error| format!("what it printed cannot be read: {error}");
+    let OutputPage { text: printed, from: begin, next, total } =
+        page.map_err(|error| ToolError::new("FIL002", unread(error)))?;
+    if begin > total {
+        let what = format!("job {} has printed {total} bytes", job.id);
+        return Err(ToolError::new("ARG004", what));
+    }
     job.read_to.fetch_max(next, Ordering::AcqRel);
     let mut text = String::new();
     if from.is_none() && begin > read_to {
-        let id = &job.id;
-        let _ = writeln!(
-            text,
-            "[… {} bytes left out; {} or from {read_to} has them …]",
-            begin - read_to,
-            spill::name(id)
-        );
+        let (left_out, name) = (begin - read_to, spill::name(&job.id));
+        let _ =
+            writeln!(text, "[… {left_out} bytes left out; {name} or from {read_to} has them …]");
     }
     // Escaped control characters make it longer.
     text.push_str(output::beginning(&printed, room));
@@ -254,7 +198,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
             let _ = write!(text, "\n({note})");
         }
     }
-    ToolOutput::text(text).with_metadata(json!({
+    Ok(ToolOutput::text(text).with_metadata(json!({
         "jobId": job.id,
         "running": ended.is_none(),
         "end": ended.as_ref().map(|ended| ended.end),
@@ -262,7 +206,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
         "from": begin,
         "next": next,
         "bytes": total,
-    }))
+    })))
 }
 
 /// Result for the agent when a job has started.

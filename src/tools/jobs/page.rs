@@ -20,47 +20,35 @@ pub(super) struct OutputPage {
     pub(super) total: u64,
 }
 
-/// Reason why a page cannot be returned.
-#[derive(Debug)]
-pub(super) enum NoPage {
-    /// The offset is beyond the end; the size of the output.
-    Beyond(u64),
-    /// The file cannot be read.
-    Unreadable(io::Error),
-}
-
 /// Reads at most `bytes_max` bytes. With `from`, from that offset; otherwise the output after
 /// `read_to`, and the newest part if that is too long. `grows`: the rest of a partial character may
-/// follow.
+/// follow. An offset beyond the end gives an empty page with `from` beyond `total`.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,
     read_to: u64,
     bytes_max: usize,
     grows: bool,
-) -> Result<OutputPage, NoPage> {
+) -> io::Result<OutputPage> {
     let file = match File::open(path) {
-        Ok(file) => file,
         // The command has not printed anything yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return if from.unwrap_or(0) == 0 {
-                Ok(OutputPage::default())
-            } else {
-                Err(NoPage::Beyond(0))
-            };
+            return Ok(OutputPage { from: from.unwrap_or(0), ..OutputPage::default() });
         }
-        Err(error) => return Err(NoPage::Unreadable(error)),
+        opened => opened?,
     };
-    let total = file.metadata().map_err(NoPage::Unreadable)?.len();
+    let total = file.metadata()?.len();
     let max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     let from = match from {
-        Some(from) if from > total => return Err(NoPage::Beyond(total)),
+        Some(from) if from > total => {
+            return Ok(OutputPage { from, total, ..OutputPage::default() });
+        }
         Some(from) => from,
         None => read_to.max(total.saturating_sub(max)).min(total),
     };
     let length = usize::try_from((total - from).min(max)).unwrap_or(bytes_max);
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, from).map_err(NoPage::Unreadable)?;
+    file.read_exact_at(&mut bytes, from)?;
     let whole = if from == 0 { &bytes[..] } else { output::whole_start(&bytes) };
     let skipped = bytes.len() - whole.len();
     let is_end = from + length as u64 == total;
@@ -80,7 +68,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o");
         assert_eq!(read(&path, None, 0, 10, true).unwrap(), OutputPage::default());
-        assert!(matches!(read(&path, Some(1), 0, 10, true), Err(NoPage::Beyond(0))));
+        let beyond = |from, total| OutputPage { from, total, ..OutputPage::default() };
+        assert_eq!(read(&path, Some(1), 0, 10, true).unwrap(), beyond(1, 0));
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let at = |from, read_to, max| {
             let page = read(&path, from, read_to, max, true).unwrap();
@@ -91,7 +80,7 @@ mod tests {
         assert_eq!(at(None, 0, 4), ("cdef".to_owned(), 12, 16));
         assert_eq!(at(Some(2), 12, 4), ("2345".to_owned(), 2, 6));
         assert_eq!(at(None, 16, 4), (String::new(), 16, 16));
-        assert!(matches!(read(&path, Some(17), 0, 4, true), Err(NoPage::Beyond(16))));
+        assert_eq!(read(&path, Some(17), 0, 4, true).unwrap(), beyond(17, 16));
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! A call applies all edits or none.
 
+use serde_json::Value;
+
 use super::*;
 use crate::testing::ToolFixture;
 

@@ -5,13 +5,14 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 
 use posse_actors::conversation::ContentPart;
-use posse_actors::ports::{CallContext, ToolOutput};
+use posse_actors::ports::{CallContext, ToolError, ToolOutput};
 use posse_base::failure::Failure;
 use posse_images::{self as images, ImageFormat};
 use serde_json::json;
 
 use super::{OpenFile, unchanged};
 use crate::ToolEnvironment;
+use crate::builtin_tool::RunResult;
 use crate::change::failed;
 use crate::reads::FilePart;
 use crate::text;
@@ -24,27 +25,23 @@ pub(super) fn is_image(file: &File) -> bool {
 }
 
 /// Error for an image of an unsupported format; `None` for other binary files.
-pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
+pub(super) fn other(file: &File, shown: &str) -> Option<ToolError> {
     let mut start = [0; 512];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
     let other = images::other(&start[..length])?;
-    Some(ToolOutput::error(format!(
-        "IMG003 {shown}: {other} cannot be shown; convert it with bash, if there is a program for it"
-    )))
+    let what = "cannot be shown; convert it with bash, if there is a program for it";
+    Some(ToolError::new("IMG003", format!("{shown}: {other} {what}")))
 }
 
-/// Loads the image, or returns a placeholder with the reason of the failure.
-pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
+/// Loads the image.
+pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> RunResult {
     let OpenFile { file, shown, path, .. } = reading;
     let mut bytes = Vec::new();
-    if let Err(error) = file.take(env.images.file_bytes_max + 1).read_to_end(&mut bytes) {
-        return ToolOutput::error(failed(&shown, &error).to_string());
-    }
+    let read = file.take(env.images.file_bytes_max + 1).read_to_end(&mut bytes);
+    read.map_err(|error| failed(&shown, &error))?;
     let content = text::sha256(&bytes);
-    let image = match images::from_bytes(bytes, &env.images) {
-        Ok(image) => image,
-        Err(failure) => return ToolOutput::error(placeholder(&shown, &failure)),
-    };
+    let image = images::from_bytes(bytes, &env.images);
+    let image = image.map_err(|failure| placeholder(&shown, &failure))?;
     let url = image.data_url();
     let ((width, height), (sent_width, sent_height)) = (image.original, image.size);
     let metadata = json!({
@@ -59,18 +56,18 @@ pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext)
     if let Some(path) = path {
         let earlier = env.reads.read(call, &path, Some(content), FilePart::Image, &url);
         if let Some(earlier) = earlier.filter(|_| env.dedup_reads) {
-            return unchanged(&shown, &earlier, metadata);
+            return Ok(unchanged(&shown, &earlier, metadata));
         }
     }
     let text = format!("{shown}: {}", image.describe());
     let mut output = ToolOutput::text(text).with_metadata(metadata);
     output.content.push(ContentPart::ImageUrl { url, detail: None });
-    output
+    Ok(output)
 }
 
-/// Text for the model in place of an image.
-fn placeholder(shown: &str, failure: &Failure) -> String {
+/// Error for the model in place of an image.
+fn placeholder(shown: &str, failure: &Failure) -> ToolError {
     let Failure { code, what, fix, .. } = failure;
     let fix = fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();
-    format!("{code} {shown}: {what}{fix}")
+    ToolError::new(code.as_str(), format!("{shown}: {what}{fix}"))
 }

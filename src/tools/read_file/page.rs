@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::io::{self, BufRead, Read};
 
-use posse_actors::ports::ToolOutput;
+use posse_actors::ports::{ToolError, ToolOutput};
 use serde_json::json;
 
 use crate::SMALL_BYTES;
+use crate::builtin_tool::RunResult;
+use crate::listing::Stop;
 use crate::text::{BOM, is_binary, lines_ended};
 
 /// Default number of lines per call.
@@ -23,7 +25,7 @@ const COUNTED_BYTES_MAX: u64 = 64 << 20;
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// Requested lines.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Slice {
     /// First line, from 1.
     pub(super) offset: u64,
@@ -31,18 +33,8 @@ pub(super) struct Slice {
     pub(super) limit: u64,
 }
 
-/// Result of reading.
-pub(super) enum FilePage {
-    /// Not text.
-    Binary {
-        /// File size in bytes.
-        size: u64,
-    },
-    /// Lines.
-    Text(FileLines),
-}
-
 /// Lines of a file.
+#[derive(Default)]
 pub(super) struct FileLines {
     slice: Slice,
     /// The numbered lines.
@@ -52,26 +44,27 @@ pub(super) struct FileLines {
     /// Number of lines in the file, as far as they were counted.
     total: u64,
     /// True if the whole file was counted.
-    complete: bool,
+    pub(super) complete: bool,
     /// True if some bytes were not UTF-8.
     lossy: bool,
     /// True if a shown line ended with CR LF.
     crlf: bool,
 }
 
-/// Reads the lines of `slice` from `file`, whose size is about `size`.
+/// Reads the lines of `slice` from `file`, whose size is about `size`. `None`: it is not text.
 pub(super) fn read(
     mut file: impl Read,
     size: u64,
     slice: Slice,
-    stopped: &dyn Fn() -> bool,
-) -> io::Result<FilePage> {
+    stop: &Stop,
+) -> io::Result<Option<FileLines>> {
     let mut chunk = vec![0; usize::try_from(size.min(SMALL_BYTES)).unwrap_or(0).max(4095) + 1];
     let mut length = fill(&mut file, &mut chunk)?;
     if is_binary(&chunk[..length]) {
-        return Ok(FilePage::Binary { size });
+        return Ok(None);
     }
-    let mut scan = Scan::new(slice);
+    let lines = FileLines { slice, ..FileLines::default() };
+    let mut scan = Scan { line: 1, lines, ..Scan::default() };
     let mut start = if chunk[..length].starts_with(BOM) { BOM.len() } else { 0 };
     let mut done = 0;
     while length > 0 {
@@ -82,8 +75,8 @@ pub(super) fn read(
         let enough = scan.is_full()
             || scan.length > LINE_BYTES_MAX
             || (scan.line < slice.offset && slice.offset > size);
-        if stopped() || (enough && done >= COUNTED_BYTES_MAX) {
-            return Ok(FilePage::Text(scan.finish(false)));
+        if stop.is_cancelled() || (enough && done >= COUNTED_BYTES_MAX) {
+            return Ok(Some(scan.finish(false)));
         }
         if length < chunk.len() {
             break;
@@ -91,7 +84,7 @@ pub(super) fn read(
         chunk.resize(CHUNK_BYTES, 0);
         length = fill(&mut file, &mut chunk)?;
     }
-    Ok(FilePage::Text(scan.finish(true)))
+    Ok(Some(scan.finish(true)))
 }
 
 /// Reads until `chunk` is full or the file ends.
@@ -109,8 +102,8 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 }
 
 /// State of one pass over a file, chunk by chunk.
+#[derive(Default)]
 struct Scan {
-    slice: Slice,
     /// Number of the current or next line.
     line: u64,
     /// True if that line has begun.
@@ -123,22 +116,9 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(slice: Slice) -> Scan {
-        let lines = FileLines {
-            slice,
-            text: String::new(),
-            shown: 0,
-            total: 0,
-            complete: true,
-            lossy: false,
-            crlf: false,
-        };
-        Scan { slice, line: 1, begun: false, kept: Vec::new(), length: 0, lines }
-    }
-
     fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            if self.line < self.slice.offset {
+            if self.line < self.lines.slice.offset {
                 bytes = self.skip(bytes);
             } else if self.is_full() {
                 self.line += lines_ended(bytes) as u64;
@@ -152,7 +132,7 @@ impl Scan {
 
     /// Skips to the first line of the slice, or all of `bytes`.
     fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
-        let wanted = self.slice.offset - self.line;
+        let wanted = self.lines.slice.offset - self.line;
         let ended = lines_ended(bytes) as u64;
         if ended < wanted {
             self.line += ended;
@@ -162,7 +142,7 @@ impl Scan {
         for _ in 0..wanted {
             skip_line(&mut bytes);
         }
-        self.line = self.slice.offset;
+        self.line = self.lines.slice.offset;
         self.begun = false;
         bytes
     }
@@ -176,8 +156,7 @@ impl Scan {
         if ended && !self.begun {
             self.emit(line, line.len());
         } else {
-            let room = LINE_BYTES_MAX + 2;
-            let room = room.saturating_sub(self.kept.len());
+            let room = (LINE_BYTES_MAX + 2).saturating_sub(self.kept.len());
             self.kept.extend_from_slice(&line[..taken.min(room)]);
             self.length += taken;
             if ended {
@@ -190,22 +169,16 @@ impl Scan {
     }
 
     fn emit_kept(&mut self) {
-        let kept = std::mem::take(&mut self.kept);
-        self.emit(&kept, self.length);
-        self.length = 0;
+        let (kept, length) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.length));
+        self.emit(&kept, length);
     }
 
     /// Adds a line of `length` bytes, of which `line` are available.
     fn emit(&mut self, line: &[u8], length: usize) {
-        let bare = line.strip_suffix(b"\n").unwrap_or(line);
         let lines = &mut self.lines;
-        let bare = match bare.strip_suffix(b"\r") {
-            Some(bare) if line.ends_with(b"\n") => {
-                lines.crlf = true;
-                bare
-            }
-            _ => bare,
-        };
+        let without_crlf = line.strip_suffix(b"\r\n");
+        lines.crlf |= without_crlf.is_some();
+        let bare = without_crlf.or(line.strip_suffix(b"\n")).unwrap_or(line);
         let cut = bare.len().min(LINE_BYTES_MAX);
         let text = String::from_utf8_lossy(&bare[..cut]);
         lines.lossy |= cut == bare.len() && matches!(text, std::borrow::Cow::Owned(_));
@@ -219,7 +192,7 @@ impl Scan {
     }
 
     fn is_full(&self) -> bool {
-        self.lines.shown >= self.slice.limit
+        self.lines.shown >= self.lines.slice.limit
             || self.lines.text.len() + LINE_BYTES_MAX > PAGE_BYTES_MAX
     }
 
@@ -238,40 +211,19 @@ fn skip_line(bytes: &mut &[u8]) -> usize {
     bytes.skip_until(b'\n').unwrap_or(0)
 }
 
-impl FilePage {
-    /// True if the whole file was read.
-    pub(super) fn is_whole(&self) -> bool {
-        match self {
-            FilePage::Binary { .. } => false,
-            FilePage::Text(lines) => lines.complete,
-        }
-    }
-
-    /// Output for the model, which knows the file as `shown`.
-    pub(super) fn into_output(self, shown: &str) -> ToolOutput {
-        match self {
-            FilePage::Binary { size } => ToolOutput::error(format!(
-                "ARG003 {shown} is binary ({size} bytes); look at it with bash: `file` or `xxd`"
-            )),
-            FilePage::Text(lines) => lines.into_output(shown),
-        }
-    }
-}
-
 impl FileLines {
-    fn into_output(mut self, shown: &str) -> ToolOutput {
+    /// Output for the model, which knows the file as `shown`.
+    pub(super) fn into_output(mut self, shown: &str) -> RunResult {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };
         let total = self.total;
-        let noun = if total == 1 { "line" } else { "lines" };
+        if total == 0 && offset == 1 {
+            return Ok(ToolOutput::text(format!("{shown} is empty")));
+        }
         if self.shown == 0 {
-            return if total == 0 && offset == 1 {
-                ToolOutput::text(format!("{shown} is empty"))
-            } else {
-                ToolOutput::error(format!(
-                    "ARG004 {shown} has {bound}{total} {noun}; offset {offset} is beyond"
-                ))
-            };
+            let noun = if total == 1 { "line" } else { "lines" };
+            let what = format!("{shown} has {bound}{total} {noun}; offset {offset} is beyond");
+            return Err(ToolError::new("ARG004", what));
         }
         let last = offset + self.shown - 1;
         let mut footer = format!("[lines {offset}-{last} of {bound}{total}");
@@ -287,12 +239,12 @@ impl FileLines {
         }
         footer.push(']');
         self.text.push_str(&footer);
-        ToolOutput::text(self.text).with_metadata(json!({
+        Ok(ToolOutput::text(self.text).with_metadata(json!({
             "totalLines": total,
             "totalIsExact": self.complete,
             "linesRead": self.shown,
             "offset": offset,
             "nextOffset": next,
-        }))
+        })))
     }
 }

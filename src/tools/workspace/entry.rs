@@ -64,6 +64,11 @@ impl FileStatus {
         (self.dev, self.ino, self.kind)
     }
 
+    /// True if the owner may execute it.
+    pub fn is_executable(&self) -> bool {
+        self.mode & 0o100 != 0
+    }
+
     /// Returns an error for the model unless it is of `kind`.
     pub fn require(&self, kind: FileKind, shown: &str) -> Result<(), ToolError> {
         if self.kind == kind {

@@ -61,11 +61,9 @@ impl SecretLinks {
         if entry.links < 2 {
             return Linked::Open;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref().is_none_or(|known| known.since.elapsed() > FRESH) {
-            *known = Some(survey(&self.roots, NAMES_MAX));
-        }
-        let Some(known) = known.as_ref() else { return Linked::Unknown };
+        let mut cache = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.take_if(|known| known.since.elapsed() > FRESH);
+        let known = cache.get_or_insert_with(|| survey(&self.roots, NAMES_MAX));
         match (known.secrets.contains(&(entry.dev, entry.ino)), known.complete) {
             (true, _) => Linked::Secret,
             (false, true) => Linked::Open,
@@ -96,22 +94,13 @@ struct Survey {
     text: String,
 }
 
-/// A folder to scan.
-struct LinkSearchFolder {
-    path: PathBuf,
-    /// Its name, unless it is a root.
-    name: String,
-    /// True if everything in it is secret.
-    is_secret: bool,
-}
-
 impl Survey {
     /// Searches everything below `root`. Returns false on timeout.
     fn below(&mut self, root: &Path) -> bool {
-        let mut open =
-            vec![LinkSearchFolder { path: root.to_owned(), name: String::new(), is_secret: false }];
-        while let Some(folder) = open.pop() {
-            let Ok(entries) = std::fs::read_dir(&folder.path) else { continue };
+        // Path; name, unless it is a root; true if everything in it is secret.
+        let mut open = vec![(root.to_owned(), String::new(), false)];
+        while let Some((folder, above, all_secret)) = open.pop() {
+            let Ok(entries) = std::fs::read_dir(folder) else { continue };
             for entry in entries.flatten() {
                 self.names += 1;
                 let is_late = self.names.is_multiple_of(1024) && self.begin.elapsed() > TIME_MAX;
@@ -123,11 +112,10 @@ impl Survey {
                 if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
                     let name = name.to_string_lossy().into_owned();
                     // Classification of a file in it by the folder alone.
-                    let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
-                    open.push(LinkSearchFolder { path: entry.path(), name, is_secret });
+                    let is_secret = all_secret || self.is_secret(&above, &name, "/x");
+                    open.push((entry.path(), name, is_secret));
                 } else if kind.is_file()
-                    && (folder.is_secret
-                        || self.is_secret(&folder.name, &name.to_string_lossy(), ""))
+                    && (all_secret || self.is_secret(&above, &name.to_string_lossy(), ""))
                     && let Ok(about) = entry.metadata()
                     && about.nlink() > 1
                 {

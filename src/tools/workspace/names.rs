@@ -53,21 +53,23 @@ pub(crate) fn read_back(text: &str) -> Option<PathBuf> {
         return None;
     }
     if let Some(name) = unquoted(text) {
-        return Some(PathBuf::from(name));
+        return Some(path_of(name));
     }
     let mut found = false;
-    let names = text.split('/').map(|name| match unquoted(name) {
-        Some(name) => {
-            found = true;
-            name
-        }
-        None => OsString::from(name),
+    let names = text.split('/').map(|name| {
+        let plain = unquoted(name);
+        found |= plain.is_some();
+        plain.unwrap_or_else(|| name.into())
     });
-    let bytes: Vec<Vec<u8>> = names.map(OsString::into_vec).collect();
-    found.then(|| PathBuf::from(OsString::from_vec(bytes.join(&b'/'))))
+    let names: Vec<Vec<u8>> = names.collect();
+    found.then(|| path_of(names.join(&b'/')))
 }
 
-fn unquoted(text: &str) -> Option<OsString> {
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+fn unquoted(text: &str) -> Option<Vec<u8>> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut bytes: Vec<u8> = Vec::with_capacity(inner.len());
     let mut rest = inner.chars();
@@ -79,7 +81,7 @@ fn unquoted(text: &str) -> Option<OsString> {
         }
     }
     // No file has such a name.
-    (!bytes.is_empty() && !bytes.contains(&0)).then(|| OsString::from_vec(bytes))
+    (!bytes.is_empty() && !bytes.contains(&0)).then_some(bytes)
 }
 
 /// Parses an escape sequence after the backslash.

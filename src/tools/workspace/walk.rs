@@ -69,14 +69,16 @@ pub(super) fn resolve_stepwise(
     root: usize,
     path: &Path,
 ) -> Result<ResolvedPath, WalkError> {
-    Walk::new(roots, root, path)?.run()
+    let mut walk = Walk { roots, root, here: Vec::new(), todo: Vec::new(), links: 0 };
+    walk.follow(path)?;
+    walk.run()
 }
 
 /// Restores the stored spelling of the name where folders ignore case: a rule about `.env` has to
 /// match when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
 fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
-    let plain = |entry: &FileStatus| matches!(entry.kind, Kind::File | Kind::Folder);
+    let plain = |entry: &FileStatus| matches!(entry.kind, FileKind::File | FileKind::Folder);
     if place.entry.as_ref().is_some_and(plain) {
         let root = &roots[place.root];
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
@@ -93,7 +95,7 @@ fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
 }
 
 /// Opens `path` beneath `root`; no component may be a link.
-pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
     {
@@ -165,21 +167,15 @@ struct Walk<'a> {
     links: u32,
 }
 
-impl<'a> Walk<'a> {
-    fn new(roots: &'a [Root], root: usize, path: &Path) -> Result<Walk<'a>, WalkError> {
-        let mut walk = Walk { roots, root, here: Vec::new(), todo: Vec::new(), links: 0 };
-        walk.follow(path)?;
-        Ok(walk)
-    }
-
+impl Walk<'_> {
     fn run(mut self) -> Result<ResolvedPath, WalkError> {
         while let Some(name) = self.todo.pop() {
             if name == ".." {
                 self.here.pop().ok_or(WalkError::Outside)?;
                 continue;
             }
-            match openat(self.folder(), name.as_os_str(), FOLDER | OFlag::O_NOFOLLOW, Mode::empty())
-            {
+            let flags = FOLDER | OFlag::O_NOFOLLOW;
+            match openat(self.folder(), name.as_os_str(), flags, Mode::empty()) {
                 Ok(_) if self.here.len() >= DEPTH_MAX => {
                     return Err(WalkError::System(Errno::ENAMETOOLONG));
                 }
@@ -219,11 +215,8 @@ impl<'a> Walk<'a> {
             (self.root, rest) = root_of(self.roots, path).ok_or(WalkError::Outside)?;
             self.here.clear();
         }
-        for component in rest.components().rev() {
-            if component != Component::CurDir {
-                self.todo.push(component.as_os_str().to_owned());
-            }
-        }
+        let names = rest.components().rev().filter(|part| *part != Component::CurDir);
+        self.todo.extend(names.map(|part| part.as_os_str().to_owned()));
         Ok(())
     }
 
@@ -246,9 +239,6 @@ impl<'a> Walk<'a> {
     }
 
     fn folder(&self) -> BorrowedFd<'_> {
-        match self.here.last() {
-            Some((_, folder)) => folder.as_fd(),
-            None => self.roots[self.root].directory.as_fd(),
-        }
+        self.here.last().map_or(&self.roots[self.root].directory, |(_, folder)| folder).as_fd()
     }
 }

@@ -4,6 +4,7 @@
 //! following links, whatever the agent did with the folders.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -22,8 +23,10 @@ use crate::change::FILE_BYTES_MAX;
 use crate::listing::Stop;
 use crate::workspace::{FileKind, FileStatus, open_beneath};
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
-use crate::worktree::{TREE, Unavailable, failed};
+use crate::worktree::{TREE, Unavailable, failed, load};
 
+/// Time limit for comparing a worktree.
+const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
 /// Marker of folders with reproducible content, and its first line
@@ -60,14 +63,20 @@ pub(crate) struct Changed {
     pub(crate) after: Side,
 }
 
+impl Changed {
+    fn new_file(path: &str, entry: &FileStatus) -> Changed {
+        Changed { path: path.to_owned(), before: Side::Nothing, after: side(entry) }
+    }
+}
+
 /// New files that a merge leaves out unless it names them: git ignores them, or their names cannot
 /// be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     /// Number of files, counted up to 1,000.
-    pub count: usize,
+    pub(crate) count: usize,
     /// The first of them, by path.
-    pub named: Vec<String>,
+    pub(crate) named: Vec<String>,
 }
 
 /// Changes in a worktree.
@@ -89,21 +98,15 @@ pub(crate) struct OpenWorktree {
     /// Base state of files, by path below the working directory.
     based: BTreeMap<String, Based>,
     prefix: PathBuf,
-    time: Duration,
 }
 
 impl OpenWorktree {
-    pub(super) fn open(
-        folder: &Path,
-        prefix: &Path,
-        time: Duration,
-    ) -> Result<OpenWorktree, Unavailable> {
+    pub(super) fn open(folder: &Path, prefix: &Path) -> Result<OpenWorktree, Unavailable> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let opened = |name: &str| {
             open(&folder.join(name), flags, Mode::empty()).map_err(|_| Unavailable::Gone)
         };
-        let list = std::fs::read(folder.join(BASE_LIST)).map_err(|_| Unavailable::Gone)?;
-        let list: Vec<Based> = serde_json::from_slice(&list).map_err(|_| Unavailable::Gone)?;
+        let list: Vec<Based> = load(&folder.join(BASE_LIST))?;
         let based = list.into_iter().filter_map(|one| {
             let below = Path::new(&one.path).strip_prefix(prefix).ok()?.to_str()?.to_owned();
             Some((below, one))
@@ -115,13 +118,12 @@ impl OpenWorktree {
             cwd: folder.join(TREE).join(prefix),
             based: based.collect(),
             prefix: prefix.to_owned(),
-            time,
         })
     }
 
     /// All changes.
     pub(crate) fn look(&self) -> Result<WorktreeChanges, Unavailable> {
-        let (stop, held) = Stop::after(self.time);
+        let (stop, _held) = Stop::after(LOOKING_MAX);
         let mut changed = Vec::new();
         for (path, based) in &self.based {
             if stop.is_due() {
@@ -132,7 +134,6 @@ impl OpenWorktree {
         self.find_new(&mut changed, &stop)?;
         changed.sort_by(|a, b| a.path.cmp(&b.path));
         let left_out = self.find_left_out(&changed, &stop);
-        drop(held);
         Ok(WorktreeChanges { changed, left_out })
     }
 
@@ -147,20 +148,18 @@ impl OpenWorktree {
             return Ok(None);
         }
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
-        let (path, before, after) = (path.to_owned(), Side::Nothing, side(&entry));
-        Ok((entry.kind != FileKind::Folder).then_some(Changed { path, before, after }))
+        Ok((entry.kind != FileKind::Folder).then(|| Changed::new_file(path, &entry)))
     }
 
     /// Current state of `path` as the new base. `None`: missing.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
-        let (after, name) = (side(&entry), self.prefix.join(path));
-        let one = Changed { path: path.to_owned(), before: Side::Nothing, after };
+        let one = Changed::new_file(path, &entry);
         let Some(bytes) = self.after(&one)? else { return Ok(None) };
         let based = Based {
-            path: name.to_string_lossy().into_owned(),
-            link: after == Side::Link,
-            exec: after == Side::File { exec: true },
+            path: self.prefix.join(path).to_string_lossy().into_owned(),
+            link: one.after == Side::Link,
+            exec: one.after == Side::File { exec: true },
             seen: seen(&entry),
         };
         Ok(Some((based, bytes)))
@@ -206,8 +205,7 @@ impl OpenWorktree {
             };
             // The walk uses names, which may have been replaced since.
             let Some((_, entry)) = self.there(&self.work, below)? else { continue };
-            let path = below.to_owned();
-            changed.push(Changed { path, before: Side::Nothing, after: side(&entry) });
+            changed.push(Changed::new_file(below, &entry));
         }
         Ok(())
     }
@@ -274,9 +272,7 @@ impl OpenWorktree {
                 Ok(Some(target.as_bytes().to_vec()))
             }
             Side::File { .. } if entry.kind == FileKind::File => {
-                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                let file = open_beneath(&above, Path::new(name), flags);
-                let file = File::from(file.map_err(|errno| wrong(&errno.into()))?);
+                let file = open_in(&above, name).map_err(|errno| wrong(&errno.into()))?;
                 let mut bytes = Vec::new();
                 file.take(FILE_BYTES_MAX + 1)
                     .read_to_end(&mut bytes)
@@ -297,21 +293,26 @@ impl OpenWorktree {
         root: &OwnedFd,
         path: &str,
     ) -> Result<Option<(OwnedFd, FileStatus)>, Unavailable> {
-        let gone = |errno: Errno| match errno {
-            Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Ok(None),
-            errno => Err(failed(&printable(path), &errno.into())),
-        };
-        let whole = self.prefix.join(path);
-        let above = whole.parent().unwrap_or(Path::new(""));
-        let above = match open_beneath(root, above, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
-            Ok(above) => above,
-            Err(errno) => return gone(errno),
-        };
-        match FileStatus::at(&above, Path::new(whole.file_name().unwrap_or_default())) {
-            Ok(entry) => Ok(Some((above, entry))),
-            Err(errno) => gone(errno),
+        match entry_at(root, &self.prefix.join(path)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(errno) => Err(failed(&printable(path), &errno.into())),
         }
     }
+}
+
+/// Folder of `path` beneath `root`, opened without following links, and the status of the file.
+pub(super) fn entry_at(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, FileStatus), Errno> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = open_beneath(root, folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    let entry = FileStatus::at(&folder, Path::new(path.file_name().unwrap_or_default()))?;
+    Ok((folder, entry))
+}
+
+/// Opens the file `name` in `folder` for reading, without following links or waiting.
+pub(super) fn open_in(folder: &OwnedFd, name: &OsStr) -> Result<File, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    open_beneath(folder, Path::new(name), flags).map(File::from)
 }
 
 /// True if the file marks its folder as reproducible.
@@ -325,7 +326,7 @@ fn is_cache_tag(path: &Path) -> bool {
 
 fn side(entry: &FileStatus) -> Side {
     match entry.kind {
-        FileKind::File => Side::File { exec: entry.mode & 0o100 != 0 },
+        FileKind::File => Side::File { exec: entry.is_executable() },
         FileKind::Link => Side::Link,
         FileKind::Folder | FileKind::Pipe | FileKind::Socket | FileKind::Device => Side::Other,
     }

@@ -66,7 +66,7 @@ pub(super) async fn repository(
     main_of: fn(&Path) -> Option<PathBuf>,
 ) -> Result<Repository, Unavailable> {
     let (top, common) = looked_up(cwd, main_of)?;
-    let asked: [&OsStr; 7] = [
+    let asked = [
         "rev-parse",
         "--is-bare-repository",
         "--path-format=absolute",
@@ -74,15 +74,13 @@ pub(super) async fn repository(
         "--git-dir",
         "--show-toplevel",
         "HEAD^{commit}",
-    ]
-    .map(OsStr::new);
+    ];
     let answer = ask(sandbox, session_dir, &top, &asked).await?;
     let mut lines = answer.said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let mut path = || lines.next().map(|line| PathBuf::from(OsString::from_vec(line.to_vec())));
-    match path() {
-        Some(bare) if bare == Path::new("true") => return Err(Unavailable::Bare),
-        Some(_) => {}
-        None => return Err(answer.complaint()),
+    let bare = path().ok_or_else(|| answer.complaint())?;
+    if bare == Path::new("true") {
+        return Err(Unavailable::Bare);
     }
     let (Some(common_said), Some(git_dir), Some(top_said)) = (path(), path(), path()) else {
         return Err(answer.complaint());
@@ -126,22 +124,14 @@ fn looked_up(
     Ok((top.to_owned(), main.join(".git")))
 }
 
-/// Files of a repository.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Files {
-    /// Paths below the top: tracked, and neither tracked nor ignored.
-    pub(super) paths: Vec<PathBuf>,
-}
-
-/// Files that belong into a copy of the working tree.
+/// Files that belong into a copy of the working tree, as paths below its top: tracked, and neither
+/// tracked nor ignored.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,
     repository: &Repository,
-) -> Result<Files, Unavailable> {
-    let asked: [&OsStr; 7] =
-        ["ls-files", "-z", "-t", "-s", "--cached", "--others", "--exclude-standard"]
-            .map(OsStr::new);
+) -> Result<Vec<PathBuf>, Unavailable> {
+    let asked = ["ls-files", "-z", "-t", "-s", "--cached", "--others", "--exclude-standard"];
     let answer = ask(sandbox, session_dir, &repository.top, &asked).await?;
     if !answer.is_success {
         return Err(answer.complaint());
@@ -150,31 +140,27 @@ pub(super) async fn files(
 }
 
 /// Parses the list: `? path` is untracked, `H mode object stage<TAB>path` is tracked.
-fn listed(list: &[u8]) -> Result<Files, Unavailable> {
+fn listed(list: &[u8]) -> Result<Vec<PathBuf>, Unavailable> {
     let mut paths = Vec::new();
     for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
-        let path = if let Some(path) = entry.strip_prefix(b"? ") {
-            if path.ends_with(b"/") {
-                return Err(Unavailable::Nested(shown(path)));
-            }
-            path
-        } else {
-            let tab = entry.iter().position(|byte| *byte == b'\t');
-            let Some((facts, path)) = tab.map(|tab| (&entry[..tab], &entry[tab + 1..])) else {
-                return Err(Unavailable::Failed("git lists files in an unknown way".to_owned()));
-            };
-            let mode = facts.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-            if mode == b"160000" {
-                return Err(Unavailable::Submodule(shown(path)));
-            }
-            path
+        let untracked = entry.strip_prefix(b"? ");
+        let tab = entry.iter().position(|byte| *byte == b'\t');
+        let Some(path) = untracked.or_else(|| Some(&entry[tab? + 1..])) else {
+            return Err(Unavailable::Failed("git lists files in an unknown way".to_owned()));
         };
+        if untracked.is_some() && path.ends_with(b"/") {
+            return Err(Unavailable::Nested(shown(path)));
+        }
+        let mode = entry.split(|byte| *byte == b' ').nth(1);
+        if untracked.is_none() && mode == Some(b"160000") {
+            return Err(Unavailable::Submodule(shown(path)));
+        }
         paths.push(PathBuf::from(OsStr::from_bytes(path)));
     }
     // Unmerged files are listed more than once.
     paths.sort_unstable();
     paths.dedup();
-    Ok(Files { paths })
+    Ok(paths)
 }
 
 fn shown(path: &[u8]) -> String {
@@ -200,7 +186,7 @@ async fn ask(
     sandbox: &Sandbox,
     session_dir: &Path,
     top: &Path,
-    asked: &[&OsStr],
+    asked: &[&str],
 ) -> Result<GitOutput, Unavailable> {
     let program = program().ok_or(Unavailable::NoGit)?;
     let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
@@ -266,8 +252,7 @@ mod tests {
         let list = b"? new \xff\0H 100644 0123 0\ta\tb\0M 100644 01 1\tboth\0M 100644 02 2\tboth\0\
             S 120000 0123 0\tlink\0";
         let files = listed(list).unwrap();
-        let paths: Vec<&[u8]> =
-            files.paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        let paths: Vec<&[u8]> = files.iter().map(|path| path.as_os_str().as_bytes()).collect();
         assert_eq!(paths, [&b"a\tb"[..], b"both", b"link", b"new \xff"]);
         let refused = |list: &[u8]| listed(list).unwrap_err();
         let submodule = refused(b"H 100644 0 0\ta\0H 160000 0123 0\tvendor/x\0");

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
+use crate::diff::split_lines;
+
 /// Longer texts are neither compared nor merged.
 const LINES_MAX: usize = 100_000;
 
@@ -20,7 +22,7 @@ struct Hunk {
 /// Merges the changes of `ours` and `theirs` to `base`. `Err`: the conflicting lines of the base,
 /// from 1; empty if the texts are too long.
 pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Vec<usize>> {
-    let [base, ours, theirs] = [base, ours, theirs].map(lines);
+    let [base, ours, theirs] = [base, ours, theirs].map(split_lines);
     if base.len() + ours.len() + theirs.len() > LINES_MAX {
         return Err(Vec::new());
     }
@@ -29,23 +31,19 @@ pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u
     right.reverse();
     let (mut merged, mut conflicts, mut at) = (Vec::new(), Vec::new(), 0);
     while let Some(region) = next_region(&mut left, &mut right) {
-        append(&mut merged, &base[at..region.base.start]);
+        merged.extend(base[at..region.base.start].concat());
         at = region.base.end;
-        let of = |own: &[Hunk], side: &[&[u8]]| patched(&region.base, own, &base, side);
-        match (region.left.as_slice(), region.right.as_slice()) {
-            (own, []) => merged.extend(of(own, &ours)),
-            ([], own) => merged.extend(of(own, &theirs)),
-            (own, other) => {
-                let (own, other) = (of(own, &ours), of(other, &theirs));
-                if own == other {
-                    merged.extend(own);
-                } else {
-                    conflicts.push(region.base.start + 1);
-                }
-            }
+        let left = patched(&region.base, &region.left, &base, &ours);
+        let right = patched(&region.base, &region.right, &base, &theirs);
+        if region.right.is_empty() || left == right {
+            merged.extend(left);
+        } else if region.left.is_empty() {
+            merged.extend(right);
+        } else {
+            conflicts.push(region.base.start + 1);
         }
     }
-    append(&mut merged, &base[at..]);
+    merged.extend(base[at..].concat());
     if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
 }
 
@@ -80,22 +78,12 @@ fn next_region(left: &mut Vec<Hunk>, right: &mut Vec<Hunk>) -> Option<Region> {
 fn patched(region: &Range<usize>, own: &[Hunk], base: &[&[u8]], side: &[&[u8]]) -> Vec<u8> {
     let (mut text, mut at) = (Vec::new(), region.start);
     for hunk in own {
-        append(&mut text, &base[at..hunk.base.start]);
-        append(&mut text, &side[hunk.own.clone()]);
+        text.extend(base[at..hunk.base.start].concat());
+        text.extend(side[hunk.own.clone()].concat());
         at = hunk.base.end;
     }
-    append(&mut text, &base[at..region.end]);
+    text.extend(base[at..region.end].concat());
     text
-}
-
-fn append(text: &mut Vec<u8>, lines: &[&[u8]]) {
-    for line in lines {
-        text.extend_from_slice(line);
-    }
-}
-
-fn lines(text: &[u8]) -> Vec<&[u8]> {
-    text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
 fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {

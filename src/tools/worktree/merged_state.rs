@@ -14,30 +14,24 @@ use serde::{Deserialize, Serialize};
 use crate::text::sha256;
 use crate::worktree::changes::OpenWorktree;
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based};
-use crate::worktree::{Unavailable, failed, make_folder, store};
+use crate::worktree::{Unavailable, failed, load, make_folder, store};
 
 /// File with that state, next to the worktree.
 const TAKEN: &str = "taken.json";
 
 /// Record of the merges of a worktree.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Taken {
+pub(super) struct Taken {
     /// Files of the current merge by path: SHA-256, or `None` for a removal.
     #[serde(default)]
     becoming: BTreeMap<String, Option<String>>,
     /// Files that were merged at any time.
     #[serde(default)]
-    done: BTreeSet<String>,
+    pub(super) done: BTreeSet<String>,
 }
 
-fn read(folder: &Path) -> Taken {
-    let bytes = fs::read(folder.join(TAKEN)).ok();
-    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
-}
-
-/// Files that were merged at any time.
-pub(super) fn done(folder: &Path) -> BTreeSet<String> {
-    read(folder).done
+pub(super) fn read(folder: &Path) -> Taken {
+    load(&folder.join(TAKEN)).unwrap_or_default()
 }
 
 /// Stores the intended state of files before a merge.
@@ -54,19 +48,17 @@ pub(super) fn settle(
     prefix: &Path,
     tree: &OpenWorktree,
     is_here: impl Fn(&str, Option<&str>) -> bool,
-) -> Result<bool, Unavailable> {
+) -> Result<(), Unavailable> {
     let mut taken = read(folder);
     if taken.becoming.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
-    let list = fs::read(folder.join(BASE_LIST)).map_err(|_| Unavailable::Gone)?;
-    let list: Vec<Based> = serde_json::from_slice(&list).map_err(|_| Unavailable::Gone)?;
+    let list: Vec<Based> = load(&folder.join(BASE_LIST))?;
     let mut list: BTreeMap<String, Based> =
         list.into_iter().map(|based| (based.path.clone(), based)).collect();
     let base = folder.join(BASE);
-    let becoming = std::mem::take(&mut taken.becoming);
     let mut written = Vec::new();
-    for (path, becomes) in becoming {
+    for (path, becomes) in std::mem::take(&mut taken.becoming) {
         if !is_here(&path, becomes.as_deref()) {
             continue;
         }
@@ -85,8 +77,7 @@ pub(super) fn settle(
         write(&base, &whole, &bytes).map_err(|error| failed(&printable(&path), &error))?;
     }
     store(&folder.join(BASE_LIST), &list.into_values().collect::<Vec<_>>())?;
-    store(&folder.join(TAKEN), &taken)?;
-    Ok(true)
+    store(&folder.join(TAKEN), &taken)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

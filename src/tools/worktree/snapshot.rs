@@ -13,13 +13,15 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, readlinkat};
 use nix::sys::stat::Mode;
+use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 use serde::{Deserialize, Serialize};
 
 use crate::listing::Stop;
 use crate::workspace::links::{Linked, SecretLinks};
-use crate::workspace::{FileKind, FileStatus, open_beneath};
-use crate::worktree::git::{Files, Repository};
+use crate::workspace::{FileKind, FileStatus};
+use crate::worktree::changes::{entry_at, open_in};
+use crate::worktree::git::Repository;
 use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
 
 /// Maximum number of files copied.
@@ -59,11 +61,11 @@ pub(super) fn seen(entry: &FileStatus) -> (u64, u64, i64, i64) {
 pub(super) fn make(
     folder: &Path,
     repository: &Repository,
-    files: &Files,
+    files: &[PathBuf],
     prefix: &Path,
     stop: &Stop,
 ) -> Result<(), Unavailable> {
-    if files.paths.len() > FILES_MAX {
+    if files.len() > FILES_MAX {
         return Err(Unavailable::TooLarge("200,000 files"));
     }
     let (tree, base) = (folder.join(TREE), folder.join(BASE));
@@ -82,7 +84,7 @@ pub(super) fn make(
         bytes: 0,
     };
     let mut based = Vec::new();
-    for path in &files.paths {
+    for path in files {
         if stop.is_due() {
             return Err(Unavailable::TimedOut);
         }
@@ -111,7 +113,7 @@ impl Copying<'_> {
             return Ok(None);
         };
         let Some(copied) = self.source(path)? else { return Ok(None) };
-        let wrong = |error: io::Error| failed(&posse_base::failure::printable(name), &error);
+        let wrong = |error: io::Error| failed(&printable(name), &error);
         let to = self.tree.join(path);
         self.folder_of(self.tree, &to).map_err(wrong)?;
         let kept = self.base.join(path);
@@ -137,13 +139,10 @@ impl Copying<'_> {
                 let permissions = Permissions::from_mode(entry.mode & 0o755 | 0o600);
                 made.set_permissions(permissions).map_err(wrong)?;
                 if compared {
-                    io::copy(
-                        &mut File::open(&to).map_err(wrong)?,
-                        &mut create(&kept).map_err(wrong)?,
-                    )
-                    .map_err(wrong)?;
+                    let mut made = File::open(&to).map_err(wrong)?;
+                    io::copy(&mut made, &mut create(&kept).map_err(wrong)?).map_err(wrong)?;
                 }
-                based.exec = entry.mode & 0o100 != 0;
+                based.exec = entry.is_executable();
             }
         }
         let there = fs::symlink_metadata(&to).map_err(wrong)?;
@@ -153,42 +152,29 @@ impl Copying<'_> {
 
     /// File at `path` in the user's working tree, without following links.
     fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
-        let wrong = |errno: Errno| {
-            failed(&posse_base::failure::printable(&path.to_string_lossy()), &errno.into())
-        };
+        let wrong = |errno: Errno| failed(&printable(&path.to_string_lossy()), &errno.into());
         // Deleted, or replaced by another type since git listed it.
         let gone = |errno: &Errno| {
             matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
         };
-        let above = path.parent().unwrap_or(Path::new(""));
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let above = match open_beneath(&self.top, above, flags) {
-            Err(errno) if gone(&errno) => return Ok(None),
-            opened => opened.map_err(wrong)?,
-        };
-        let name = Path::new(path.file_name().unwrap_or_default());
-        let entry = match FileStatus::at(&above, name) {
+        let (above, entry) = match entry_at(&self.top, path) {
             Err(errno) if gone(&errno) => return Ok(None),
             found => found.map_err(wrong)?,
         };
+        let name = path.file_name().unwrap_or_default();
         match entry.kind {
             FileKind::Link => {
                 let target = readlinkat(&above, name).map_err(wrong)?;
                 Ok(Some(CopySource::Link(target.into())))
             }
             FileKind::File if self.links.judge(&entry) == Linked::Open => {
-                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                match open_beneath(&above, name, flags) {
+                match open_in(&above, name) {
                     Err(errno) if gone(&errno) => Ok(None),
-                    opened => Ok(Some(CopySource::File(File::from(opened.map_err(wrong)?), entry))),
+                    opened => Ok(Some(CopySource::File(opened.map_err(wrong)?, entry))),
                 }
             }
-            // A secret under another name, a pipe, a device.
-            FileKind::File
-            | FileKind::Folder
-            | FileKind::Pipe
-            | FileKind::Socket
-            | FileKind::Device => Ok(None),
+            // A secret under another name, a folder, a pipe, a device.
+            _ => Ok(None),
         }
     }
 

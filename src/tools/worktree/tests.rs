@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::worktree::git::{Files, Repository};
+use crate::worktree::git::Repository;
 use crate::worktree::snapshot;
 
 /// A repository with a commit, and a session's folder.
@@ -64,12 +64,13 @@ impl WorktreeFixture {
     /// Creates the worktree of `id` for a session with working directory `w` and `below`.
     fn make(&self, id: &str, below: &str) -> Result<Worktrees, Unavailable> {
         let list = self.git(&["ls-files", "-z", "-c", "-o", "--exclude-standard"]);
-        let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from);
+        let paths: Vec<PathBuf> = paths.collect();
         let folder = self.path("session/worktrees").join(id);
         make_folder(&folder).unwrap();
         let (stop, _held) = Stop::after(Duration::from_secs(20));
         let prefix = PathBuf::from(below);
-        snapshot::make(&folder, &self.repository(), &Files { paths }, &prefix, &stop)?;
+        snapshot::make(&folder, &self.repository(), &paths, &prefix, &stop)?;
         let kept = WorktreeMetadata { caller: None, prefix, merged: false };
         store(&folder.join(KEPT), &kept)?;
         let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
@@ -160,7 +161,8 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
     assert_eq!((left_out.count, left_out.named), (1, vec!["build.log".to_owned()]));
     // The base list is out of reach of the agent.
     let left = worktrees.close("i1").unwrap().unwrap();
-    assert_eq!((left.count, left.files[3].clone()), (4, ("sub/g".to_owned(), 0, 1)));
+    let removed = ChangedFile { path: "sub/g".to_owned(), added: 0, removed: 1 };
+    assert_eq!((left.count, left.files[3].clone()), (4, removed));
     worktrees.merged("i1").unwrap();
     assert!(worktrees.is_merged("i1") && !place.tree.exists());
 }
@@ -227,8 +229,8 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
     fs::write(place.tree.join(no_text), "x").unwrap();
     let left = worktrees.close("i1").unwrap().unwrap();
     let named = ["dist/out", "inner/.git/config", "mine.local", "no-\u{fffd}"];
-    assert_eq!((left.count, left.left_out.count), (0, 4), "{left:?}");
-    assert_eq!(left.left_out.named, named);
+    assert_eq!((left.count, left.left_out), (0, 4), "{left:?}");
+    assert_eq!(left.left_out_files, named);
     assert!(at("dist/out").is_file());
     // An explicitly named file is included, but never git's own.
     let tree = worktrees.tree("i1").unwrap();

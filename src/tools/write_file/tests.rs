@@ -11,6 +11,8 @@ use std::sync::{
 use posse_actors::conversation::text_of;
 use posse_actors::ports::{Action, Operation};
 
+use serde_json::Value;
+
 use super::*;
 use crate::testing::ToolFixture;
 #[cfg(target_os = "linux")]

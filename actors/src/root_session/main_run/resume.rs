@@ -5,7 +5,6 @@
 //! restored, and only in the same place.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ractor::{ActorRef, SpawnErr};
 
@@ -330,7 +329,6 @@ pub(in crate::root_session) fn pending(
                 content: content.clone(),
                 is_error: *is_error,
                 metadata: serde_json::Value::Null,
-                duration: Duration::ZERO,
             }),
             _ => None,
         };

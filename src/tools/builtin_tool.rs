@@ -1,0 +1,94 @@
+//! Built-in tool made of two functions on shared state.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use posse_actors::event::Origin;
+use posse_actors::ports::{
+    CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{parsed, refusal};
+
+/// Output of a call, or the error for the model.
+pub type RunResult = Result<ToolOutput, ToolError>;
+
+/// A tool with state `S`. `prepare` gets the parsed arguments `A`, and `run` the payload `P` that
+/// `prepare` attached to the call. A call that was refused with a reason fails without `run`.
+#[derive(Debug)]
+pub struct BuiltinTool<S, A, P, F, G> {
+    spec: ToolSpec,
+    state: Arc<S>,
+    prepare: fn(Arc<S>, A, CallContext) -> F,
+    run: fn(Arc<S>, P, RunContext) -> G,
+    /// See [`Tool::if_denied`].
+    pub(crate) if_denied: Option<&'static str>,
+    /// See [`Tool::history_shortened`].
+    pub(crate) history_shortened: fn(&S),
+    /// See [`Tool::background_work`].
+    pub(crate) background_work: fn(&S, &Origin) -> Vec<String>,
+}
+
+impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
+    /// A tool without background work.
+    pub fn new(
+        spec: ToolSpec,
+        state: Arc<S>,
+        prepare: fn(Arc<S>, A, CallContext) -> F,
+        run: fn(Arc<S>, P, RunContext) -> G,
+    ) -> Self {
+        let (history_shortened, background_work) = (|_: &S| {}, |_: &S, _: &Origin| Vec::new());
+        Self { spec, state, prepare, run, if_denied: None, history_shortened, background_work }
+    }
+}
+
+impl<S, A, P, F, G> Tool for BuiltinTool<S, A, P, F, G>
+where
+    S: Send + Sync + 'static,
+    A: DeserializeOwned + 'static,
+    P: 'static,
+    F: Future<Output = Result<Prepared, ToolError>> + Send + 'static,
+    G: Future<Output = RunResult> + Send + 'static,
+{
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn background_work(&self, origin: &Origin) -> Vec<String> {
+        (self.background_work)(&self.state, origin)
+    }
+
+    fn prepare(
+        &self,
+        arguments: Value,
+        call: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
+        match parsed(arguments) {
+            Ok(arguments) => Box::pin((self.prepare)(Arc::clone(&self.state), arguments, call)),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let running = refusal::payload(call)
+            .map(|payload| (self.run)(Arc::clone(&self.state), payload, context));
+        Box::pin(async move {
+            let output = match running {
+                Ok(running) => running.await,
+                Err(refused) => Err(refused),
+            };
+            output.unwrap_or_else(|error| ToolOutput::error(error.to_string()))
+        })
+    }
+
+    fn if_denied(&self) -> Option<&str> {
+        self.if_denied
+    }
+
+    fn history_shortened(&self) {
+        (self.history_shortened)(&self.state);
+    }
+}
