@@ -38,15 +38,15 @@ use crate::wiring::{
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
-    start_log(args.verbose);
+    start_log(args.flags.verbose);
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
     let (mut sessions, first) = PlainSessions::prepare(args, environment, interactive)?;
     let options = Options {
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
-        forgotten: args.no_transcript,
-        yes: args.yes,
-        dry_run: args.dry_run,
+        forgotten: args.flags.no_transcript,
+        yes: args.flags.yes,
+        dry_run: args.flags.dry_run,
         clipboard: interactive && environment.get("TERM").is_some_and(|term| term != "dumb"),
         history: sessions.history(),
         first,
@@ -68,14 +68,14 @@ fn first_prompt(
     let settings = &found.loaded.settings;
     Ok(match &args.prompt {
         Some(PromptArg::Text(text)) => {
-            if !args.images.is_empty()
+            if !args.flags.images.is_empty()
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
                 && let Some(failure) = provider::vision_error(settings, &model.info())
             {
                 return Err(one(failure));
             }
             let images = Images {
-                named: &args.images,
+                named: &args.flags.images,
                 cwd: &found.cwd,
                 limits: toolbox::image_limits(settings),
                 detail: &settings.image_detail,
@@ -130,14 +130,14 @@ impl frontend::Sessions for PlainSessions<'_> {
         let tape = tape(&self.args, &info, cwd, settings, self.environment).map_err(one)?;
         let setup = Setup {
             cwd,
-            add_dirs: &self.args.add_dirs,
+            add_dirs: &self.args.flags.add_dirs,
             dirs,
             settings,
             environment: self.environment,
             asking: self.asking,
-            dry_run: self.args.dry_run,
+            dry_run: self.args.flags.dry_run,
             tape: tape.as_ref(),
-            keep: !self.args.no_transcript,
+            keep: !self.args.flags.no_transcript,
         };
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
@@ -223,7 +223,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             found: Arc::clone(&self.found),
             environment: self.environment.clone(),
             asking: self.asking,
-            dry_run: self.args.dry_run,
+            dry_run: self.args.flags.dry_run,
         };
         let session = session.to_owned();
         Box::new(move || source.report(&what, &session))
@@ -332,7 +332,7 @@ impl<'a> PlainSessions<'a> {
         let resuming = Resuming::of(args, environment).map_err(one)?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),
-            None => (args.clone(), args.overrides()),
+            None => (args.clone(), args.flags.overrides()),
         };
         let found = place(&args.place, flags.clone(), environment)?;
         notices(&found.loaded);
@@ -341,7 +341,7 @@ impl<'a> PlainSessions<'a> {
             Some(prompt) => Some(Task::Prompt(prompt)),
             None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),
         };
-        let asking = match (args.yes, interactive) {
+        let asking = match (args.flags.yes, interactive) {
             (true, _) => AnswerSource::Yes,
             (false, true) => AnswerSource::Human,
             (false, false) => AnswerSource::Nobody,
@@ -369,7 +369,7 @@ impl<'a> PlainSessions<'a> {
 
     /// File for typed lines, if they are kept.
     pub(super) fn history(&self) -> Option<PathBuf> {
-        let kept = keeps_history(&self.found.loaded.layers) && !self.args.no_transcript;
+        let kept = keeps_history(&self.found.loaded.layers) && !self.args.flags.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
     }
 

@@ -484,7 +484,7 @@ pub(crate) fn tape(
     settings: &Settings,
     environment: &Environment,
 ) -> Result<Option<Tape>, Failure> {
-    let Some(file) = &args.record else { return Ok(None) };
+    let Some(file) = &args.flags.record else { return Ok(None) };
     let masking = Masking::new(&secrets(settings, environment));
     let chosen = settings.providers.get(&info.profile);
     let several = chosen.is_some_and(|chosen| !chosen.fallback.is_empty());
