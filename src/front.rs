@@ -5,7 +5,6 @@
 
 pub mod attached;
 pub mod headless;
-pub mod picker;
 pub mod plain;
 pub mod prompt;
 pub mod resume_hint;

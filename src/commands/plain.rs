@@ -12,13 +12,12 @@ use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::commands::reports::ReportSource;
-use crate::commands::resume::{Resuming, of_project, row};
+use crate::commands::resume::{Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
 use crate::commands::{colors, descriptors, notices, print_notices, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::front::picker::SessionRow;
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::frontend::remote_session::SessionServer;

@@ -4,6 +4,7 @@
 //! Agent, provider and model come from the record unless a flag overrides them. Authority never
 //! does: permissions, sandbox and trust are the current ones.
 
+mod picker;
 mod schedule;
 mod selection;
 
@@ -31,6 +32,7 @@ use crate::project;
 use crate::wiring::session::{Assembled, JournalSettings, Setup, assemble_in};
 use crate::wiring::{isolated_workspaces, model_price};
 
+pub(crate) use picker::SessionRow;
 pub(crate) use schedule::again;
 pub(crate) use selection::{of_project, row};
 

@@ -30,8 +30,6 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     }
     let (sessions, first) = PlainSessions::prepare(args, environment, true)?;
     let options = Options {
-        cwd: shown(&sessions.found.cwd, environment.get("HOME")),
-        folder: sessions.found.cwd.clone(),
         theme: theme(&sessions, environment),
         kept: !args.flags.no_transcript,
         yes: args.flags.yes,

@@ -2,7 +2,6 @@
 //! It has no clock: the time is a parameter.
 
 mod commands;
-mod exit;
 mod frame;
 mod help;
 mod input;
@@ -18,16 +17,15 @@ use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
 use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::jobs::Jobs;
-use posse_frontend::{Selectable, SelectionSources};
+use posse_frontend::{Selectable, SelectionSources, pluralize};
 
 use crate::completion::Completion;
-use crate::composer::{Composer, Outcome, may_be_image};
+use crate::composer::{Composer, may_be_image};
 use crate::input::{InputEvent, character};
 use crate::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
 use crate::scrollback::Scrollback;
 use crate::selector::Selector;
-use crate::status::Status;
 use crate::theme::{Role, Theme};
 use crate::view::View;
 use crate::viewer::Viewer;
@@ -90,11 +88,11 @@ pub(super) enum Effect {
 
 /// State of the terminal UI.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent states")]
 pub(super) struct App {
     pub(super) view: View,
     pub(super) composer: Composer,
     pub(super) prompts: PermissionPrompts,
-    pub(super) status: Status,
     pub(super) sources: SelectionSources,
     pub(super) session: String,
     pub(super) theme: Theme,
@@ -113,7 +111,10 @@ pub(super) struct App {
     pending: Option<(char, Duration)>,
     /// Time of the last Ctrl+C that may lead to an exit.
     cancelled: Option<Duration>,
-    leaving: exit::ExitState,
+    /// Time of an attempt to exit while a task ran.
+    exit_refused: Option<Duration>,
+    /// The user was warned about background work; the next attempt exits.
+    exit_warned: bool,
     /// The running task was asked to stop.
     pub(super) stopping: bool,
     /// A task runs.
@@ -126,6 +127,8 @@ pub(super) struct App {
     lookups: Vec<lookups::PendingLookup>,
     /// Background jobs.
     pub(super) jobs: Jobs,
+    /// Requests of the input event that is being handled.
+    effects: Vec<Effect>,
 }
 
 impl App {
@@ -133,26 +136,15 @@ impl App {
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         self.view.follow(event, origin, now);
         self.prompts.follow(event, origin);
-        if !self.view.provider.is_empty() {
-            self.status.provider.clone_from(&self.view.provider);
-            self.status.model.clone_from(&self.view.model);
-        }
-        self.status.context = self.view.context;
         if let Event::ContextUsed { used } = event {
             self.set_context_usage(used);
         }
         self.jobs.follow(event);
-        self.status.jobs = self.jobs.count();
+        self.view.status.jobs = self.jobs.count();
     }
 
-    /// Handles an input event.
+    /// Handles an input event. Returns the requests that follow from it.
     pub(super) fn input(&mut self, input: InputEvent, now: Duration) -> Vec<Effect> {
-        let mut effects = self.handle_input(input, now);
-        effects.extend(self.update_completion());
-        effects
-    }
-
-    fn handle_input(&mut self, input: InputEvent, now: Duration) -> Vec<Effect> {
         match input {
             InputEvent::Key(key) => self.key(key, now),
             InputEvent::Paste(text) => {
@@ -160,30 +152,30 @@ impl App {
                 self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
                     Some(selector) => selector.filter_by(&text),
-                    None if self.viewer.is_none() && may_be_image(&text) => {
-                        return vec![Effect::Attach(text)];
-                    }
-                    None if self.viewer.is_none() => self.composer.paste(&text),
-                    None => (),
+                    None if self.viewer.is_some() => (),
+                    None if may_be_image(&text) => self.effects.push(Effect::Attach(text)),
+                    None => self.composer.paste(&text),
                 }
-                Vec::new()
             }
-            InputEvent::Gone => vec![Effect::Leave(Exit::HangUp)],
+            InputEvent::Gone => self.effects.push(Effect::Leave(Exit::HangUp)),
         }
+        self.update_completion();
+        std::mem::take(&mut self.effects)
     }
 
-    fn key(&mut self, key: KeyEvent, now: Duration) -> Vec<Effect> {
+    fn key(&mut self, key: KeyEvent, now: Duration) {
         let pending = self.pending.take();
         let action = match self.prefix.take() {
             Some(first) => self.keymap.chord(first, key),
             None if self.keymap.begins(key) => {
                 self.prefix = Some(key);
-                return Vec::new();
+                return;
             }
             None => self.keymap.action(key),
         };
-        if let Some(effect) = always(action) {
-            return vec![effect];
+        // These work in every state.
+        if let Some(action @ (KeyAction::Redraw | KeyAction::Suspend)) = action {
+            return self.act(action, now);
         }
         if self.prompts.is_open() {
             return self.handle_prompt_key(key, action, now);
@@ -192,7 +184,7 @@ impl App {
             if !viewer.key(key) {
                 self.viewer = None;
             }
-            return Vec::new();
+            return;
         }
         if self.selector.is_some() {
             return self.handle_selector_key(key);
@@ -200,33 +192,28 @@ impl App {
         if let (Some(scrollback), KeyCode::PageUp | KeyCode::PageDown) =
             (&mut self.scrollback, key.code)
         {
-            scrollback.go(key.code == KeyCode::PageUp, PAGE_ROWS);
-            return Vec::new();
+            return scrollback.go(key.code == KeyCode::PageUp, PAGE_ROWS);
         }
-        if let Some(effects) = self.handle_completion_key(key, action, now) {
-            return effects;
+        if self.handle_completion_key(key, action, now) {
+            return;
         }
         if let Some(action) = action {
             return self.act(action, now);
         }
         let shortcut = character(key).filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
-        if let Some(letter) =
-            shortcut.filter(|_| self.composer.is_empty() && self.is_idle() && pending.is_none())
+        if let Some(letter) = shortcut
+            && self.composer.is_empty()
+            && self.is_idle()
+            && pending.is_none()
         {
             self.pending = Some((letter, now));
         }
         self.composer.key(key);
-        Vec::new()
     }
 
-    fn handle_prompt_key(
-        &mut self,
-        key: KeyEvent,
-        action: Option<KeyAction>,
-        now: Duration,
-    ) -> Vec<Effect> {
+    fn handle_prompt_key(&mut self, key: KeyEvent, action: Option<KeyAction>, now: Duration) {
         match action {
-            Some(KeyAction::Cancel) => return self.act(KeyAction::Cancel, now),
+            Some(KeyAction::Cancel) => return self.cancel(now),
             Some(KeyAction::Interrupt) if self.busy => return self.stop(),
             Some(KeyAction::Interrupt) => {
                 if self.prompts.is_from_subagent() {
@@ -234,121 +221,116 @@ impl App {
                     self.view.note(Role::Dim, how);
                 }
                 // A user's own command may also ask.
-                return vec![Effect::Interrupt];
+                return self.effects.push(Effect::Interrupt);
             }
             _ => (),
         }
         match self.prompts.key(key, now) {
             KeyOutcome::Decided(id, decision) => {
                 self.frozen = None;
-                vec![Effect::Answer(id, decision)]
+                self.effects.push(Effect::Answer(id, decision));
             }
-            KeyOutcome::Taken => Vec::new(),
-            KeyOutcome::Passed => {
-                // The user continues to write; the key belongs to the prompt.
-                match action {
-                    Some(KeyAction::Edit(EditAction::Up | EditAction::Down)) => (),
-                    Some(KeyAction::Edit(edit)) => {
-                        self.composer.edit(edit);
-                    }
-                    Some(_) => (),
-                    None => {
-                        self.composer.key(key);
-                    }
+            KeyOutcome::Taken => (),
+            // The user continues to write; the key belongs to the prompt.
+            KeyOutcome::Passed => match action {
+                None => self.composer.key(key),
+                Some(KeyAction::Edit(edit))
+                    if !matches!(edit, EditAction::Up | EditAction::Down) =>
+                {
+                    self.composer.edit(edit);
                 }
-                Vec::new()
-            }
+                Some(_) => (),
+            },
         }
     }
 
-    fn act(&mut self, action: KeyAction, now: Duration) -> Vec<Effect> {
+    fn act(&mut self, action: KeyAction, now: Duration) {
         match action {
-            KeyAction::Submit => {
-                if self.composer.continues() {
-                    return Vec::new();
-                }
-                self.submit(MessageKind::Steer)
-            }
+            KeyAction::Submit if self.composer.continues() => (),
+            KeyAction::Submit => self.submit(MessageKind::Steer),
             KeyAction::FollowUp if self.busy => self.submit(MessageKind::FollowUp),
             KeyAction::FollowUp => {
                 self.composer.edit(EditAction::Newline);
-                Vec::new()
             }
             KeyAction::Interrupt if self.busy => self.stop(),
             KeyAction::Interrupt => {
                 self.cancel_lookups();
-                Vec::new()
             }
             KeyAction::Cancel => self.cancel(now),
-            KeyAction::Leave if self.composer.is_empty() && self.busy => {
-                self.leaving.refused = Some(now);
-                Vec::new()
-            }
-            KeyAction::Leave if self.composer.is_empty() => self.leave(),
-            KeyAction::Leave => {
+            KeyAction::Leave if !self.composer.is_empty() => {
                 self.composer.edit(EditAction::Delete);
-                Vec::new()
             }
+            KeyAction::Leave if self.busy => self.exit_refused = Some(now),
+            KeyAction::Leave => self.leave(),
             KeyAction::Viewer => {
-                self.viewer = Viewer::of(self.view.outputs());
+                self.viewer = Viewer::of(&self.view.outputs);
                 if self.viewer.is_none() {
                     self.view.note(Role::Dim, "(there is no output yet)");
                 }
-                Vec::new()
             }
             KeyAction::Edit(edit) => {
-                if self.composer.edit(edit) == Outcome::Changed {
+                if self.composer.edit(edit) {
                     self.cancelled = None;
                 }
-                Vec::new()
             }
-            KeyAction::Search => {
-                self.open_history();
-                Vec::new()
-            }
-            KeyAction::Editor => vec![Effect::Edit],
+            KeyAction::Search => self.open_history(),
+            KeyAction::Editor => self.effects.push(Effect::Edit),
             KeyAction::TakeBack => self.take_back(),
             KeyAction::StopAll => {
                 self.stopping = self.busy;
-                vec![Effect::InterruptAll]
+                self.effects.push(Effect::InterruptAll);
             }
-            KeyAction::Redraw | KeyAction::Suspend => always(Some(action)).into_iter().collect(),
+            KeyAction::Redraw => self.effects.push(Effect::Redraw),
+            KeyAction::Suspend => self.effects.push(Effect::Suspend),
         }
     }
 
-    fn stop(&mut self) -> Vec<Effect> {
+    fn stop(&mut self) {
         self.stopping = true;
-        vec![Effect::Interrupt]
+        self.effects.push(Effect::Interrupt);
     }
 
     /// Handles Ctrl+C: cancels the next thing that can be cancelled.
-    fn cancel(&mut self, now: Duration) -> Vec<Effect> {
-        let again =
-            self.cancelled.is_some_and(|before| now.saturating_sub(before) < CONFIRM_EXIT_WITHIN);
+    fn cancel(&mut self, now: Duration) {
+        let again = is_recent(self.cancelled, now);
         self.cancelled = Some(now);
         if again {
-            return vec![Effect::Leave(Exit::Interrupt)];
-        }
-        if self.busy {
-            return self.stop();
-        }
-        if self.cancel_lookups() {
+            self.effects.push(Effect::Leave(Exit::Interrupt));
+        } else if self.busy {
+            self.stop();
+        } else if self.cancel_lookups() {
             self.cancelled = None;
         } else if !self.composer.is_empty() {
             self.composer.take();
             self.cancelled = None;
         }
-        Vec::new()
+    }
+
+    /// Exits. If background work would end with the session, the first call only shows a warning.
+    fn leave(&mut self) {
+        let counts = [(self.view.tree.agents(), "agent"), (self.jobs.count(), "job")];
+        let background: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| pluralize(*count as u64, what))
+            .collect();
+        if background.is_empty() || self.exit_warned {
+            return self.effects.push(Effect::Leave(Exit::Done));
+        }
+        self.exit_warned = true;
+        let text = format!(
+            "! {} in the background would be stopped: Ctrl+D or /exit again exits",
+            background.join(" and ")
+        );
+        self.view.note(Role::Warn, text);
     }
 
     /// Returns the effects that are due at `now`.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
         self.cancel_overdue_lookups(now);
-        let due = self.pending.filter(|(_, at)| now.saturating_sub(*at) >= SHORTCUT_DELAY);
-        let Some((letter, _)) = due else { return Vec::new() };
-        self.pending = None;
-        let mut typed = [0; 4];
-        if self.composer.shown() != letter.encode_utf8(&mut typed) {
+        let due = |at: Duration| now.saturating_sub(at) >= SHORTCUT_DELAY;
+        let Some((letter, _)) = self.pending.take_if(|(_, at)| due(*at)) else { return Vec::new() };
+        if !self.composer.shown().chars().eq([letter]) {
             return Vec::new();
         }
         self.composer.take();
@@ -368,10 +350,10 @@ impl App {
         let seen = !self.prompts.is_open() && self.viewer.is_none();
         let moves = self.view.pulse().filter(|_| seen);
         let hint = |at: Option<Duration>| {
-            at.map(|at| (at + CONFIRM_EXIT_WITHIN).saturating_sub(now))
-                .filter(|left| !left.is_zero())
+            let at = at.filter(|at| is_recent(Some(*at), now))?;
+            Some((at + CONFIRM_EXIT_WITHIN).saturating_sub(now))
         };
-        let (hint, refused) = (hint(self.cancelled), hint(self.leaving.refused));
+        let (hint, refused) = (hint(self.cancelled), hint(self.exit_refused));
         [shortcut, keys_ignored, moves, hint, refused, self.next_lookup_change(now)]
             .into_iter()
             .flatten()
@@ -386,19 +368,11 @@ impl App {
         self.prompts.remove_main_requests();
         self.frozen = None;
     }
-
-    fn exit_needs_confirmation(&self, now: Duration) -> bool {
-        self.cancelled.is_some_and(|at| now.saturating_sub(at) < CONFIRM_EXIT_WITHIN)
-    }
 }
 
-/// Effects of keys that work in every state.
-fn always(action: Option<KeyAction>) -> Option<Effect> {
-    match action {
-        Some(KeyAction::Redraw) => Some(Effect::Redraw),
-        Some(KeyAction::Suspend) => Some(Effect::Suspend),
-        _ => None,
-    }
+/// Returns `true` if `at` is so recent that a second attempt to exit counts.
+fn is_recent(at: Option<Duration>, now: Duration) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < CONFIRM_EXIT_WITHIN)
 }
 
 #[cfg(test)]

@@ -144,13 +144,7 @@ impl Completion {
         self.chosen = Some(match (self.chosen, down) {
             (None, true) => 0,
             (None | Some(0), false) => last,
-            (Some(at), true) => {
-                if at < last {
-                    at + 1
-                } else {
-                    0
-                }
-            }
+            (Some(at), true) => (at + 1) % self.items.len(),
             (Some(at), false) => at - 1,
         });
     }

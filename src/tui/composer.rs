@@ -7,7 +7,7 @@ mod edit;
 
 use crate::input::character;
 use crate::keymap::EditAction;
-use crate::text::{TextRow, break_rows, clipped, row, row_width, sanitize, span};
+use crate::text::{TextRow, break_rows, clipped, columns_of, row, sanitize, span};
 use crate::theme::{Role, Theme};
 
 use crossterm::event::{KeyCode, KeyEvent};
@@ -42,15 +42,6 @@ pub(super) fn may_be_image(text: &str) -> bool {
 /// Maximum number of lines in the history.
 const HISTORY_MAX: usize = 1000;
 
-/// Effect of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// None; the key has another meaning or no meaning.
-    Ignored,
-    /// The text or the cursor changed.
-    Changed,
-}
-
 /// The text in the prompt and its history.
 #[derive(Debug, Default)]
 pub(super) struct Composer {
@@ -63,7 +54,8 @@ pub(super) struct Composer {
     attached: usize,
     /// Images of the text that was submitted last.
     taken: Vec<ContentPart>,
-    history: Vec<String>,
+    /// Submitted texts, oldest first.
+    pub(super) history: Vec<String>,
     /// Index of the recalled history line, and the text before recalling.
     recalled: Option<(usize, String)>,
 }
@@ -87,11 +79,6 @@ impl Composer {
     /// Returns `true` if the text is an unchanged history line.
     pub(super) fn is_recalled(&self) -> bool {
         self.recalled.is_some()
-    }
-
-    /// History, oldest first.
-    pub(super) fn history(&self) -> &[String] {
-        &self.history
     }
 
     /// Replaces the last `bytes` before the cursor.
@@ -134,12 +121,12 @@ impl Composer {
         self.pastes.push((mark, text.to_owned()));
     }
 
-    /// Applies an edit action.
-    pub(super) fn edit(&mut self, edit: EditAction) -> Outcome {
+    /// Applies an edit action. Returns `false` if nothing changed.
+    pub(super) fn edit(&mut self, edit: EditAction) -> bool {
         if !matches!(edit, EditAction::Up | EditAction::Down) {
             self.recalled = None;
         }
-        let changed = match edit {
+        match edit {
             EditAction::Newline => {
                 self.text.insert("\n");
                 true
@@ -147,22 +134,15 @@ impl Composer {
             EditAction::Up => self.text.up() || self.recall(-1),
             EditAction::Down => self.text.down() || self.recall(1),
             other => self.text.follow(other),
-        };
-        if changed { Outcome::Changed } else { Outcome::Ignored }
+        }
     }
 
     /// Handles a key without a binding: one that inserts a character.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
-        match character(key) {
-            Some(c) => {
-                self.write(c);
-                Outcome::Changed
-            }
-            None if key == KeyEvent::from(KeyCode::Tab) => {
-                self.text.insert("    ");
-                Outcome::Changed
-            }
-            None => Outcome::Ignored,
+    pub(super) fn key(&mut self, key: KeyEvent) {
+        if let Some(c) = character(key) {
+            self.write(c);
+        } else if key == KeyEvent::from(KeyCode::Tab) {
+            self.text.insert("    ");
         }
     }
 
@@ -310,7 +290,7 @@ impl Composer {
 fn cursor_in(before: &str, columns: usize) -> (usize, usize) {
     let under = [Span::raw("  ")];
     let rows = break_rows(&sanitize(before), columns, &under, &under, Theme::Plain);
-    let last = rows.last().map_or(2, row_width);
+    let last = rows.last().map_or(2, |row| columns_of(&row.spans));
     (last, rows.len() - 1)
 }
 

@@ -15,7 +15,7 @@ pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -
     let (mut old, mut new) = (0_u64, 0_u64);
     let mut shown = 0;
     let mut first = true;
-    for line in &lines {
+    for (at, line) in lines.iter().enumerate() {
         if let Some((from, to)) = hunk(line) {
             (old, new) = (from, to);
             if !first {
@@ -25,8 +25,7 @@ pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -
             continue;
         }
         if shown == lines_max {
-            let left =
-                lines.len() - lines.iter().position(|at| std::ptr::eq(at, line)).unwrap_or(0);
+            let left = lines.len() - at;
             let text = format!("{:>digits$} … {left} more lines (Ctrl+O shows them)", "");
             rows.push(crate::text::row(theme, Role::Dim, text));
             break;

@@ -6,6 +6,7 @@ mod languages;
 use crate::theme::Role;
 
 use languages::{LANGUAGES, Language};
+
 /// Highlights the lines of one block of code.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Highlighter {
@@ -63,10 +64,9 @@ impl Highlighter {
             self.within = Some((end, Role::Comment));
             return (Role::Comment, begin.len());
         }
-        if language
-            .line_comments
-            .iter()
-            .any(|begin| rest.starts_with(begin) && begins_comment(begin, rest, at))
+        if let Some(begin) = language.line_comment
+            && rest.starts_with(begin)
+            && begins_comment(begin, rest, at)
         {
             return (Role::Comment, rest.len());
         }
@@ -102,7 +102,8 @@ fn begins_comment(begin: &str, rest: &str, at: usize) -> bool {
 fn word(language: &Language, word: &str, after: &str) -> Role {
     let lower = word.to_ascii_lowercase();
     let is_sql = language.names.contains(&"sql");
-    if language.keywords.contains(&word) || is_sql && language.keywords.contains(&lower.as_str()) {
+    let mut keywords = language.keywords.split(' ');
+    if keywords.any(|keyword| keyword == word || is_sql && keyword == lower) {
         return Role::Keyword;
     }
     let is_type =

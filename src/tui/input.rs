@@ -4,6 +4,7 @@
 //! another program, is no key.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use memchr::memmem::find;
 
 /// Maximum bytes of a paste; the rest is dropped.
 const PASTE_BYTES_MAX: usize = 32 << 20;
@@ -46,16 +47,20 @@ pub(super) struct Parser {
     paste: Option<Vec<u8>>,
 }
 
-/// Result of parsing the first bytes of a buffer. The numbers are lengths in bytes.
+/// Meaning of the first bytes of a buffer.
 enum ParsedBytes {
     /// A key.
-    Key(usize, KeyEvent),
+    Key(KeyEvent),
     /// A sequence without a meaning.
-    Nothing(usize),
+    Nothing,
     /// The start of a paste.
-    Paste(usize),
-    /// An incomplete sequence.
-    Part,
+    Paste,
+}
+
+impl ParsedBytes {
+    fn key(code: KeyCode) -> ParsedBytes {
+        ParsedBytes::Key(KeyEvent::from(code))
+    }
 }
 
 impl Parser {
@@ -106,34 +111,27 @@ impl Parser {
                 inputs.extend(self.paste.take().map(|paste| pasted(&paste)));
                 continue;
             }
-            match parse(rest) {
-                ParsedBytes::Key(length, key) => {
-                    inputs.push(InputEvent::Key(key));
-                    rest = &rest[length..];
-                }
-                ParsedBytes::Nothing(length) => rest = &rest[length..],
-                ParsedBytes::Paste(length) => {
-                    self.paste = Some(Vec::new());
-                    rest = &rest[length..];
-                }
-                ParsedBytes::Part if is_all => {
+            let Some((length, parsed)) = parse(rest) else {
+                if is_all {
                     // A single Escape is the key; any other incomplete sequence is dropped.
                     if rest == b"\x1b" {
                         inputs.push(InputEvent::Key(KeyEvent::from(KeyCode::Esc)));
                     }
                     rest = &[];
                 }
-                ParsedBytes::Part => break,
+                break;
+            };
+            rest = &rest[length..];
+            match parsed {
+                ParsedBytes::Key(key) => inputs.push(InputEvent::Key(key)),
+                ParsedBytes::Nothing => (),
+                ParsedBytes::Paste => self.paste = Some(Vec::new()),
             }
         }
         if self.pending.is_empty() {
             self.pending = rest.to_vec();
         }
     }
-}
-
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    memchr::memmem::find(bytes, what)
 }
 
 /// Length of the suffix of `bytes` that may be the beginning of the paste end marker.
@@ -147,98 +145,88 @@ fn pasted(bytes: &[u8]) -> InputEvent {
     InputEvent::Paste(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
-fn parse(bytes: &[u8]) -> ParsedBytes {
-    match bytes[0] {
-        0x1b => escape(bytes),
-        0 => ParsedBytes::Key(1, ctrl(' ')),
-        b'\r' => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Enter)),
-        b'\t' => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Tab)),
-        0x7f | 0x08 => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Backspace)),
+/// Parses the first bytes. Returns their number and meaning; `None` if they are incomplete.
+fn parse(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
+    let parsed = match bytes[0] {
+        0x1b => return escape(bytes),
+        0 => ParsedBytes::Key(ctrl(' ')),
+        b'\r' => ParsedBytes::key(KeyCode::Enter),
+        b'\t' => ParsedBytes::key(KeyCode::Tab),
+        0x7f | 0x08 => ParsedBytes::key(KeyCode::Backspace),
         // Includes Ctrl+J, which inserts a line break.
-        byte @ 0x01..=0x1a => ParsedBytes::Key(1, ctrl(char::from(byte - 1 + b'a'))),
-        byte @ 0x1c..=0x1f => ParsedBytes::Key(1, ctrl(char::from(byte + 0x40))),
-        _ => parse_character(bytes),
-    }
+        byte @ 0x01..=0x1a => ParsedBytes::Key(ctrl(char::from(byte - 1 + b'a'))),
+        byte @ 0x1c..=0x1f => ParsedBytes::Key(ctrl(char::from(byte + 0x40))),
+        _ => return parse_character(bytes),
+    };
+    Some((1, parsed))
 }
 
-fn parse_character(bytes: &[u8]) -> ParsedBytes {
+fn parse_character(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     let length = match bytes[0] {
         0x00..=0x7f => 1,
         0xc2..=0xdf => 2,
         0xe0..=0xef => 3,
         0xf0..=0xf4 => 4,
-        _ => return ParsedBytes::Nothing(1),
+        _ => return Some((1, ParsedBytes::Nothing)),
     };
     let there = &bytes[..length.min(bytes.len())];
     match std::str::from_utf8(there) {
-        Ok(text) => match text.chars().next() {
-            Some(c) if !c.is_control() => {
-                ParsedBytes::Key(length, KeyEvent::from(KeyCode::Char(c)))
-            }
-            _ => ParsedBytes::Nothing(length),
-        },
-        Err(error) if error.error_len().is_none() && there.len() < length => ParsedBytes::Part,
-        Err(_) => ParsedBytes::Nothing(1),
+        Ok(text) => {
+            let c = text.chars().next().filter(|c| !c.is_control());
+            let key = c.map(|c| ParsedBytes::key(KeyCode::Char(c)));
+            Some((length, key.unwrap_or(ParsedBytes::Nothing)))
+        }
+        Err(error) if error.error_len().is_none() && there.len() < length => None,
+        Err(_) => Some((1, ParsedBytes::Nothing)),
     }
 }
 
-fn escape(bytes: &[u8]) -> ParsedBytes {
-    let Some(second) = bytes.get(1) else { return ParsedBytes::Part };
-    match second {
+fn escape(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
+    match bytes.get(1)? {
         b'[' => control_sequence(bytes),
-        b'O' => match bytes.get(2) {
-            None => ParsedBytes::Part,
-            Some(last) => match letter(*last) {
-                Some(code) => ParsedBytes::Key(3, KeyEvent::from(code)),
-                None => ParsedBytes::Nothing(3),
-            },
-        },
+        b'O' => {
+            let code = letter(*bytes.get(2)?);
+            Some((3, code.map_or(ParsedBytes::Nothing, ParsedBytes::key)))
+        }
         // String sequences, which terminals reply with.
         b']' | b'P' | b'_' | b'^' | b'X' => string(bytes),
         // Two Escapes: the first one is the key.
-        0x1b => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Esc)),
-        _ => match parse(&bytes[1..]) {
-            ParsedBytes::Key(length, key) => ParsedBytes::Key(
-                length + 1,
-                KeyEvent { modifiers: key.modifiers | KeyModifiers::ALT, ..key },
-            ),
-            ParsedBytes::Nothing(length) => ParsedBytes::Nothing(length + 1),
-            ParsedBytes::Paste(length) => ParsedBytes::Paste(length + 1),
-            ParsedBytes::Part => ParsedBytes::Part,
-        },
+        0x1b => Some((1, ParsedBytes::key(KeyCode::Esc))),
+        _ => {
+            let (length, mut parsed) = parse(&bytes[1..])?;
+            if let ParsedBytes::Key(key) = &mut parsed {
+                key.modifiers |= KeyModifiers::ALT;
+            }
+            Some((length + 1, parsed))
+        }
     }
 }
 
 /// Parses a string sequence up to its end: a bell or `ESC \`.
-fn string(bytes: &[u8]) -> ParsedBytes {
+fn string(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     let bell = find(bytes, b"\x07").map(|at| at + 1);
     let end = find(&bytes[1..], b"\x1b\\").map(|at| at + 3);
-    match bell.into_iter().chain(end).min() {
-        Some(length) => ParsedBytes::Nothing(length),
-        None if bytes.len() > SEQUENCE_BYTES_MAX => ParsedBytes::Nothing(bytes.len()),
-        None => ParsedBytes::Part,
-    }
+    let endless = (bytes.len() > SEQUENCE_BYTES_MAX).then_some(bytes.len());
+    let length = bell.into_iter().chain(end).min().or(endless)?;
+    Some((length, ParsedBytes::Nothing))
 }
 
-fn control_sequence(bytes: &[u8]) -> ParsedBytes {
+fn control_sequence(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     if bytes.starts_with(PASTE_BEGINS) {
-        return ParsedBytes::Paste(PASTE_BEGINS.len());
+        return Some((PASTE_BEGINS.len(), ParsedBytes::Paste));
     }
     let Some(end) = bytes[2..].iter().position(|byte| !(0x20..=0x3f).contains(byte)) else {
         let endless = bytes.len() > SEQUENCE_BYTES_MAX;
-        return if endless { ParsedBytes::Nothing(bytes.len()) } else { ParsedBytes::Part };
+        return endless.then_some((bytes.len(), ParsedBytes::Nothing));
     };
     let (parameters, last) = (&bytes[2..2 + end], bytes[2 + end]);
-    let length = end + 3;
     if !(0x40..=0x7e).contains(&last) {
         // Interrupted by another byte, which is parsed on its own.
-        return ParsedBytes::Nothing(end + 2);
+        return Some((end + 2, ParsedBytes::Nothing));
     }
     // X10 mouse reports have three more bytes. Mouse reporting is never enabled.
-    match key_of(parameters, last) {
-        Some(key) => ParsedBytes::Key(length, key),
-        None => ParsedBytes::Nothing(length),
-    }
+    let key = key_of(parameters, last);
+    Some((end + 3, key.map_or(ParsedBytes::Nothing, ParsedBytes::Key)))
 }
 
 /// The key of a control sequence, if it is one.

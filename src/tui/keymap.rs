@@ -244,62 +244,57 @@ impl Keymap {
     }
 }
 
+/// Names of the keys that insert no character.
+const NAMES: [(&str, KeyCode); 13] = [
+    ("enter", KeyCode::Enter),
+    ("tab", KeyCode::Tab),
+    ("backspace", KeyCode::Backspace),
+    ("delete", KeyCode::Delete),
+    ("esc", KeyCode::Esc),
+    ("up", KeyCode::Up),
+    ("down", KeyCode::Down),
+    ("left", KeyCode::Left),
+    ("right", KeyCode::Right),
+    ("home", KeyCode::Home),
+    ("end", KeyCode::End),
+    ("pageup", KeyCode::PageUp),
+    ("pagedown", KeyCode::PageDown),
+];
+
+/// Names of the modifiers, in the order of the configuration syntax.
+const MODIFIERS: [(&str, KeyModifiers); 3] = [
+    ("ctrl+", KeyModifiers::CONTROL),
+    ("alt+", KeyModifiers::ALT),
+    ("shift+", KeyModifiers::SHIFT),
+];
+
 /// Returns `true` for valid key syntax. A key that inserts a character cannot be bound.
 fn is_key(written: &str) -> bool {
-    const NAMES: [&str; 13] = [
-        "enter",
-        "tab",
-        "backspace",
-        "delete",
-        "esc",
-        "up",
-        "down",
-        "left",
-        "right",
-        "home",
-        "end",
-        "pageup",
-        "pagedown",
-    ];
     let mut rest = written;
-    let mut held = false;
-    for name in ["ctrl+", "alt+", "shift+"] {
+    let mut held = KeyModifiers::NONE;
+    for (name, modifier) in MODIFIERS {
         if let Some(after) = rest.strip_prefix(name) {
-            held |= name != "shift+";
+            held |= modifier;
             rest = after;
         }
     }
-    NAMES.contains(&rest) || held && rest.chars().count() == 1
+    let commands = KeyModifiers::CONTROL | KeyModifiers::ALT;
+    NAMES.iter().any(|(name, _)| *name == rest)
+        || held.intersects(commands) && rest.chars().count() == 1
 }
 
 /// Configuration syntax of a key. `None` for a key that inserts a character or has no name.
 fn name_of(key: KeyEvent) -> Option<String> {
-    let code = match key.code {
-        KeyCode::Char(_) if character(key).is_some() => return None,
-        KeyCode::Char(c) => c.to_lowercase().to_string(),
-        KeyCode::Enter => "enter".to_owned(),
-        KeyCode::Tab => "tab".to_owned(),
-        KeyCode::Backspace => "backspace".to_owned(),
-        KeyCode::Delete => "delete".to_owned(),
-        KeyCode::Esc => "esc".to_owned(),
-        KeyCode::Up => "up".to_owned(),
-        KeyCode::Down => "down".to_owned(),
-        KeyCode::Left => "left".to_owned(),
-        KeyCode::Right => "right".to_owned(),
-        KeyCode::Home => "home".to_owned(),
-        KeyCode::End => "end".to_owned(),
-        KeyCode::PageUp => "pageup".to_owned(),
-        KeyCode::PageDown => "pagedown".to_owned(),
-        _ => return None,
-    };
-    let held = [
-        (KeyModifiers::CONTROL, "ctrl+"),
-        (KeyModifiers::ALT, "alt+"),
-        (KeyModifiers::SHIFT, "shift+"),
-    ];
-    let held = held.iter().filter(|(held, _)| key.modifiers.contains(*held));
-    let held: String = held.map(|(_, name)| *name).collect();
-    Some(format!("{held}{code}"))
+    let held = MODIFIERS.iter().filter(|(_, held)| key.modifiers.contains(*held));
+    let held: String = held.map(|(name, _)| *name).collect();
+    match key.code {
+        KeyCode::Char(_) if character(key).is_some() => None,
+        KeyCode::Char(c) => Some(format!("{held}{}", c.to_lowercase())),
+        code => {
+            let (name, _) = NAMES.iter().find(|(_, known)| *known == code)?;
+            Some(format!("{held}{name}"))
+        }
+    }
 }
 
 /// The keys of a binding for display: `Ctrl+O`.

@@ -9,6 +9,7 @@ mod completion;
 mod composer;
 mod diff;
 mod highlight;
+mod inline;
 mod input;
 mod keymap;
 mod markdown;
@@ -36,6 +37,7 @@ use posse_actors::conversation::ContentPart;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::{BackgroundJob, Sessions, Task};
 
+pub use inline::{Picked, pick};
 pub use theme::Theme;
 
 /// Services that the terminal UI needs besides sessions.
@@ -71,10 +73,6 @@ pub struct SetupFacts {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Options {
-    /// The working directory for display.
-    pub cwd: String,
-    /// The working directory as a path.
-    pub folder: PathBuf,
     /// Colour theme.
     pub theme: Theme,
     /// Sessions are recorded.

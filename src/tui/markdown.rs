@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::highlight::Highlighter;
-use crate::text::{TextRow, clipped, row, sanitize, span, width, wrap};
+use crate::text::{TextRow, clipped, columns_of, prefixed, row, sanitize, span, width, wrap};
 use crate::theme::{Role, Theme};
 
 pub(super) use stream::{Piece, Stream};
@@ -37,11 +37,12 @@ pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
     let text = sanitize(text);
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut writer = Writer::new(columns, theme);
+    let mut writer = Writer { columns: columns.max(4), theme, ..Writer::default() };
     for event in Parser::new_ext(&text, options) {
         writer.take(event);
     }
-    writer.finish()
+    writer.flush();
+    writer.rows
 }
 
 /// Renders code, indented by two columns; long lines wrap.
@@ -77,6 +78,7 @@ enum Level {
     },
 }
 
+#[derive(Default)]
 struct Writer {
     columns: usize,
     theme: Theme,
@@ -87,28 +89,11 @@ struct Writer {
     link: Option<(String, usize)>,
     code: Option<(Highlighter, String)>,
     table: Option<Table>,
-    heading: bool,
     /// A blank row precedes the next block.
     gap: bool,
 }
 
 impl Writer {
-    fn new(columns: usize, theme: Theme) -> Writer {
-        Writer {
-            columns: columns.max(4),
-            theme,
-            rows: Vec::new(),
-            levels: Vec::new(),
-            spans: Vec::new(),
-            roles: Vec::new(),
-            link: None,
-            code: None,
-            table: None,
-            heading: false,
-            gap: false,
-        }
-    }
-
     fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) => self.begin(tag),
@@ -150,7 +135,6 @@ impl Writer {
             Tag::Paragraph | Tag::HtmlBlock => self.open_block(),
             Tag::Heading { level, .. } => {
                 self.open_block();
-                self.heading = true;
                 if level > HeadingLevel::H2 {
                     let marks = "#".repeat(level as usize);
                     self.spans.push(span(self.theme, Role::Dim, format!("{marks} ")));
@@ -159,14 +143,14 @@ impl Writer {
             }
             Tag::BlockQuote(_) => {
                 self.open_block();
-                self.level(Level::Quote);
+                self.levels.push(Level::Quote);
             }
             Tag::List(first) => {
                 self.flush();
                 if self.levels.is_empty() {
                     self.open_block();
                 }
-                self.level(Level::List(first));
+                self.levels.push(Level::List(first));
             }
             Tag::Item => self.item(),
             Tag::CodeBlock(kind) => {
@@ -204,23 +188,16 @@ impl Writer {
             TagEnd::Heading(_) => {
                 self.roles.pop();
                 self.flush();
-                self.heading = false;
                 self.gap = true;
             }
-            TagEnd::BlockQuote(_) => {
+            TagEnd::BlockQuote(_) | TagEnd::List(_) | TagEnd::Item => {
                 self.flush();
                 self.levels.pop();
-                self.gap = true;
-            }
-            TagEnd::List(_) => {
-                self.flush();
-                self.levels.pop();
-                self.gap = self.levels.is_empty();
-            }
-            TagEnd::Item => {
-                self.flush();
-                self.levels.pop();
-                self.gap = false;
+                self.gap = match tag {
+                    TagEnd::Item => false,
+                    TagEnd::List(_) => self.levels.is_empty(),
+                    _ => true,
+                };
             }
             TagEnd::CodeBlock => self.end_code(),
             TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => {
@@ -238,9 +215,8 @@ impl Writer {
                 if let Some(table) = self.table.take() {
                     let (before, theme) = (self.prefix(), self.theme);
                     let room = self.room();
-                    for row in table.rows(room, theme) {
-                        self.rows.push(Line::from([before.clone(), row.spans].concat()));
-                    }
+                    let rows = table.rows(room, theme);
+                    self.rows.extend(rows.into_iter().map(|row| prefixed(&before, row)));
                 }
                 self.gap = true;
             }
@@ -261,9 +237,8 @@ impl Writer {
         let Some((mut highlighter, code)) = self.code.take() else { return };
         let code = code.strip_suffix('\n').unwrap_or(&code);
         let (before, room) = (self.prefix(), self.room());
-        for row in code_rows(code, &mut highlighter, room, self.theme) {
-            self.rows.push(Line::from([before.clone(), row.spans].concat()));
-        }
+        let rows = code_rows(code, &mut highlighter, room, self.theme);
+        self.rows.extend(rows.into_iter().map(|row| prefixed(&before, row)));
         self.gap = true;
     }
 
@@ -278,11 +253,7 @@ impl Writer {
             _ => "• ".to_owned(),
         };
         let columns = width(&mark);
-        self.level(Level::Item { mark: Some(mark), columns });
-    }
-
-    fn level(&mut self, level: Level) {
-        self.levels.push(level);
+        self.levels.push(Level::Item { mark: Some(mark), columns });
     }
 
     /// Starts a block, with a blank row before it where needed.
@@ -295,12 +266,8 @@ impl Writer {
     }
 
     fn push_text(&mut self, text: &str, role: Option<Role>) {
-        let own = role.or(self.roles.last().copied()).unwrap_or(Role::Text);
-        let style = self
-            .roles
-            .iter()
-            .fold(Style::new(), |style, role| style.patch(self.theme.style(*role)));
-        let style = if role.is_some() { style.patch(self.theme.style(own)) } else { style };
+        let roles = self.roles.iter().copied().chain(role);
+        let style = roles.fold(Style::new(), |style, role| style.patch(self.theme.style(role)));
         self.spans.push(Span::styled(text.to_owned(), style));
     }
 
@@ -347,13 +314,7 @@ impl Writer {
     }
 
     fn room(&self) -> usize {
-        let taken: usize = self.prefix_of(false).iter().map(|span| width(&span.content)).sum();
-        self.columns.saturating_sub(taken).max(2)
-    }
-
-    fn finish(mut self) -> Vec<TextRow> {
-        self.flush();
-        self.rows
+        self.columns.saturating_sub(columns_of(&self.prefix_of(false))).max(2)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::text::{TextRow, width};
 const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
 
 /// The content of a frame.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ScreenFrame {
     /// Finished rows: written above the live region, and never touched again.
     pub(super) finished: Vec<TextRow>,
@@ -27,6 +27,10 @@ pub(super) struct ScreenFrame {
     pub(super) live: Buffer,
     /// Cursor position in the live region; `None` hides the cursor.
     pub(super) cursor: Option<(u16, u16)>,
+    /// The frame belongs to the alternate screen.
+    pub(super) alternate_screen: bool,
+    /// More rows are finished than one frame takes.
+    pub(super) more: bool,
 }
 
 /// Tracks what the terminal shows of the live region.
@@ -193,12 +197,10 @@ impl Painter {
             std::cmp::Ordering::Greater => out.number(b'B', row - self.above),
             std::cmp::Ordering::Equal => (),
         }
-        if column != self.column || column == 0 {
-            if column == 0 {
-                out.raw(b"\r");
-            } else {
-                out.number(b'G', column + 1);
-            }
+        if column == 0 {
+            out.raw(b"\r");
+        } else if column != self.column {
+            out.number(b'G', column + 1);
         }
         (self.above, self.column) = (row, column);
     }
@@ -320,11 +322,10 @@ impl Out {
                 write!(self.bytes, ";{code}").ok();
             }
         }
-        if let Some(code) = style.fg.and_then(|color| code_of(color, 30)) {
-            write!(self.bytes, ";{code}").ok();
-        }
-        if let Some(code) = style.bg.and_then(|color| code_of(color, 40)) {
-            write!(self.bytes, ";{code}").ok();
+        for (color, base) in [(style.fg, 30), (style.bg, 40)] {
+            if let Some(code) = color.and_then(|color| code_of(color, base)) {
+                write!(self.bytes, ";{code}").ok();
+            }
         }
         self.raw(b"m");
         self.style = style;

@@ -14,7 +14,9 @@ use ratatui::text::{Line, Span};
 
 use crate::diff;
 use crate::input::character;
-use crate::text::{TextRow, break_rows, clipped, clipped_front, escape_invisible, row, span, wrap};
+use crate::text::{
+    TextRow, break_rows, clipped, clipped_front, escape_invisible, prefixed, row, span, wrap,
+};
 use crate::theme::{Role, Theme};
 
 /// An open permission request.
@@ -79,12 +81,7 @@ impl PermissionPrompts {
                         detail: detail.clone(),
                         reason: escape_invisible(reason),
                         cwd: escape_invisible(cwd),
-                        agent: child.map(|origin| {
-                            escape_invisible(&label_with_id(
-                                &origin.agent_path,
-                                &origin.invocation_id,
-                            ))
-                        }),
+                        agent: child.map(agent_label),
                         scopes: scopes.clone(),
                     });
                     if self.open.len() == 1 {
@@ -180,16 +177,11 @@ impl PermissionPrompts {
         let confirming = std::mem::take(&mut self.confirming);
         let offers = |scope| scopes.contains(&scope);
         let scope = match letter.to_ascii_lowercase() {
-            'n' => {
-                self.open.pop_front();
-                self.count(1);
-                self.reset_display();
-                return KeyOutcome::Decided(id, HumanDecision::Deny { reason: None });
-            }
-            'y' => Scope::Once,
-            's' if offers(Scope::Session) => Scope::Session,
-            'p' if offers(Scope::Project) => Scope::Project,
-            'a' | 'g' if offers(Scope::Global) => Scope::Global,
+            'n' => None,
+            'y' => Some(Scope::Once),
+            's' if offers(Scope::Session) => Some(Scope::Session),
+            'p' if offers(Scope::Project) => Some(Scope::Project),
+            'a' | 'g' if offers(Scope::Global) => Some(Scope::Global),
             // Another character means that the user is writing; the next letter is no answer
             // either.
             _ => {
@@ -197,17 +189,18 @@ impl PermissionPrompts {
                 return KeyOutcome::Passed;
             }
         };
-        if !self.end_seen {
+        if scope.is_some() && !self.end_seen {
             return KeyOutcome::Taken;
         }
-        if scope == Scope::Global && !confirming {
+        if scope == Some(Scope::Global) && !confirming {
             self.confirming = true;
             return KeyOutcome::Taken;
         }
         self.open.pop_front();
         self.count(1);
         self.reset_display();
-        KeyOutcome::Decided(id, HumanDecision::Allow(scope))
+        let deny = HumanDecision::Deny { reason: None };
+        KeyOutcome::Decided(id, scope.map_or(deny, HumanDecision::Allow))
     }
 
     /// Rows of the current request, at most `rows_max`.
@@ -238,11 +231,8 @@ impl PermissionPrompts {
         for (fact, label) in facts {
             if let Some(fact) = fact {
                 let text = [span(theme, Role::Dim, format!("{label} {fact}"))];
-                rows.extend(
-                    wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")])
-                        .into_iter()
-                        .take(8),
-                );
+                let lines = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
+                rows.extend(lines.into_iter().take(8));
             }
         }
         let place =
@@ -287,32 +277,29 @@ impl PermissionPrompts {
             return wrap(&[span(theme, Role::Warn, text)], columns, &[], &[Span::raw("  ")]);
         }
         let keys_ignored = self.quiet_period_left(now).is_some();
-        let mut keys = vec![("y", "once")];
-        let wider = [
-            (Scope::Session, "s", "until this session ends"),
-            (Scope::Project, "p", "in this project, until it expires"),
-            (Scope::Global, "a", "everywhere, until it expires"),
+        let (strong, text) =
+            if keys_ignored { (Role::Dim, Role::Dim) } else { (Role::Strong, Role::Text) };
+        let keys = [
+            (Some(Scope::Once), "y", "once"),
+            (Some(Scope::Session), "s", "until this session ends"),
+            (Some(Scope::Project), "p", "in this project, until it expires"),
+            (Some(Scope::Global), "a", "everywhere, until it expires"),
+            (None, "n", "no"),
         ];
-        keys.extend(
-            wider
-                .iter()
-                .filter(|(scope, ..)| open.scopes.contains(scope))
-                .map(|(_, key, what)| (*key, *what)),
-        );
-        keys.push(("n", "no"));
         let mut spans = vec![span(theme, Role::Text, "allow?")];
-        for (key, what) in keys {
-            let role = if keys_ignored { Role::Dim } else { Role::Strong };
-            spans.push(span(theme, role, format!("  [{key}]")));
-            spans.push(span(
-                theme,
-                if keys_ignored { Role::Dim } else { Role::Text },
-                format!(" {what}"),
-            ));
+        for (scope, key, what) in keys {
+            if scope.is_none_or(|scope| scope == Scope::Once || open.scopes.contains(&scope)) {
+                spans.push(span(theme, strong, format!("  [{key}]")));
+                spans.push(span(theme, text, format!(" {what}")));
+            }
         }
         spans.push(span(theme, Role::Dim, "  · Esc stops the run"));
         wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
     }
+}
+
+fn agent_label(origin: &Origin) -> String {
+    escape_invisible(&label_with_id(&origin.agent_path, &origin.invocation_id))
 }
 
 fn confinement(tier: &str) -> &'static str {
@@ -329,10 +316,7 @@ fn detail_rows(detail: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
     let below = [span(theme, Role::Dim, "  ┆ ")];
     if is_diff(detail) {
         let rows = diff::rows(&visible(detail), columns.saturating_sub(4), usize::MAX, theme);
-        return rows
-            .into_iter()
-            .map(|row| Line::from([bar.to_vec(), row.spans].concat()))
-            .collect();
+        return rows.into_iter().map(|row| prefixed(&bar, row)).collect();
     }
     detail
         .split_terminator('\n')

@@ -13,20 +13,20 @@ mod shutdown;
 mod window_size;
 
 use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::AnnouncedEvent;
-use posse_base::failure::{Exit, Failure};
-use posse_frontend::SessionSelection;
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_frontend::drafts::Drafts;
 use posse_frontend::files::Finder;
 use posse_frontend::history::History;
 use posse_frontend::signals::Signals;
+use posse_frontend::{OpenedSession, SessionSelection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-
-use posse_base::failure::ErrorCode;
 
 use crate::app::App;
 use crate::composer::Composer;
@@ -36,7 +36,7 @@ use crate::terminal::{self, Reader, Terminal};
 use crate::theme::Role;
 use crate::{Options, ReflowMode, TuiEnvironment};
 
-use session::{CurrentSession, RequestResult, SessionUpdate};
+use session::{CurrentSession, LookupResult, RequestResult, SessionUpdate};
 use window_size::WindowSize;
 
 /// Interval between saves of the draft; a crash loses at most this much.
@@ -78,6 +78,8 @@ pub(super) struct Tui<'a> {
     main_screen: Option<Painter>,
     /// Messages that arrived after the task had ended; they become the next tasks.
     undelivered: VecDeque<Vec<ContentPart>>,
+    /// The working directory of the current session.
+    folder: PathBuf,
     /// File name finder, started with the first query.
     finder: Option<Finder>,
     reader: Reader,
@@ -93,19 +95,18 @@ pub(super) async fn run(
     environment: &mut dyn TuiEnvironment,
     mut options: Options,
 ) -> Result<Exit, Vec<Failure>> {
-    let internal =
-        |what: String| vec![Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)];
     let history = History::open(options.history.take());
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
     app.scrollback = options.alternate.then(Scrollback::default);
-    app.status.cwd.clone_from(&options.cwd);
-    app.status.mode_label = options.mode_label;
+    let folder;
+    (app.view.status.cwd, folder) = environment.folder();
+    app.view.status.mode_label = options.mode_label;
     for wrong in app.keymap.bind(&options.keys) {
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
     }
-    let failed = |error: std::io::Error| internal(format!("the terminal cannot be used: {error}"));
+    let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let terminal = Terminal::acquire().map_err(failed)?;
     terminal::capture_panics();
     let (inputs, reader) = terminal::read().map_err(failed)?;
@@ -130,6 +131,7 @@ pub(super) async fn run(
         leaving: None,
         main_screen: None,
         undelivered: VecDeque::new(),
+        folder,
         finder: None,
         reader,
         drafts,
@@ -163,14 +165,14 @@ impl Tui<'_> {
         let opened = self.environment.open(&self.choice, false);
         match opened {
             Ok(opened) => {
-                let started = CurrentSession::start(opened).await;
-                self.enter(started);
+                self.enter(opened).await;
                 let lines = messages::introduction(&self.app, &self.options);
                 self.app.view.push_lines(lines);
             }
             Err(failures) => {
                 self.app.view.push_lines(messages::first_run(&failures));
-                self.look_up_setup_facts();
+                let facts = self.environment.setup_facts();
+                self.look_up(commands::COLLECTING, facts, LookupResult::Setup);
             }
         }
         self.restore_draft();
@@ -178,20 +180,22 @@ impl Tui<'_> {
         self.invalidate();
     }
 
-    fn enter(&mut self, started: Result<CurrentSession, String>) {
-        match started {
+    async fn enter(&mut self, opened: OpenedSession) {
+        let settings = &opened.settings;
+        let has_history = settings.resumption.is_some() || !settings.history.is_empty();
+        match Box::pin(CurrentSession::start(opened, &mut self.app)).await {
             Ok(current) => {
-                current.describe(&mut self.app);
-                self.app.view.unpark();
-                current.measure(&self.results);
+                self.app.view.parked = None;
                 self.current = Some(current);
+                if has_history {
+                    self.request(|session| async move {
+                        let used = session.context().await?;
+                        Some(RequestResult::Measured(session.id().clone(), used))
+                    });
+                }
             }
             Err(what) => {
-                self.app.view.failures(&[Failure::new(
-                    ErrorCode::InternalFailure,
-                    Exit::Internal,
-                    what,
-                )]);
+                self.app.view.failures(&[internal(what)]);
                 self.leaving = Some(Exit::Internal);
             }
         }
@@ -332,7 +336,7 @@ impl Tui<'_> {
         let now = self.now();
         self.window_size.observe(terminal::size(), now);
         if let Some(sure) = self.window_size.adopt(now) {
-            let columns = self.window_size.size().0;
+            let columns = self.window_size.size.0;
             self.painter.resized(columns, sure);
             if let Some(main_screen) = &mut self.main_screen {
                 main_screen.resized(columns, true);
@@ -343,7 +347,7 @@ impl Tui<'_> {
     fn draw(&mut self) {
         self.follow_size();
         let now = self.now();
-        let (columns, rows) = self.window_size.size();
+        let (columns, rows) = self.window_size.size;
         let shown = self.app.frame(columns, rows, now);
         // Only a backlog is worth a larger frame.
         self.app.rows_per_frame =
@@ -352,7 +356,7 @@ impl Tui<'_> {
         if shown.alternate_screen != self.terminal.alternate_screen {
             bytes = self.switch(shown.alternate_screen);
         }
-        bytes.extend(self.painter.paint(&shown.frame));
+        bytes.extend(self.painter.paint(&shown));
         self.terminal.write(bytes);
         self.drawn = Some(now);
         self.dirty = shown.more;
@@ -388,7 +392,7 @@ impl Tui<'_> {
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
         if let Some(current) = &self.current {
-            self.app.status.cost = current.cost();
+            self.app.view.status.cost = current.cost();
         }
     }
 
@@ -402,6 +406,10 @@ impl Tui<'_> {
         self.submit_undelivered();
         self.dirty = true;
     }
+}
+
+fn internal(what: String) -> Failure {
+    Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)
 }
 
 async fn received(signal: &mut Option<Signal>) {

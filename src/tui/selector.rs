@@ -12,9 +12,6 @@ use ratatui::text::Line;
 /// Maximum number of visible entries.
 const SHOWN_MAX: usize = 8;
 
-/// Maximum characters of the filter.
-const FILTER_MAX: usize = 200;
-
 /// Content of a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SelectorKind {
@@ -26,6 +23,15 @@ pub(super) enum SelectorKind {
     Queue,
     /// Stored sessions.
     Sessions,
+    /// Stored sessions, in the list below the command line.
+    Inline,
+}
+
+impl SelectorKind {
+    /// Maximum characters of the filter.
+    fn filter_max(self) -> usize {
+        if self == SelectorKind::Inline { 60 } else { 200 }
+    }
 }
 
 /// An entry of a selector.
@@ -41,13 +47,14 @@ pub(super) struct SelectorEntry {
 #[derive(Debug, Clone)]
 pub(super) struct Selector {
     pub(super) subject: SelectorKind,
-    title: String,
-    entries: Vec<SelectorEntry>,
+    pub(super) title: String,
+    pub(super) entries: Vec<SelectorEntry>,
     /// The current value of the setting.
     current: Option<String>,
     /// The filter.
     pub(super) filter: String,
-    chosen: usize,
+    /// Index of the selected entry among those that match the filter.
+    pub(super) chosen: usize,
     /// The shortcut letter that opened the selector.
     pub(super) opened_by: Option<char>,
 }
@@ -104,7 +111,8 @@ impl Selector {
         }
     }
 
-    fn found(&self) -> Vec<&SelectorEntry> {
+    /// Entries that contain every word of the filter.
+    pub(super) fn found(&self) -> Vec<&SelectorEntry> {
         let wanted = self.filter.to_lowercase();
         let has_all = |entry: &&SelectorEntry| {
             let label = entry.label.to_lowercase();
@@ -115,7 +123,7 @@ impl Selector {
 
     /// Adds a text to the filter, for example a paste.
     pub(super) fn filter_by(&mut self, text: &str) {
-        let room = FILTER_MAX.saturating_sub(self.filter.chars().count());
+        let room = self.subject.filter_max().saturating_sub(self.filter.chars().count());
         self.filter.extend(text.trim().chars().filter(|c| !c.is_control()).take(room));
         self.chosen = 0;
     }
@@ -129,30 +137,35 @@ impl Selector {
 
     /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> SelectorOutcome {
-        let found = self.found().len();
-        let spaces = !matches!(self.subject, SelectorKind::Name(_));
-        match key.code {
+        let last = self.found().len().saturating_sub(1);
+        // The inline list stops at its ends.
+        let wraps = self.subject != SelectorKind::Inline;
+        let code = match key.code {
+            KeyCode::Char(c) if key.modifiers.contains(KeyModifiers::CONTROL) => match c {
+                'c' | 'g' => KeyCode::Esc,
+                'p' => KeyCode::Up,
+                'n' | 'r' => KeyCode::Down,
+                _ => key.code,
+            },
+            code => code,
+        };
+        match code {
             KeyCode::Esc => return SelectorOutcome::Closed,
-            KeyCode::Char('c' | 'g') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                return SelectorOutcome::Closed;
-            }
             KeyCode::Enter => return self.taken(),
             KeyCode::Delete if self.subject == SelectorKind::Queue => {
-                let value = self.found().get(self.chosen).map(|entry| entry.value.clone());
-                return value.map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
+                return self.value().map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
             }
-            KeyCode::Char('p') if key.modifiers.contains(KeyModifiers::CONTROL) => self.back(found),
-            KeyCode::Up => self.back(found),
-            KeyCode::Char('n' | 'r') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                self.on(found);
-            }
-            KeyCode::Down | KeyCode::Tab => self.on(found),
+            KeyCode::Up if self.chosen == 0 && wraps => self.chosen = last,
+            KeyCode::Up => self.chosen = self.chosen.saturating_sub(1),
+            KeyCode::Down | KeyCode::Tab if self.chosen < last => self.chosen += 1,
+            KeyCode::Down | KeyCode::Tab if wraps => self.chosen = 0,
             KeyCode::Backspace => {
                 self.filter.pop();
                 self.chosen = 0;
             }
             _ => {
-                let room = self.filter.chars().count() < FILTER_MAX;
+                let room = self.filter.chars().count() < self.subject.filter_max();
+                let spaces = !matches!(self.subject, SelectorKind::Name(_));
                 if let Some(c) = character(key).filter(|c| room && (spaces || !c.is_whitespace())) {
                     self.filter.push(c);
                     self.chosen = 0;
@@ -162,20 +175,21 @@ impl Selector {
         SelectorOutcome::Open
     }
 
-    fn back(&mut self, found: usize) {
-        self.chosen = self.chosen.checked_sub(1).unwrap_or(found.saturating_sub(1));
-    }
-
-    fn on(&mut self, found: usize) {
-        self.chosen = if self.chosen + 1 < found { self.chosen + 1 } else { 0 };
+    /// The selected value.
+    fn value(&self) -> Option<String> {
+        self.found().get(self.chosen).map(|entry| entry.value.clone())
     }
 
     fn taken(&self) -> SelectorOutcome {
-        let value = self.found().get(self.chosen).map(|entry| entry.value.clone());
-        // A value that is not in the list may exist all the same.
-        let may_be = matches!(self.subject, SelectorKind::Name(_)) && !self.filter.is_empty();
-        let typed = may_be.then(|| self.filter.clone());
-        value.or(typed).map_or(SelectorOutcome::Closed, SelectorOutcome::Name)
+        match (self.value(), self.subject) {
+            (Some(value), _) => SelectorOutcome::Name(value),
+            // A value that is not in the list may exist all the same.
+            (None, SelectorKind::Name(_)) if !self.filter.is_empty() => {
+                SelectorOutcome::Name(self.filter.clone())
+            }
+            (None, SelectorKind::Inline) => SelectorOutcome::Open,
+            (None, _) => SelectorOutcome::Closed,
+        }
     }
 
     /// Rows of the selector.
@@ -200,7 +214,9 @@ impl Selector {
             rows.push(row(theme, Role::Dim, clipped(&self.nothing(), columns)));
         }
         let does = match self.subject {
-            SelectorKind::Name(_) | SelectorKind::Sessions => "Enter selects",
+            SelectorKind::Name(_) | SelectorKind::Sessions | SelectorKind::Inline => {
+                "Enter selects"
+            }
             SelectorKind::History => "Enter puts it into the prompt",
             SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };
@@ -218,9 +234,7 @@ impl Selector {
             SelectorKind::Name(_) => {
                 format!("  none is known; Enter uses \"{}\"", sanitize(&self.filter))
             }
-            SelectorKind::History | SelectorKind::Queue | SelectorKind::Sessions => {
-                "  nothing".to_owned()
-            }
+            _ => "  nothing".to_owned(),
         }
     }
 }

@@ -58,6 +58,12 @@ struct ContextUsage {
 }
 
 impl Status {
+    /// Sets the provider and the model.
+    pub(super) fn set_model(&mut self, provider: &str, model: &str) {
+        provider.clone_into(&mut self.provider);
+        model.clone_into(&mut self.model);
+    }
+
     fn context_usage(&self) -> Option<ContextUsage> {
         let used = self.context?;
         let Some(limit) = self.limit.filter(|limit| *limit > 0) else {
@@ -83,18 +89,16 @@ impl Status {
         };
         let context = self.context_usage();
         let tier = match self.tier.as_str() {
-            "full" => Some((Role::Dim, "sandbox")),
-            "reduced" => Some((Role::Warn, "sandbox reduced")),
+            "full" => Some((4, Role::Dim, "sandbox")),
+            "reduced" => Some((0, Role::Warn, "sandbox reduced")),
             "" => None,
-            _ => Some((Role::Bad, "no sandbox")),
+            _ => Some((0, Role::Bad, "no sandbox")),
         };
         // Each part has a rank.
         let mut parts: Vec<(u8, Role, String)> = vec![(1, Role::Text, who)];
         parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
         parts.extend(self.mode_label.map(|mode_label| (0, Role::Warn, mode_label.to_owned())));
-        parts.extend(
-            tier.map(|(role, tier)| (if role == Role::Dim { 4 } else { 0 }, role, tier.to_owned())),
-        );
+        parts.extend(tier.map(|(rank, role, tier)| (rank, role, tier.to_owned())));
         let jobs = if self.jobs == 1 { "job" } else { "jobs" };
         parts.extend((self.jobs > 0).then(|| (1, Role::Accent, format!("{} {jobs}", self.jobs))));
         parts.extend(context.as_ref().map(|full| (CONTEXT, full.role, full.whole.clone())));

@@ -21,9 +21,7 @@ use crossterm::queue;
 use crossterm::style::{Attribute, SetAttribute};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, window_size};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::termios::{
-    InputFlags, LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
-};
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use tokio::sync::Notify;
 
 pub(super) use reader::{Reader, read};
@@ -221,19 +219,8 @@ fn restore_sequence(alternate_screen: bool, last: &[u8]) -> Vec<u8> {
 /// changed them; `crossterm` would restore those of that program.
 fn raw(found: &Termios) -> io::Result<()> {
     let mut raw = found.clone();
-    raw.input_flags.remove(
-        InputFlags::IXON
-            | InputFlags::ICRNL
-            | InputFlags::INLCR
-            | InputFlags::IGNCR
-            | InputFlags::BRKINT
-            | InputFlags::ISTRIP
-            | InputFlags::INPCK,
-    );
-    raw.local_flags
-        .remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG | LocalFlags::IEXTEN);
-    raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 1;
-    raw.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
+    cfmakeraw(&mut raw);
+    raw.output_flags = found.output_flags;
     Ok(tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?)
 }
 

@@ -41,12 +41,12 @@ impl TestScreen {
             model: "its default".to_owned(),
             agent: "built in".to_owned(),
         };
-        app.status.provider = "anthropic".to_owned();
-        app.status.model = "large-5".to_owned();
-        app.status.agent = "build".to_owned();
-        app.status.cwd = "~/src/shop".to_owned();
-        app.status.tier = "full".to_owned();
-        app.status.limit = Some(48_000);
+        app.view.status.provider = "anthropic".to_owned();
+        app.view.status.model = "large-5".to_owned();
+        app.view.status.agent = "build".to_owned();
+        app.view.status.cwd = "~/src/shop".to_owned();
+        app.view.status.tier = "full".to_owned();
+        app.view.status.limit = Some(48_000);
         TestScreen { app, now: ms(1000), finished: Vec::new() }
     }
 
@@ -176,18 +176,18 @@ impl TestScreen {
     pub(crate) fn screen(&mut self, columns: u16, rows: u16) -> String {
         loop {
             let shown = self.app.frame(columns, rows, self.now);
-            self.finished.extend(shown.frame.finished.iter().map(text_of_row));
+            self.finished.extend(shown.finished.iter().map(text_of_row));
             if shown.more {
                 continue;
             }
-            let live = &shown.frame.live;
+            let live = &shown.live;
             assert!(live.area.height <= rows, "{} rows on a screen of {rows}", live.area.height);
             let mut lines: Vec<String> = Vec::new();
             for y in 0..live.area.height {
                 let mut drawn = String::new();
                 let mut x = 0;
                 while x < live.area.width {
-                    if shown.frame.cursor == Some((x, y)) {
+                    if shown.cursor == Some((x, y)) {
                         drawn.push('▏');
                     }
                     let symbol = live[(x, y)].symbol();

@@ -48,9 +48,28 @@ fn split_graphemes(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Columns of a row.
-pub(super) fn row_width(row: &TextRow) -> usize {
-    row.spans.iter().map(|span| width(&span.content)).sum()
+/// Columns of a part of a row.
+pub(super) fn columns_of(spans: &[Span<'_>]) -> usize {
+    spans.iter().map(|span| width(&span.content)).sum()
+}
+
+/// A row after a prefix.
+pub(super) fn prefixed(prefix: &[Span<'static>], row: TextRow) -> TextRow {
+    prefix.iter().cloned().chain(row.spans).collect()
+}
+
+/// Rows of a sanitized text of several lines, wrapped with the indent of each line.
+pub(super) fn text_rows(theme: Theme, role: Role, text: &str, columns: usize) -> Vec<TextRow> {
+    let rows =
+        |line: &str| wrap(&[span(theme, role, line)], columns, &[], &hanging_indent(line, columns));
+    text.split('\n').flat_map(rows).collect()
+}
+
+/// Drops the start of a long text, so that at least `bytes` remain of it.
+pub(super) fn keep_end(text: &mut String, bytes: usize) {
+    if text.len() > 2 * bytes {
+        text.drain(..text.ceil_char_boundary(text.len() - bytes));
+    }
 }
 
 /// Maximum combining marks on one character: more could draw over other rows.
@@ -81,31 +100,22 @@ fn sanitize_line(line: &str, safe: &mut String) {
     let (mut rest, mut marks) = (line, 0);
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
+        rest = if c == '\u{1b}' { after_sequence(after) } else { after };
         let is_mark = c.width() == Some(0);
         marks = if is_mark { marks + 1 } else { 0 };
-        rest = match c {
-            '\u{1b}' => after_sequence(after),
-            '\t' => {
-                safe.push_str(TAB);
-                after
-            }
-            c if is_joiner(c) => after,
+        match c {
+            '\u{1b}' => (),
+            '\t' => safe.push_str(TAB),
+            c if is_joiner(c) => (),
             // Regional indicators of a flag.
             '\u{1f1e6}'..='\u{1f1ff}' => {
                 let nth = u32::from(c) - 0x1f1e6 + u32::from('A');
                 safe.extend(char::from_u32(nth));
-                after
             }
-            _ if is_mark && marks > MARKS_MAX => after,
-            c if c.is_control() || is_reordering(c) => {
-                safe.extend(c.escape_default());
-                after
-            }
-            c => {
-                safe.push(c);
-                after
-            }
-        };
+            _ if is_mark && marks > MARKS_MAX => (),
+            c if c.is_control() || is_reordering(c) => safe.extend(c.escape_default()),
+            c => safe.push(c),
+        }
     }
 }
 
@@ -160,25 +170,23 @@ pub(super) fn escape_invisible(text: &str) -> String {
     seen
 }
 
+/// Bytes of the graphemes that fit into `columns` beside an ellipsis.
+fn fitting<'t>(graphemes: impl Iterator<Item = &'t str>, columns: usize) -> usize {
+    let mut taken = 1;
+    let fits = |grapheme: &&str| {
+        taken += width(grapheme);
+        taken <= columns
+    };
+    graphemes.take_while(fits).map(str::len).sum()
+}
+
 /// The start of `text` in at most `columns`, with an ellipsis if it was cut.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
-    let mut kept = String::new();
-    let mut taken = 0;
-    for grapheme in text.graphemes(true) {
-        let wide = width(grapheme);
-        if taken + wide + 1 > columns {
-            break;
-        }
-        kept.push_str(grapheme);
-        taken += wide;
-    }
-    if columns > 0 {
-        kept.push('…');
-    }
-    kept
+    let ellipsis = if columns > 0 { "…" } else { "" };
+    format!("{}{ellipsis}", &text[..fitting(text.graphemes(true), columns)])
 }
 
 /// The end of `path` in at most `columns`, with an ellipsis if it was cut.
@@ -186,18 +194,8 @@ pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     if width(path) <= columns {
         return path.to_owned();
     }
-    let mut kept: Vec<&str> = Vec::new();
-    let mut taken = 1;
-    for grapheme in path.graphemes(true).rev() {
-        let wide = width(grapheme);
-        if taken + wide > columns {
-            break;
-        }
-        kept.push(grapheme);
-        taken += wide;
-    }
-    kept.push("…");
-    kept.into_iter().rev().collect()
+    let from = path.len() - fitting(path.graphemes(true).rev(), columns);
+    format!("…{}", &path[from..])
 }
 
 /// Wraps `spans` at white space into rows of at most `columns`. The first row starts with `first`,
@@ -208,15 +206,26 @@ pub(super) fn wrap(
     first: &[Span<'static>],
     rest: &[Span<'static>],
 ) -> Vec<TextRow> {
-    let mut wrapper = Wrapper::new(columns, first, rest);
+    let mut wrapper = Wrapper {
+        columns: columns.max(1),
+        rest,
+        rows: Vec::new(),
+        row: first.to_vec(),
+        taken: columns_of(first),
+        fresh: true,
+        gap: Vec::new(),
+        word: Vec::new(),
+    };
     for span in spans {
         wrapper.add(&span.content, span.style);
     }
-    wrapper.finish()
+    wrapper.end_word();
+    wrapper.rows.push(Line::from(wrapper.row));
+    wrapper.rows
 }
 
 /// Hanging indent of the continuation rows of a line.
-pub(super) fn hanging_indent(line: &str, columns: usize) -> [Span<'static>; 1] {
+fn hanging_indent(line: &str, columns: usize) -> [Span<'static>; 1] {
     let indent = line.bytes().take_while(|byte| *byte == b' ').count();
     [Span::raw(" ".repeat(indent.min(HANGING_MAX).min(columns / 4) + 2))]
 }
@@ -233,15 +242,15 @@ pub(super) fn break_rows(
     let room = columns.saturating_sub(1).max(4);
     let mut rows = vec![Line::from(first.to_vec())];
     let mut piece = String::new();
-    let mut taken = row_width(&rows[0]);
-    let own = rest.iter().map(|span| width(&span.content)).sum();
+    let mut taken = columns_of(first);
+    let own = columns_of(rest);
     for grapheme in split_graphemes(line, room.saturating_sub(own)) {
         if taken + width(grapheme) > room && !piece.is_empty() {
             if let Some(last) = rows.last_mut() {
                 last.push_span(span(theme, Role::Text, std::mem::take(&mut piece)));
             }
             rows.push(Line::from(rest.to_vec()));
-            taken = rows.last().map_or(0, row_width);
+            taken = own;
         }
         piece.push_str(grapheme);
         taken += width(grapheme);
@@ -267,30 +276,12 @@ struct Wrapper<'a> {
     /// The current row contains only its prefix.
     fresh: bool,
     /// White space that is written only if a word follows in the same row.
-    gap: Vec<(String, Style)>,
+    gap: Vec<Span<'static>>,
     /// The current, possibly unfinished word.
-    word: Vec<(String, Style)>,
+    word: Vec<Span<'static>>,
 }
 
-fn columns_of(pieces: &[(String, Style)]) -> usize {
-    pieces.iter().map(|(text, _)| width(text)).sum()
-}
-
-impl<'a> Wrapper<'a> {
-    fn new(columns: usize, first: &[Span<'static>], rest: &'a [Span<'static>]) -> Wrapper<'a> {
-        let columns = columns.max(1);
-        Wrapper {
-            columns,
-            rest,
-            rows: Vec::new(),
-            row: first.to_vec(),
-            taken: first.iter().map(|span| width(&span.content)).sum(),
-            fresh: true,
-            gap: Vec::new(),
-            word: Vec::new(),
-        }
-    }
-
+impl Wrapper<'_> {
     fn add(&mut self, text: &str, style: Style) {
         for grapheme in text.graphemes(true) {
             if grapheme.starts_with(' ') {
@@ -327,11 +318,10 @@ impl<'a> Wrapper<'a> {
         if self.taken + columns_of(&word) <= self.columns {
             return self.write(&word);
         }
-        let own: usize = self.rest.iter().map(|span| width(&span.content)).sum();
-        let room = self.columns.saturating_sub(own);
-        for (text, style) in word {
+        let room = self.columns.saturating_sub(columns_of(self.rest));
+        for span in word {
             // Lists and paths are preferably broken after their separators.
-            for piece in text.split_inclusive([',', ';', '/']) {
+            for piece in span.content.split_inclusive([',', ';', '/']) {
                 if self.taken + width(piece) > self.columns && width(piece) <= room && !self.fresh {
                     self.next_row();
                 }
@@ -339,41 +329,33 @@ impl<'a> Wrapper<'a> {
                     if self.taken + width(part) > self.columns && !self.fresh {
                         self.next_row();
                     }
-                    self.write(&[(part.to_owned(), style)]);
+                    self.write(&[Span::styled(part, span.style)]);
                 }
             }
         }
     }
 
-    fn write(&mut self, pieces: &[(String, Style)]) {
-        for (text, style) in pieces {
-            self.taken += width(text);
+    fn write(&mut self, pieces: &[Span<'_>]) {
+        for piece in pieces {
+            self.taken += width(&piece.content);
             self.fresh = false;
-            match self.row.last_mut() {
-                Some(last) if last.style == *style => last.content.to_mut().push_str(text),
-                _ => self.row.push(Span::styled(text.clone(), *style)),
-            }
+            push(&mut self.row, &piece.content, piece.style);
         }
     }
 
     fn next_row(&mut self) {
         let row = std::mem::replace(&mut self.row, self.rest.to_vec());
         self.rows.push(Line::from(row));
-        self.taken = self.rest.iter().map(|span| width(&span.content)).sum();
+        self.taken = columns_of(self.rest);
         self.fresh = true;
-    }
-
-    fn finish(mut self) -> Vec<TextRow> {
-        self.end_word();
-        self.rows.push(Line::from(self.row));
-        self.rows
     }
 }
 
-fn push(pieces: &mut Vec<(String, Style)>, text: &str, style: Style) {
-    match pieces.last_mut() {
-        Some((last, same)) if *same == style => last.push_str(text),
-        _ => pieces.push((text.to_owned(), style)),
+/// Appends a text, to the last span if that has the same style.
+fn push(spans: &mut Vec<Span<'static>>, text: &str, style: Style) {
+    match spans.last_mut() {
+        Some(last) if last.style == style => last.content.to_mut().push_str(text),
+        _ => spans.push(Span::styled(text.to_owned(), style)),
     }
 }
 

@@ -12,16 +12,15 @@ mod tree;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use posse_actors::conversation::{
-    CallId, ContentPart, InvocationId, MessageId, QuestionId, Usage, text_of,
-};
+use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, text_of};
 use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
-use posse_frontend::{clipboard, queue};
+use posse_frontend::{clipboard, pluralize, queue};
 
 use crate::markdown::Stream;
-use crate::text::{TextRow, sanitize};
+use crate::status::Status;
+use crate::text::{TextRow, keep_end, sanitize};
 use crate::theme::Role;
 
 use block::BlockKind;
@@ -44,7 +43,7 @@ enum Banner {
 
 /// The session is parked.
 #[derive(Debug, Clone, PartialEq)]
-struct Parked {
+pub(super) struct Parked {
     cause: String,
     /// Time of the automatic retry, if there is one.
     next: Option<Duration>,
@@ -88,28 +87,28 @@ pub(super) struct View {
     /// Bytes of the last reply.
     last_reply_bytes: usize,
     banner: Option<Banner>,
-    queue: Vec<QueuedMessage>,
+    /// Queued messages in their order.
+    pub(super) queue: Vec<QueuedMessage>,
     /// Queued messages about the user's own calls, for the model.
     own_calls_queued: Vec<MessageId>,
     /// Queued notices of posse for the model.
     notices: Vec<MessageId>,
     /// The last call that the user made.
     own_call: Option<CallId>,
-    tree: SubagentTree,
-    outputs: Outputs,
+    pub(super) tree: SubagentTree,
+    /// Full outputs of calls.
+    pub(super) outputs: Outputs,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
-    running: Option<(InvocationId, Duration)>,
-    parked: Option<Parked>,
+    /// Start time of the running task.
+    running: Option<Duration>,
+    pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
-    /// Tokens in the last request and its reply.
-    pub(super) context: Option<u64>,
-    pub(super) usage: Usage,
     /// There is a message, so the session can be resumed.
     pub(super) begun: bool,
-    pub(super) provider: String,
-    pub(super) model: String,
+    /// Content of the status bar.
+    pub(super) status: Status,
 }
 
 impl View {
@@ -124,18 +123,11 @@ impl View {
             return;
         }
         self.begun |= matches!(event, Event::UserMessage { .. } | Event::SessionResumed { .. });
+        self.follow_model(event);
+        self.follow_message(event);
+        self.follow_call(event, now);
+        self.follow_question(event);
         match event {
-            Event::TextDelta { .. }
-            | Event::ThinkingDelta { .. }
-            | Event::ModelRequest { .. }
-            | Event::ModelReply { .. }
-            | Event::ModelPartial { .. }
-            | Event::ModelUsage { .. } => self.follow_model(event),
-            Event::UserMessage { .. }
-            | Event::UserCall { .. }
-            | Event::MessageQueued { .. }
-            | Event::MessageDelivered { .. }
-            | Event::MessageWithdrawn { .. } => self.follow_message(event),
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, cause, .. } => {
                 self.banner = Some(Banner::Waiting {
                     provider: provider.clone(),
@@ -149,41 +141,40 @@ impl View {
                 self.banner = Some(Banner::Silent { provider: provider.clone(), since });
             }
             Event::InvocationStarted { provider, model, .. } => {
-                (self.provider, self.model) = (provider.clone(), model.clone());
-                self.began(origin, now);
+                self.status.set_model(provider, model);
+                self.asked.clear();
+                self.parked = None;
+                self.running = origin.map(|_| now).or(self.running);
             }
             Event::InvocationCompleted { .. } | Event::InvocationFailed { .. } => self.ended(),
-            Event::InvocationCancelled { .. } => self.stopped(),
+            Event::InvocationCancelled { .. } => {
+                // A stopped run waits for nothing.
+                self.parked = None;
+                self.ended();
+            }
             Event::SessionParked { cause, next_try_ms, .. } => {
-                self.park(cause, *next_try_ms, now);
-                self.notice(event);
+                let left = |at: u64| Duration::from_millis(at.saturating_sub(self.wall_ms));
+                let next = next_try_ms.map(|at| now + left(at));
+                self.banner = None;
+                self.parked = Some(Parked { cause: sanitize(cause), next });
             }
+            // From here on the subagent tree shows it.
             Event::InvocationRequested { call_id, background: false, .. } => {
-                // From here on the subagent tree shows it.
-                self.delegated(call_id);
+                if let Some(tool) = self.known(call_id) {
+                    tool.set_delegated();
+                }
             }
-            Event::ToolRequested { .. }
-            | Event::ToolStarted { .. }
-            | Event::ToolOutputDelta { .. }
-            | Event::ToolCompleted { .. }
-            | Event::ToolFailed { .. }
-            | Event::ToolOutcomeUnknown { .. } => {
-                self.follow_call(event, now);
-                self.update_wait_reasons(event);
-            }
-            Event::PermissionRequested { .. }
-            | Event::PermissionGranted { .. }
-            | Event::PermissionWithdrawn { .. }
-            | Event::PermissionDenied { .. } => {
-                self.follow_question(event);
-                self.update_wait_reasons(event);
-            }
-            Event::ContextCompacted { tokens_after, .. } => {
-                // The previous count is out of date.
-                self.context = *tokens_after;
-                self.notice(event);
-            }
-            other => self.notice(other),
+            // The previous count is out of date.
+            Event::ContextCompacted { tokens_after, .. } => self.status.context = *tokens_after,
+            _ => (),
+        }
+        if let Some((role, text)) = notices::of(event) {
+            self.end_text();
+            self.note(role, text);
+        }
+        if let Event::PermissionGranted { grant: Some(grant), .. } = event {
+            self.end_text();
+            self.note(Role::Dim, notices::granted(grant));
         }
     }
 
@@ -234,50 +225,22 @@ impl View {
         }
     }
 
-    fn began(&mut self, origin: Option<&Origin>, now: Duration) {
-        self.asked.clear();
-        self.parked = None;
-        if let Some(origin) = origin {
-            self.running = Some((origin.invocation_id.clone(), now));
-        }
-    }
-
     fn follow_question(&mut self, event: &Event) {
         match event {
             Event::PermissionRequested { request_id, call_id, summary, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
-                self.set_summary(call_id, summary);
-            }
-            Event::PermissionGranted { request_id, answered_by, grant, .. } => {
-                self.decided(request_id);
-                if answered_by.is_some() {
-                    self.notice(event);
-                }
-                if let Some(grant) = grant {
-                    self.end_text();
-                    self.note(Role::Dim, notices::granted(grant));
+                if let Some(tool) = self.known(call_id) {
+                    tool.summary = Some(summary.clone());
                 }
             }
-            Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id),
-            Event::PermissionDenied { request_id, .. } => {
-                self.decided(request_id);
-                self.notice(event);
+            Event::PermissionGranted { request_id, .. }
+            | Event::PermissionWithdrawn { request_id, .. }
+            | Event::PermissionDenied { request_id, .. } => {
+                self.asked.retain(|(asked, _)| asked != request_id);
             }
-            _ => (),
+            _ => return,
         }
-    }
-
-    /// A stopped run waits for nothing.
-    fn stopped(&mut self) {
-        self.parked = None;
-        self.ended();
-    }
-
-    fn park(&mut self, cause: &str, next_try_ms: Option<u64>, now: Duration) {
-        let left = |at: u64| Duration::from_millis(at.saturating_sub(self.wall_ms));
-        let next = next_try_ms.map(|at| now + left(at));
-        self.banner = None;
-        self.parked = Some(Parked { cause: sanitize(cause), next });
+        self.update_wait_reasons();
     }
 
     /// Clears waiting states, because the model responds.
@@ -291,16 +254,16 @@ impl View {
                 self.clear_waiting();
                 self.thought.clear();
                 self.received.add(text);
-                let pieces = self.stream.push(text);
-                self.blocks.extend(pieces.into_iter().map(Block::Text));
+                self.show_text(text);
             }
             Event::ThinkingDelta { text } => {
                 self.clear_waiting();
-                self.think(text);
+                self.thought.push_str(text);
+                keep_end(&mut self.thought, THOUGHT_BYTES_MAX);
             }
             Event::ModelRequest { provider, model, .. } => {
                 self.clear_waiting();
-                (self.provider, self.model) = (provider.clone(), model.clone());
+                self.status.set_model(provider, model);
                 self.end_text();
                 self.thought.clear();
             }
@@ -315,24 +278,17 @@ impl View {
                 self.note(Role::Warn, text);
             }
             Event::ModelUsage { usage, .. } => {
-                self.usage.add(usage);
                 let read = usage.input_tokens.unwrap_or_default();
-                self.context =
+                self.status.context =
                     usage.output_tokens.map(|written| read + written).or(usage.input_tokens);
             }
             _ => (),
         }
     }
 
-    fn think(&mut self, text: &str) {
-        self.thought.push_str(text);
-        if self.thought.len() > 2 * THOUGHT_BYTES_MAX {
-            let mut from = self.thought.len() - THOUGHT_BYTES_MAX;
-            while !self.thought.is_char_boundary(from) {
-                from += 1;
-            }
-            self.thought.drain(..from);
-        }
+    fn show_text(&mut self, text: &str) {
+        let pieces = self.stream.push(text);
+        self.blocks.extend(pieces.into_iter().map(Block::Text));
     }
 
     /// Shows the part of a complete reply that was not received as deltas. If deltas were lost, the
@@ -346,16 +302,12 @@ impl View {
             }
         }
         match self.received.rest(whole) {
-            Some(rest) => {
-                let pieces = self.stream.push(rest);
-                self.blocks.extend(pieces.into_iter().map(Block::Text));
-            }
+            Some(rest) => self.show_text(rest),
             None if self.received.is(whole) => (),
             None => {
                 self.end_text();
                 self.note(Role::Dim, "(some parts of this reply were not shown; the whole reply:)");
-                let pieces = self.stream.push(whole);
-                self.blocks.extend(pieces.into_iter().map(Block::Text));
+                self.show_text(whole);
             }
         }
         self.end_text();
@@ -382,20 +334,9 @@ impl View {
         }
     }
 
-    fn decided(&mut self, id: &QuestionId) {
-        self.asked.retain(|(asked, _)| asked != id);
-    }
-
-    fn notice(&mut self, event: &Event) {
-        if let Some((role, text)) = notices::of(event) {
-            self.end_text();
-            self.note(role, text);
-        }
-    }
-
     /// Shows a note.
     pub(super) fn note(&mut self, role: Role, text: impl Into<String>) {
-        self.blocks.push_back(Block::Note(role, text.into()));
+        self.blocks.push_back(Block::Note(vec![(role, text.into())]));
     }
 
     /// Shows an input of the user.
@@ -405,7 +346,7 @@ impl View {
 
     /// Shows lines with individual roles.
     pub(super) fn push_lines(&mut self, lines: Vec<(Role, String)>) {
-        self.blocks.push_back(Block::Lines(lines));
+        self.blocks.push_back(Block::Note(lines));
     }
 
     /// Shows errors.
@@ -419,8 +360,7 @@ impl View {
     pub(super) fn begin(&mut self) {
         self.ended();
         self.forget_agents();
-        (self.queue, self.parked, self.context) = (Vec::new(), None, None);
-        self.usage = Usage::default();
+        (self.queue, self.parked, self.status.context) = (Vec::new(), None, None);
         self.outputs = Outputs::default();
         (self.last_reply, self.last_reply_bytes) = (String::new(), 0);
         self.begun = false;
@@ -431,37 +371,12 @@ impl View {
         self.tree = SubagentTree::default();
     }
 
-    /// Number of running subagents.
-    pub(super) fn agents(&self) -> usize {
-        self.tree.agents()
-    }
-
-    /// Clears the parked state, after a change of the provider or session.
-    pub(super) fn unpark(&mut self) {
-        self.parked = None;
-    }
-
-    /// Start time of the running task.
-    pub(super) fn running(&self) -> Option<Duration> {
-        self.running.as_ref().map(|(_, since)| *since)
-    }
-
-    /// Queued messages in their order.
-    pub(super) fn queue(&self) -> &[QueuedMessage] {
-        &self.queue
-    }
-
     /// The last complete reply. `Err`: its bytes, if it is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
         if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);
         }
         Ok(&self.last_reply)
-    }
-
-    /// Full outputs of calls.
-    pub(super) fn outputs(&self) -> &Outputs {
-        &self.outputs
     }
 }
 
@@ -487,8 +402,7 @@ fn shown(content: &[ContentPart]) -> String {
     }
     let images = content.iter().filter(|part| matches!(part, ContentPart::ImageUrl { .. })).count();
     if images > 0 {
-        let word = if images == 1 { "image" } else { "images" };
-        text = format!("{text} [{images} {word}]");
+        text = format!("{text} [{}]", pluralize(images as u64, "image"));
     }
     text
 }

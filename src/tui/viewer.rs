@@ -2,12 +2,12 @@
 
 use crate::diff;
 use crate::input::character;
-use crate::text::{TextRow, clipped, hanging_indent, row, sanitize, span, wrap};
+use crate::text::{TextRow, clipped, row, sanitize, text_rows};
 use crate::theme::{Role, Theme};
 use crate::view::Outputs;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 
 /// A page of the viewer.
 #[derive(Debug, Clone)]
@@ -30,20 +30,20 @@ pub(super) struct Viewer {
 impl Viewer {
     /// A viewer of tool outputs, opened at the last one. `None` if there are none.
     pub(super) fn of(outputs: &Outputs) -> Option<Viewer> {
-        let page = |(title, text, is_diff): (&str, &str, bool)| ViewerPage {
-            title: title.to_owned(),
-            text: text.to_owned(),
+        let page = |title: &String, text: &String, is_diff| ViewerPage {
+            title: title.clone(),
+            text: text.clone(),
             is_diff,
         };
-        let pages: Vec<ViewerPage> = outputs
-            .iter()
-            .flat_map(|output| {
-                let diff = output.diff.as_deref().map(|diff| (output.title.as_str(), diff, true));
-                diff.into_iter().chain([(output.title.as_str(), output.text.as_str(), false)])
-            })
-            .filter(|(_, text, _)| !text.is_empty())
-            .map(page)
-            .collect();
+        let pages = outputs.iter().flat_map(|output| {
+            let diff = output.diff.as_ref().map(|diff| page(&output.title, diff, true));
+            diff.into_iter().chain([page(&output.title, &output.text, false)])
+        });
+        Viewer::of_pages(pages.filter(|page| !page.text.is_empty()).collect())
+    }
+
+    /// A viewer opened at the last page. `None` if there is none.
+    fn of_pages(pages: Vec<ViewerPage>) -> Option<Viewer> {
         let at = pages.len().checked_sub(1)?;
         Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
     }
@@ -62,9 +62,7 @@ impl Viewer {
             let title = file.map_or("a change", |file| file.strip_prefix("b/").unwrap_or(file));
             ViewerPage { title: format!("change {title}"), text, is_diff: true }
         };
-        let pages: Vec<ViewerPage> = diffs.into_iter().map(page).collect();
-        let at = pages.len().checked_sub(1)?;
-        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
+        Viewer::of_pages(diffs.into_iter().map(page).collect())
     }
 
     /// Handles a key. Returns `false` if the viewer was closed.
@@ -109,18 +107,8 @@ impl Viewer {
         let all = if page.is_diff {
             diff::rows(&page.text, columns, usize::MAX, theme)
         } else {
-            let lines = sanitize(page.text.trim_end_matches('\n'));
-            let lines = lines.split('\n');
-            lines
-                .flat_map(|line| {
-                    wrap(
-                        &[span(theme, Role::Text, line)],
-                        columns,
-                        &[],
-                        &hanging_indent(line, columns),
-                    )
-                })
-                .collect()
+            let text = sanitize(page.text.trim_end_matches('\n'));
+            text_rows(theme, Role::Text, &text, columns)
         };
         let room = height.saturating_sub(2).max(1);
         self.size = (all.len(), room);
@@ -135,7 +123,7 @@ impl Viewer {
             "rows {}–{end} of {total} · ↑↓ PgUp PgDn Home End{others} · q closes",
             self.scroll + 1
         );
-        rows.push(Line::from(vec![Span::styled(clipped(&hint, columns), theme.style(Role::Dim))]));
+        rows.push(row(theme, Role::Dim, clipped(&hint, columns)));
         rows
     }
 }

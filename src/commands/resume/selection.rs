@@ -6,15 +6,16 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 
 use crate::cli::{Resume, Which};
+use crate::commands::resume::picker::{self, SessionRow};
 use crate::commands::run::runtime;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::front::picker::{self, Picked, SessionRow};
 use crate::frontend::pluralize;
 use crate::journal::commands;
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
+use crate::tui::Picked;
 use crate::wiring::clock::now_ms;
 
 /// Maximum characters of a prompt in the list.
@@ -137,11 +138,7 @@ pub(crate) fn pick(
 ) -> Result<usize, Failure> {
     let rows: Vec<SessionRow> = sessions.iter().map(row).collect();
     let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
-    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
-    // Some terminals report no size.
-    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-    let size = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
-    let picked = runtime()?.block_on(picker::pick(&rows, dumb, size));
+    let picked = runtime()?.block_on(picker::pick(&rows, dumb));
     let left =
         |exit: Exit| Failure::new(ErrorCode::SelectionNotPossible, exit, "no session was chosen");
     match picked {

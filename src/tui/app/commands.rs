@@ -21,7 +21,6 @@ struct AppCommand<'a> {
     app: &'a mut App,
     /// The submitted line.
     line: &'a str,
-    effects: Vec<Effect>,
 }
 
 impl AppCommand<'_> {
@@ -31,6 +30,10 @@ impl AppCommand<'_> {
         self.app.view.push_user_input(self.line.trim().to_owned());
         self.app
     }
+
+    fn push(&mut self, effect: Effect) {
+        self.app.effects.push(effect);
+    }
 }
 
 impl CommandContext for AppCommand<'_> {
@@ -39,51 +42,48 @@ impl CommandContext for AppCommand<'_> {
             Page::Help => help::help(),
             Page::Keys => help::keys(),
             Page::Status => help::status(self.app),
-            Page::Changes => return self.effects.push(Effect::ShowChanges),
+            Page::Changes => return self.push(Effect::ShowChanges),
         };
         self.echo().view.push_lines(lines);
     }
 
     fn query(&mut self, query: SessionQuery) {
-        self.echo();
-        self.effects.push(Effect::Query(query));
+        self.echo().effects.push(Effect::Query(query));
     }
 
     fn report(&mut self, request: ReportRequest) {
         if !request.is_list {
             self.echo();
         }
-        self.effects.push(Effect::Report(request));
+        self.push(Effect::Report(request));
     }
 
     fn choose(&mut self, choice: Choice) {
         match choice {
-            Choice::Setting(what) => self.effects.push(Effect::Choose(what, None)),
-            Choice::StoredSession => self.effects.push(Effect::ListSessions),
+            Choice::Setting(what) => self.push(Effect::Choose(what, None)),
+            Choice::StoredSession => self.push(Effect::ListSessions),
             Choice::QueuedMessage => self.app.open_queue(),
         }
     }
 
     fn switch(&mut self, to: SessionSwitch) {
-        self.echo();
-        self.effects.push(Effect::Switch(to));
+        self.echo().effects.push(Effect::Switch(to));
     }
 
     fn run_skill(&mut self, name: &str, task: &str) {
-        self.effects.push(Effect::RunSkill(name.to_owned(), task.to_owned()));
+        self.push(Effect::RunSkill(name.to_owned(), task.to_owned()));
     }
 
     fn undo(&mut self) {
-        self.echo();
-        self.effects.push(Effect::Undo);
+        self.echo().effects.push(Effect::Undo);
     }
 
     fn withdraw(&mut self, number: &str) {
-        self.effects = self.echo().withdraw(number);
+        self.echo().withdraw(number);
     }
 
     fn copy_answer(&mut self) {
-        self.effects = self.echo().copy();
+        self.echo().copy();
     }
 
     fn theme(&mut self, name: Option<&str>) {
@@ -97,21 +97,26 @@ impl CommandContext for AppCommand<'_> {
         }
         let app = self.echo();
         let is_idle = !app.busy && (all || !app.cancel_lookups());
-        if is_idle && all && app.view.agents() > 0 {
+        if is_idle && all && app.view.tree.agents() > 0 {
             app.view.note(Role::Dim, "(stopping background agents)");
         } else if is_idle {
             app.view.note(Role::Dim, "(nothing runs)");
         }
         app.stopping = app.busy;
-        app.leaving.warned &= !all;
-        let interrupts = all || app.busy;
-        let effect = if all { Effect::InterruptAll } else { Effect::Interrupt };
-        self.effects.extend(interrupts.then_some(effect));
+        app.exit_warned &= !all;
+        if all {
+            self.push(Effect::InterruptAll);
+        } else if app.busy {
+            self.push(Effect::Interrupt);
+        }
     }
 
     fn exit(&mut self) {
-        self.effects =
-            if self.app.busy { vec![Effect::Leave(Exit::Done)] } else { self.app.leave() };
+        if self.app.busy {
+            self.push(Effect::Leave(Exit::Done));
+        } else {
+            self.app.leave();
+        }
     }
 
     fn jobs(&self) -> Jobs {
@@ -121,43 +126,33 @@ impl CommandContext for AppCommand<'_> {
 
 impl App {
     /// Runs a command, given with its line and its argument.
-    pub(super) fn command(
-        &mut self,
-        command: &Command,
-        line: &str,
-        argument: Option<&str>,
-    ) -> Vec<Effect> {
-        let mut context = AppCommand { app: self, line, effects: Vec::new() };
-        (command.run)(&mut context, argument);
-        context.effects
+    pub(super) fn command(&mut self, command: &Command, line: &str, argument: Option<&str>) {
+        (command.run)(&mut AppCommand { app: self, line }, argument);
     }
 
     /// Resets the state for another conversation.
     pub(crate) fn begin(&mut self) {
         self.view.begin();
         self.jobs = Jobs::default();
-        self.status.jobs = 0;
-        self.status.context = None;
+        self.view.status.jobs = 0;
     }
 
     /// Records a measurement of the context.
     pub(crate) fn set_context_usage(&mut self, used: &ContextUse) {
-        self.view.context = Some(used.total);
-        (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
+        (self.view.status.context, self.view.status.limit) =
+            (Some(used.total), Some(used.tokens_max));
     }
 
-    fn copy(&mut self) -> Vec<Effect> {
+    fn copy(&mut self) {
         let said = match self.view.last_reply() {
             Ok("") => "(there is no answer yet)".to_owned(),
             Ok(reply) => {
-                let reply = reply.to_owned();
-                self.view.note(Role::Dim, "(copied, if the terminal allows it)");
-                return vec![Effect::Copy(reply)];
+                self.effects.push(Effect::Copy(reply.to_owned()));
+                "(copied, if the terminal allows it)".to_owned()
             }
             Err(bytes) => format!("({})", clipboard::too_long(bytes)),
         };
         self.view.note(Role::Dim, said);
-        Vec::new()
     }
 
     /// Shows file changes in the viewer.

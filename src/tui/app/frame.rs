@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use crate::app::App;
+use crate::app::{App, is_recent};
 use crate::painter::ScreenFrame;
 use crate::scrollback::Scrollback;
 use crate::terminal::ROWS_PER_FRAME_MIN;
@@ -24,19 +24,9 @@ pub(super) struct FrozenRows {
     rows: Vec<TextRow>,
 }
 
-/// A composed frame and its target.
-#[derive(Debug, Clone)]
-pub(crate) struct AppFrame {
-    pub(crate) frame: ScreenFrame,
-    /// The frame belongs to the alternate screen.
-    pub(crate) alternate_screen: bool,
-    /// More rows are finished than one frame takes.
-    pub(crate) more: bool,
-}
-
 impl App {
     /// Composes the next frame for a terminal of that size.
-    pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> AppFrame {
+    pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> ScreenFrame {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
         if self.prompts.is_open() {
@@ -45,18 +35,13 @@ impl App {
         if let Some(viewer) = &mut self.viewer {
             let all = viewer.rows(wide, high, self.theme);
             let live = cells(&all, columns, rows);
-            let frame = ScreenFrame { finished: Vec::new(), live, cursor: None };
-            return AppFrame { frame, alternate_screen: true, more: false };
+            return ScreenFrame { live, alternate_screen: true, ..ScreenFrame::default() };
         }
         let frozen = self.frozen.as_ref().is_some_and(|frozen| frozen.size == (columns, rows));
         let mut finished = Vec::new();
         if !frozen {
-            finished = self.view.take_finished(
-                wide,
-                self.rows_per_frame.max(ROWS_PER_FRAME_MIN),
-                self.theme,
-                now,
-            );
+            let rows_max = self.rows_per_frame.max(ROWS_PER_FRAME_MIN);
+            finished = self.view.take_finished(wide, rows_max, self.theme, now);
         }
         let more = !frozen && self.view.has_finished();
         // All output before a permission request is shown above it.
@@ -68,8 +53,7 @@ impl App {
             (below, Some(cursor))
         };
         let room = high.saturating_sub(below.len());
-        let above = self.above(asks, (columns, rows), room, now);
-        let mut all: Vec<TextRow> = above;
+        let mut all = self.above(asks, (columns, rows), room, now);
         let offset = all.len();
         all.extend(below);
         // The lower rows always fit; upper rows are cut.
@@ -90,7 +74,7 @@ impl App {
             let row = (lower + offset + y).saturating_sub(cut);
             (column, u16::try_from(row).unwrap_or(u16::MAX).min(live.area.height.saturating_sub(1)))
         });
-        AppFrame { frame: ScreenFrame { finished, live, cursor }, alternate_screen, more }
+        ScreenFrame { finished, live, cursor, alternate_screen, more }
     }
 
     /// Live rows above the prompt or the permission request.
@@ -107,18 +91,17 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
-        for waiting in self.view.queue().iter().take(QUEUE_SHOWN_MAX) {
+        let mut add = |text: &str| extra.push(row(self.theme, Role::Dim, clipped(text, wide)));
+        for waiting in self.view.queue.iter().take(QUEUE_SHOWN_MAX) {
             let when = waiting.when(self.busy);
-            let text = format!("⤷ {when}: {}", sanitize(&waiting.text).replace('\n', " ⏎ "));
-            extra.push(row(self.theme, Role::Dim, clipped(&text, wide)));
+            add(&format!("⤷ {when}: {}", sanitize(&waiting.text).replace('\n', " ⏎ ")));
         }
-        let left = self.view.queue().len().saturating_sub(QUEUE_SHOWN_MAX);
+        let left = self.view.queue.len().saturating_sub(QUEUE_SHOWN_MAX);
         if left > 0 {
-            extra.push(row(self.theme, Role::Dim, format!("⤷ and {left} more")));
+            add(&format!("⤷ and {left} more"));
         }
-        if self.view.queue().iter().any(QueuedMessage::is_own) {
-            let text = clipped("  Alt+Up edits the last one, /queue lists all", wide);
-            extra.push(row(self.theme, Role::Dim, text));
+        if self.view.queue.iter().any(QueuedMessage::is_own) {
+            add("  Alt+Up edits the last one, /queue lists all");
         }
         let room = room.saturating_sub(extra.len() + 2);
         let cut = rows.len().saturating_sub(room);
@@ -134,7 +117,7 @@ impl App {
     fn question(&mut self, wide: usize, high: usize, now: Duration) -> Vec<TextRow> {
         let drafted = !self.composer.is_empty();
         let high = high.saturating_sub(usize::from(drafted) + 1);
-        let mut rows = self.prompts.rows(wide, high, &self.status.tier, self.theme, now);
+        let mut rows = self.prompts.rows(wide, high, &self.view.status.tier, self.theme, now);
         if drafted {
             let draft = sanitize(self.composer.shown()).replace('\n', " ⏎ ");
             let text = clipped(&format!("  your draft is kept: {draft}"), wide);
@@ -169,29 +152,24 @@ impl App {
     }
 
     fn last_row(&self, wide: usize, now: Duration) -> TextRow {
-        let theme = self.theme;
-        if self.exit_needs_confirmation(now) {
-            let text = if self.busy {
+        let below = self.scrollback.as_ref().map_or(0, Scrollback::below);
+        let warning = if is_recent(self.cancelled, now) {
+            if self.busy {
                 "stopping … Ctrl+C again exits at once"
             } else {
                 "Ctrl+C again exits (or Ctrl+D, /exit)"
-            };
-            return row(theme, Role::Warn, clipped(text, wide));
-        }
-        if self.busy && self.exit_was_refused(now) {
-            let text = "a task runs: Esc stops it, /exit stops it and exits";
-            return row(theme, Role::Warn, clipped(text, wide));
-        }
-        if let Some(below) =
-            self.scrollback.as_ref().map(Scrollback::below).filter(|below| *below > 0)
-        {
-            let text = format!("{below} rows below: PgDn scrolls down");
-            return row(theme, Role::Warn, clipped(&text, wide));
-        }
-        if self.stopping {
-            return row(theme, Role::Warn, clipped("stopping …", wide));
-        }
-        self.lookup_row(wide, now).unwrap_or_else(|| self.status.row(wide, theme))
+            }
+        } else if self.busy && is_recent(self.exit_refused, now) {
+            "a task runs: Esc stops it, /exit stops it and exits"
+        } else if below > 0 {
+            &format!("{below} rows below: PgDn scrolls down")
+        } else if self.stopping {
+            "stopping …"
+        } else {
+            let lookup = self.lookup_row(wide, now);
+            return lookup.unwrap_or_else(|| self.view.status.row(wide, self.theme));
+        };
+        row(self.theme, Role::Warn, clipped(warning, wide))
     }
 }
 

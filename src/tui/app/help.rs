@@ -34,7 +34,7 @@ pub(super) fn keys() -> StyledLines {
 }
 
 pub(super) fn status(app: &App) -> StyledLines {
-    let Status { provider, model, agent, cwd, tier, .. } = &app.status;
+    let Status { provider, model, agent, cwd, tier, .. } = &app.view.status;
     let with = |value: &str, source: &str| {
         if source.is_empty() { value.to_owned() } else { format!("{value} ({source})") }
     };

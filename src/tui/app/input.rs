@@ -14,25 +14,22 @@ use crate::theme::Role;
 
 impl App {
     /// Updates the completion for the text before the cursor.
-    pub(super) fn update_completion(&mut self) -> Option<Effect> {
+    pub(super) fn update_completion(&mut self) {
         let elsewhere = self.prompts.is_open() || self.viewer.is_some() || self.selector.is_some();
         let wanted = CompletionQuery::of(self.composer.before());
         let wanted = wanted.filter(|_| !elsewhere && !self.composer.is_recalled());
         let Some(wanted) = wanted else {
             (self.completion, self.dismissed) = (None, false);
-            return None;
+            return;
         };
         let same = self.completion.as_ref().is_some_and(|shown| shown.query == wanted);
-        if self.dismissed || same {
-            return None;
-        }
-        match &wanted {
+        match wanted {
+            _ if self.dismissed || same => (),
             CompletionQuery::Command(prefix) => {
-                self.completion = Completion::of_commands(prefix);
-                None
+                self.completion = Completion::of_commands(&prefix);
             }
             // The previous list stays until there are new results.
-            CompletionQuery::File { query, .. } => Some(Effect::Find(query.clone())),
+            CompletionQuery::File { query, .. } => self.effects.push(Effect::Find(query)),
         }
     }
 
@@ -45,20 +42,20 @@ impl App {
         }
     }
 
-    /// Handles a key while a completion list is open. `None`: the key has its usual meaning.
+    /// Handles a key while a completion list is open. `false`: the key has its usual meaning.
     pub(super) fn handle_completion_key(
         &mut self,
         key: KeyEvent,
         action: Option<KeyAction>,
         now: Duration,
-    ) -> Option<Vec<Effect>> {
-        let completion = self.completion.as_mut().filter(|completion| !completion.is_empty())?;
-        let takes = key == KeyEvent::from(KeyCode::Tab)
-            || action == Some(KeyAction::Submit) && completion.is_chosen();
+    ) -> bool {
+        let Some(completion) = self.completion.as_mut().filter(|shown| !shown.is_empty()) else {
+            return false;
+        };
+        let submits = action == Some(KeyAction::Submit);
         match action {
-            _ if takes => {
-                let runs = action == Some(KeyAction::Submit)
-                    && matches!(completion.query, CompletionQuery::Command(_));
+            _ if key == KeyEvent::from(KeyCode::Tab) || submits && completion.is_chosen() => {
+                let runs = submits && matches!(completion.query, CompletionQuery::Command(_));
                 let with = completion.text().to_owned();
                 let bytes =
                     CompletionQuery::of(self.composer.before()).map_or(0, |wanted| wanted.bytes());
@@ -68,57 +65,54 @@ impl App {
                 let is_plain = !name.contains('\\');
                 if with.starts_with('@') && is_plain && may_be_image(name) {
                     self.composer.complete(bytes, "");
-                    return Some(vec![Effect::Attach(name.to_owned())]);
+                    self.effects.push(Effect::Attach(name.to_owned()));
+                } else {
+                    self.composer.complete(bytes, &with);
+                    if runs {
+                        self.act(KeyAction::Submit, now);
+                    }
                 }
-                self.composer.complete(bytes, &with);
-                Some(if runs { self.act(KeyAction::Submit, now) } else { Vec::new() })
             }
             Some(KeyAction::Edit(edit @ (EditAction::Up | EditAction::Down))) => {
                 completion.go(edit == EditAction::Down);
-                Some(Vec::new())
             }
-            Some(KeyAction::Interrupt) => {
-                (self.completion, self.dismissed) = (None, true);
-                Some(Vec::new())
-            }
-            _ => None,
+            Some(KeyAction::Interrupt) => (self.completion, self.dismissed) = (None, true),
+            _ => return false,
         }
+        true
     }
 
-    pub(super) fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
+    pub(super) fn submit(&mut self, kind: MessageKind) {
         let text = self.composer.take();
         let typed = parse(&text);
         let is_immediate = typed.is_immediate();
         if self.is_input_blocked() && !is_immediate && typed != ParsedLine::Blank {
-            self.wait_for_lookup(&text);
-            return Vec::new();
+            return self.wait_for_lookup(&text);
         }
         if matches!(typed, ParsedLine::Text(_) | ParsedLine::Shell(_)) {
             self.composer.remember(&text);
         }
         // Any other input cancels a warned exit.
-        self.leaving.warned &= is_immediate || typed == ParsedLine::Blank;
+        self.exit_warned &= is_immediate || typed == ParsedLine::Blank;
         match typed {
-            ParsedLine::Blank => Vec::new(),
-            ParsedLine::Text(text) => vec![Effect::Say(text, kind)],
+            ParsedLine::Blank => (),
+            ParsedLine::Text(text) => self.effects.push(Effect::Say(text, kind)),
             ParsedLine::Command(Command { when: Availability::Idle, .. }, _)
             | ParsedLine::Shell(_)
                 if self.busy =>
             {
                 self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
-                Vec::new()
             }
             ParsedLine::Shell(command) => {
                 self.view.push_user_input(format!("! {command}"));
-                vec![Effect::Run(command)]
+                self.effects.push(Effect::Run(command));
             }
             ParsedLine::Command(command, argument) => {
-                self.command(command, &text, argument.as_deref())
+                self.command(command, &text, argument.as_deref());
             }
             ParsedLine::Unknown(name, meant) => {
                 self.view.push_user_input(text.trim().to_owned());
                 self.view.note(Role::Warn, unknown(&name, meant));
-                Vec::new()
             }
         }
     }

@@ -72,12 +72,8 @@ impl App {
     }
 
     pub(super) fn cancel_overdue_lookups(&mut self, now: Duration) {
-        let (overdue, left) = std::mem::take(&mut self.lookups)
-            .into_iter()
-            .partition(|lookups| now.saturating_sub(lookups.since) >= LOOKING_MAX);
-        self.lookups = left;
-        let overdue: Vec<PendingLookup> = overdue;
-        for PendingLookup { what, .. } in overdue {
+        let overdue = |lookup: &mut PendingLookup| now.saturating_sub(lookup.since) >= LOOKING_MAX;
+        for PendingLookup { what, .. } in self.lookups.extract_if(.., overdue) {
             let text = format!("({what}: timed out after {} s)", LOOKING_MAX.as_secs());
             self.view.note(Role::Warn, text);
         }

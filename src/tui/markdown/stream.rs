@@ -38,15 +38,12 @@ struct Fence {
 pub(crate) struct Stream {
     tail: String,
     fence: Option<Fence>,
-    /// Bytes received so far.
-    pub(crate) bytes: usize,
 }
 
 impl Stream {
     /// Adds text. Returns the pieces that are finished now.
     pub(crate) fn push(&mut self, text: &str) -> Vec<Piece> {
         self.tail.push_str(text);
-        self.bytes += text.len();
         let mut pieces = Vec::new();
         loop {
             let before = self.tail.len();

@@ -3,7 +3,7 @@
 use pulldown_cmark::Alignment;
 use ratatui::text::{Line, Span};
 
-use crate::text::{TextRow, span, width, wrap};
+use crate::text::{TextRow, columns_of, span, wrap};
 use crate::theme::{Role, Theme};
 
 type Cell = Vec<Span<'static>>;
@@ -14,10 +14,6 @@ pub(super) struct Table {
     alignments: Vec<Alignment>,
     rows: Vec<Vec<Cell>>,
     has_head: bool,
-}
-
-fn columns_of(cell: &Cell) -> usize {
-    cell.iter().map(|span| width(&span.content)).sum()
 }
 
 impl Table {
@@ -53,12 +49,8 @@ impl Table {
     pub(super) fn rows(&self, room: usize, theme: Theme) -> Vec<TextRow> {
         let count = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let wide = |nth: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(nth))
-                .map(columns_of)
-                .max()
-                .unwrap_or_default()
+            let cells = self.rows.iter().filter_map(|row| row.get(nth));
+            cells.map(|cell| columns_of(cell)).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..count).map(wide).collect();
         if widths.iter().sum::<usize>() + 3 * count.saturating_sub(1) > room {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::text::row_width;
+use crate::text::columns_of;
 
 fn shown(text: &str, columns: usize) -> String {
     let rows = rows(text, columns, Theme::Plain);
@@ -95,7 +95,7 @@ proptest! {
         columns in 10usize..60,
     ) {
         for row in rows(&text, columns, Theme::Dark) {
-            prop_assert!(row_width(&row) <= columns, "{row:?}");
+            prop_assert!(columns_of(&row.spans) <= columns, "{row:?}");
         }
     }
 
@@ -106,7 +106,7 @@ proptest! {
     ) {
         let text = pieces.concat();
         for row in rows(&text, columns, Theme::Dark) {
-            prop_assert!(row_width(&row) <= columns, "{columns}: {row:?}");
+            prop_assert!(columns_of(&row.spans) <= columns, "{columns}: {row:?}");
             let controls = row.spans.iter().any(|span| span.content.chars().any(char::is_control));
             prop_assert!(!controls, "{row:?}");
         }
@@ -115,7 +115,7 @@ proptest! {
         let mut parts = stream.push(&text);
         parts.extend(stream.finish());
         for row in parts.iter().flat_map(|piece| piece_rows(piece, columns, Theme::Plain)) {
-            prop_assert!(row_width(&row) <= columns, "{columns}: {row:?}");
+            prop_assert!(columns_of(&row.spans) <= columns, "{columns}: {row:?}");
         }
     }
 

@@ -201,7 +201,8 @@ fn frame(finished: &[String], live: &[String], columns: u16) -> ScreenFrame {
         buffer.set_line(0, y, &Line::from(line.as_str()), columns);
     }
     let finished = finished.iter().map(|line| Line::from(line.clone())).collect();
-    ScreenFrame { finished, live: buffer, cursor: Some((0, height - 1)) }
+    let cursor = Some((0, height - 1));
+    ScreenFrame { finished, live: buffer, cursor, ..ScreenFrame::default() }
 }
 
 fn trimmed(lines: &[String]) -> Vec<String> {
@@ -367,7 +368,8 @@ fn styles_are_reset() {
     let mut painter = Painter::new(true);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 1));
     buffer.set_line(0, 0, &Line::from(vec!["a".red(), "b".bold(), "c".into()]), 10);
-    let frame = ScreenFrame { finished: vec![Line::from("f".green())], live: buffer, cursor: None };
+    let finished = vec![Line::from("f".green())];
+    let frame = ScreenFrame { finished, live: buffer, ..ScreenFrame::default() };
     let bytes = String::from_utf8(painter.paint(&frame)).unwrap();
     insta::assert_snapshot!(bytes.escape_debug());
 }

@@ -1,7 +1,7 @@
 //! Effects of slash commands that need the session or the environment.
 
 use posse_actors::event::SessionEndReason;
-use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_base::failure::{Exit, Failure};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
@@ -9,14 +9,13 @@ use posse_frontend::{
 };
 
 use crate::TuiEnvironment;
-use crate::running::effects::NO_SESSION;
-use crate::running::session::{CurrentSession, LookupResult, RequestResult};
-use crate::running::{SHUTDOWN_MAX, Tui, messages};
+use crate::running::session::{LookupResult, RequestResult};
+use crate::running::{SHUTDOWN_MAX, Tui, internal, messages};
 use crate::theme::Role;
 
 /// Descriptions of lookups.
-const READING_SESSIONS: &str = "reading sessions";
-const COLLECTING: &str = "collecting data";
+pub(super) const READING_SESSIONS: &str = "reading sessions";
+pub(super) const COLLECTING: &str = "collecting data";
 
 impl Tui<'_> {
     async fn select(&mut self, what: Selectable, name: String) {
@@ -62,8 +61,7 @@ impl Tui<'_> {
             before.end(reason, Exit::Done, SHUTDOWN_MAX).await;
             self.app.view.forget_agents();
         }
-        let started = CurrentSession::start(opened).await;
-        self.enter(started);
+        self.enter(opened).await;
         self.choice = choice;
         self.current.is_some()
     }
@@ -77,11 +75,10 @@ impl Tui<'_> {
         if let Some(mut before) = self.current.take() {
             before.end(SessionEndReason::Completed, Exit::Done, SHUTDOWN_MAX).await;
         }
-        let started = CurrentSession::start(opened).await;
-        self.enter(started);
+        self.enter(opened).await;
         self.choice = SessionSelection::default();
         self.app.begin();
-        (self.app.status.cwd, self.options.folder) = self.environment.folder();
+        (self.app.view.status.cwd, self.folder) = self.environment.folder();
         self.finder = None;
         let word = if fork { "a copy of the session" } else { "a stored session" };
         let text = format!("({word}: {})", self.app.session);
@@ -93,14 +90,8 @@ impl Tui<'_> {
 
     /// Runs `work` with the live region removed, so that what it prints appears above.
     fn print_above<T>(&mut self, work: impl FnOnce(&mut dyn TuiEnvironment) -> T) -> T {
-        self.follow_size();
-        let mut bytes = self.painter.withdraw();
-        if self.terminal.alternate_screen {
-            // The output belongs to the main screen.
-            bytes.extend(self.switch(false));
-            bytes.extend(self.painter.withdraw());
-        }
-        // The live region must be removed before anything is printed.
+        // The live region must be removed before anything is printed on the main screen.
+        let bytes = self.withdraw_frame();
         nix::unistd::write(std::io::stdout(), &bytes).ok();
         let done = work(self.environment);
         self.dirty = true;
@@ -122,31 +113,12 @@ impl Tui<'_> {
         }
     }
 
-    pub(super) fn list_sessions(&mut self) {
-        let job = self.environment.stored();
-        self.start_lookup(READING_SESSIONS, async {
-            LookupResult::Stored(run_blocking(job).await)
-        });
-    }
-
-    pub(super) fn undo(&mut self) {
-        let job = self.environment.undo(&self.app.session);
-        self.start_lookup(READING_SESSIONS, async { LookupResult::Undo(run_blocking(job).await) });
-    }
-
-    /// Collects facts about this machine, for a user without a model.
-    pub(super) fn look_up_setup_facts(&mut self) {
-        let job = self.environment.setup_facts();
-        self.start_lookup(COLLECTING, async { LookupResult::Setup(run_blocking(job).await) });
-    }
-
     pub(super) fn run_skill(&mut self, name: &str, task: &str) {
         match self.environment.skill(name, task) {
-            Ok(prompt) => self.prompt(prompt),
+            Ok(prompt) => self.work(Task::Prompt(prompt)),
             Err(failures) => {
-                self.app
-                    .view
-                    .push_user_input(format!("/skill {name} {task}").trim_end().to_owned());
+                let line = format!("/skill {name} {task}");
+                self.app.view.push_user_input(line.trim_end().to_owned());
                 self.app.view.failures(&failures);
             }
         }
@@ -154,21 +126,19 @@ impl Tui<'_> {
 
     fn find_session(&mut self, id: &str, fork: bool) {
         let job = self.environment.find_session(id, fork);
-        self.start_lookup(READING_SESSIONS, async move {
-            LookupResult::LoadedSession(run_blocking(job).await, fork)
-        });
+        let ready = move |ready| LookupResult::LoadedSession(ready, fork);
+        self.look_up(READING_SESSIONS, job, ready);
     }
 
     /// Shows all file changes of the conversation.
     pub(super) fn show_changes(&mut self) {
-        let Some(current) = &self.current else {
-            return self.app.view.note(Role::Warn, NO_SESSION);
-        };
-        let session = current.session.clone();
-        self.start_lookup(
-            COLLECTING,
-            async move { LookupResult::Changes(changes(&session).await) },
-        );
+        if self.has_session()
+            && let Some(current) = &self.current
+        {
+            let session = current.session.clone();
+            let work = async move { Ok(LookupResult::Changes(changes(&session).await)) };
+            self.start_lookup(COLLECTING, work);
+        }
     }
 
     /// Shows a report and its appendix.
@@ -177,34 +147,41 @@ impl Tui<'_> {
         let job = self.environment.report(report, &self.app.session);
         let session = self.current.as_ref().map(|current| current.session.clone());
         self.start_lookup(COLLECTING, async move {
-            let text = match (run_blocking(job).await, appendix, session) {
-                (Ok(text), Some(query), Some(session)) => {
-                    Ok(text + &query.answer(session).await.into_text())
-                }
-                (text, ..) => text,
-            };
-            LookupResult::Report(title, is_list, text)
+            let mut text = run_blocking(job).await?;
+            if let (Some(query), Some(session)) = (appendix, session) {
+                text += &query.answer(session).await.into_text();
+            }
+            Ok(LookupResult::Report(title, is_list, text))
         });
     }
 
-    /// Queries the session in a separate task and shows the answer.
+    /// Queries the session and shows the answer.
     pub(super) fn query(&mut self, query: SessionQuery) {
-        let Some(current) = &self.current else {
-            return self.app.view.note(Role::Warn, NO_SESSION);
-        };
-        let (session, results) = (current.session.clone(), self.results.clone());
-        tokio::spawn(async move {
-            if let QueryAnswer::Text(text) = query.answer(session).await {
-                results.send(RequestResult::Answer(text)).await.ok();
-            }
-        });
+        if self.has_session() {
+            self.request(|session| async move {
+                match query.answer(session).await {
+                    QueryAnswer::Text(text) => Some(RequestResult::Answer(text)),
+                    QueryAnswer::Announced(_) => None,
+                }
+            });
+        }
+    }
+
+    /// Starts a lookup on a blocking thread.
+    pub(super) fn look_up<T: Send + 'static>(
+        &mut self,
+        what: &'static str,
+        job: BackgroundJob<T>,
+        found: impl FnOnce(T) -> LookupResult + Send + 'static,
+    ) {
+        self.start_lookup(what, async { run_blocking(job).await.map(found) });
     }
 
     /// Starts a lookup in a separate task. Keys are handled meanwhile.
     fn start_lookup(
         &mut self,
         what: &'static str,
-        work: impl Future<Output = LookupResult> + Send + 'static,
+        work: impl Future<Output = Result<LookupResult, Vec<Failure>>> + Send + 'static,
     ) {
         self.lookups += 1;
         let (nth, now) = (self.lookups, self.now());
@@ -220,36 +197,25 @@ impl Tui<'_> {
     }
 
     /// Applies the result of a lookup.
-    pub(super) async fn apply_lookup(&mut self, looked: LookupResult) {
-        let failures = match looked {
-            LookupResult::Changes(changes) => return self.app.show_changes(changes),
-            LookupResult::Report(title, is_list, Ok(text)) => {
-                return self.app.answer(title, is_list, text);
+    pub(super) async fn apply_lookup(&mut self, looked: Result<LookupResult, Vec<Failure>>) {
+        match looked {
+            Err(failures) => self.app.view.failures(&failures),
+            Ok(LookupResult::Changes(changes)) => self.app.show_changes(changes),
+            Ok(LookupResult::Report(title, is_list, text)) => {
+                self.app.answer(title, is_list, text);
             }
-            LookupResult::Setup(Ok(found)) => {
-                return self.app.view.push_lines(messages::setup_report(&found));
+            Ok(LookupResult::Setup(found)) => {
+                self.app.view.push_lines(messages::setup_report(&found));
             }
-            LookupResult::Stored(Ok(stored)) => return self.app.choose_session(stored),
-            LookupResult::LoadedSession(Ok(ready), fork) => return self.resume(ready, fork).await,
-            LookupResult::Undo(Ok(wanted)) => return self.call(wanted),
-            LookupResult::Report(.., Err(failures))
-            | LookupResult::Setup(Err(failures))
-            | LookupResult::Stored(Err(failures))
-            | LookupResult::LoadedSession(Err(failures), _)
-            | LookupResult::Undo(Err(failures)) => failures,
-        };
-        self.app.view.failures(&failures);
+            Ok(LookupResult::Stored(stored)) => self.app.choose_session(stored),
+            Ok(LookupResult::LoadedSession(ready, fork)) => self.resume(ready, fork).await,
+            Ok(LookupResult::Undo(wanted)) => self.call(wanted),
+        }
     }
 }
 
 /// Runs a job on a blocking thread.
 async fn run_blocking<T: Send + 'static>(job: BackgroundJob<T>) -> Result<T, Vec<Failure>> {
-    let failed = |error: tokio::task::JoinError| {
-        vec![Failure::new(
-            ErrorCode::InternalFailure,
-            Exit::Internal,
-            format!("the lookup crashed: {error}"),
-        )]
-    };
-    tokio::task::spawn_blocking(job).await.unwrap_or_else(|error| Err(failed(error)))
+    let failed = |error| Err(vec![internal(format!("the lookup crashed: {error}"))]);
+    tokio::task::spawn_blocking(job).await.unwrap_or_else(failed)
 }

@@ -1,22 +1,17 @@
 //! Carries out the effects of keys.
 
-use posse_actors::conversation::{ContentPart, Prompt, text_of};
+use posse_actors::conversation::{ContentPart, MessageId, Prompt, text_of};
 use posse_actors::event::MessageKind;
-use posse_actors::root_session::UserCall;
-use posse_base::failure::Failure;
+use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserCall};
+use posse_base::failure::{ErrorCode, Failure};
 use posse_frontend::files::Finder;
 use posse_frontend::{Task, clipboard, own_call};
 
-use posse_base::failure::ErrorCode;
-
 use crate::app::Effect;
 use crate::running::Tui;
-use crate::running::session::RequestResult;
+use crate::running::commands::READING_SESSIONS;
+use crate::running::session::{LookupResult, RequestResult, steered};
 use crate::theme::Role;
-
-/// Message without a session.
-pub(super) const NO_SESSION: &str =
-    "There is no model yet: /provider selects a provider, /exit exits.";
 
 impl Tui<'_> {
     pub(super) async fn perform(&mut self, effects: Vec<Effect>) {
@@ -30,11 +25,7 @@ impl Tui<'_> {
                         current.session.interrupt_all();
                     }
                 }
-                Effect::Withdraw { id, back } => {
-                    if let Some(current) = &self.current {
-                        current.withdraw(id, back, &self.results);
-                    }
-                }
+                Effect::Withdraw { id, back } => self.withdraw(id, back),
                 Effect::Edit => self.edit().await,
                 Effect::Attach(name) => self.attach(name),
                 Effect::Find(query) => self.find(&query),
@@ -43,11 +34,10 @@ impl Tui<'_> {
                         current.session.interrupt();
                     }
                 }
-                Effect::Answer(id, decision) => {
-                    if let Some(current) = &self.current {
-                        current.answer(id, decision, &self.results);
-                    }
-                }
+                Effect::Answer(id, decision) => self.request(|session| async move {
+                    let error = session.answer(id, decision).await.err()?;
+                    Some(RequestResult::Note(format!("({error})")))
+                }),
                 Effect::Choose(what, opened_by) => {
                     let names = self.environment.names(what);
                     self.app.choose(what, names, opened_by);
@@ -55,18 +45,45 @@ impl Tui<'_> {
                 Effect::Query(query) => self.query(query),
                 Effect::Report(request) => self.report(request),
                 Effect::ShowChanges => self.show_changes(),
-                Effect::ListSessions => self.list_sessions(),
+                Effect::ListSessions => {
+                    let stored = self.environment.stored();
+                    self.look_up(READING_SESSIONS, stored, LookupResult::Stored);
+                }
                 Effect::Switch(to) => self.switch_session(to).await,
                 Effect::RunSkill(name, task) => self.run_skill(&name, &task),
-                Effect::Undo => self.undo(),
-                Effect::Copy(text) => {
-                    self.terminal.write(clipboard::sequence(&text));
+                Effect::Undo => {
+                    let call = self.environment.undo(&self.app.session);
+                    self.look_up(READING_SESSIONS, call, LookupResult::Undo);
                 }
+                Effect::Copy(text) => self.terminal.write(clipboard::sequence(&text)),
                 Effect::Redraw => self.invalidate(),
                 Effect::Suspend => self.suspend().await,
                 Effect::Leave(exit) => self.leaving = Some(exit),
             }
         }
+    }
+
+    /// Asks the session in a task of its own; the answer arrives as a result.
+    pub(super) fn request<F>(&self, ask: impl FnOnce(SessionHandle) -> F)
+    where
+        F: Future<Output = Option<RequestResult>> + Send + 'static,
+    {
+        let Some(current) = &self.current else { return };
+        let (answer, results) = (ask(current.session.clone()), self.results.clone());
+        tokio::spawn(async move {
+            if let Some(result) = answer.await {
+                results.send(result).await.ok();
+            }
+        });
+    }
+
+    /// Returns `true` if there is a session; otherwise shows a note.
+    pub(super) fn has_session(&mut self) -> bool {
+        if self.current.is_none() {
+            let text = "There is no model yet: /provider selects a provider, /exit exits.";
+            self.app.view.note(Role::Warn, text);
+        }
+        self.current.is_some()
     }
 
     fn say(&mut self, text: String, kind: MessageKind) {
@@ -75,13 +92,25 @@ impl Tui<'_> {
         self.history.add(&text);
         let mut content = vec![ContentPart::text(text)];
         content.extend(self.app.composer.take_images());
-        if self.app.busy {
-            if let Some(current) = &self.current {
-                current.deliver(kind, content, &self.results);
-            }
-            return;
+        if !self.app.busy {
+            return self.work(Task::Prompt(Prompt { content }));
         }
-        self.prompt(Prompt { content });
+        self.request(|session| async move {
+            match session.deliver(kind, content.clone()).await {
+                Ok(_) => None,
+                Err(DeliverError::Idle) => Some(RequestResult::Undelivered(content)),
+                Err(error @ DeliverError::Full) => Some(RequestResult::Note(format!("({error})"))),
+            }
+        });
+    }
+
+    fn withdraw(&self, id: MessageId, back: bool) {
+        self.request(move |session| async move {
+            match session.withdraw(id).await {
+                None => Some(RequestResult::Note("(too late: it was already sent)".to_owned())),
+                Some(content) => back.then_some(RequestResult::Withdrawn(content)),
+            }
+        });
     }
 
     /// Runs a shell command of the user.
@@ -92,12 +121,14 @@ impl Tui<'_> {
 
     /// Runs a tool call of the user.
     pub(super) fn call(&mut self, wanted: UserCall) {
-        match &self.current {
-            Some(current) => {
-                self.app.busy = true;
-                current.call(wanted, &self.results);
-            }
-            None => self.app.view.note(Role::Warn, NO_SESSION),
+        if self.has_session() {
+            self.app.busy = true;
+            self.request(|session| async move {
+                Some(match session.call(wanted).await {
+                    Ok(running) => RequestResult::Runs(running),
+                    Err(error) => RequestResult::Refused(error.to_string()),
+                })
+            });
         }
     }
 
@@ -105,11 +136,7 @@ impl Tui<'_> {
     fn attach(&mut self, name: String) {
         let read = match self.environment.images() {
             Ok(read) => read,
-            Err(failure) => {
-                self.app.view.failures(&[failure]);
-                self.app.composer.paste(&name);
-                return;
-            }
+            Err(failure) => return self.attached(&name, Err(failure)),
         };
         let results = self.results.clone();
         tokio::task::spawn_blocking(move || {
@@ -128,12 +155,11 @@ impl Tui<'_> {
                     self.app.view.note(Role::Warn, text);
                 }
             }
-            // The text only looks like the file name of an image.
-            Err(failure) if failure.code == ErrorCode::ImageUnreadable => {
-                self.app.composer.paste(name);
-            }
             Err(failure) => {
-                self.app.view.failures(&[failure]);
+                // Otherwise the text only looks like the file name of an image.
+                if failure.code != ErrorCode::ImageUnreadable {
+                    self.app.view.failures(&[failure]);
+                }
                 self.app.composer.paste(name);
             }
         }
@@ -155,27 +181,29 @@ impl Tui<'_> {
                 results.blocking_send(RequestResult::Found(query, names)).ok();
             };
             // Without a finder there is no completion.
-            self.finder = Finder::start(self.options.folder.clone(), answer).ok();
+            self.finder = Finder::start(self.folder.clone(), answer).ok();
         }
         if let Some(finder) = &self.finder {
             finder.find(query);
         }
     }
 
-    pub(super) fn prompt(&mut self, prompt: Prompt) {
-        self.work(Task::Prompt(prompt));
-    }
-
     pub(super) fn work(&mut self, task: Task) {
-        if let Some(current) = &self.current {
-            self.app.busy = true;
-            current.work(task, &self.results);
-            return;
+        let content = match &task {
+            Task::Prompt(prompt) => Some(prompt.content.clone()),
+            Task::Continue => None,
+        };
+        if !self.has_session() {
+            return content.iter().for_each(|content| self.restore_text(content));
         }
-        self.app.view.note(Role::Warn, NO_SESSION);
-        if let Task::Prompt(prompt) = task {
-            self.restore_text(&prompt.content);
-        }
+        self.app.busy = true;
+        self.request(|session| async move {
+            Some(match task.begin(&session).await {
+                Ok(running) => RequestResult::Runs(running),
+                Err(PromptError::Busy) => RequestResult::Refused(steered(&session, content).await),
+                Err(error) => RequestResult::Refused(format!("{error}; /new starts a new session")),
+            })
+        });
     }
 
     pub(super) async fn apply_result(&mut self, result: RequestResult) {
@@ -218,7 +246,7 @@ impl Tui<'_> {
         if !self.app.busy
             && let Some(content) = self.undelivered.pop_front()
         {
-            self.prompt(Prompt { content });
+            self.work(Task::Prompt(Prompt { content }));
         }
     }
 }

@@ -17,19 +17,15 @@ type StyledLines = Vec<(Role, String)>;
 /// Introduction of a session.
 pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     let kept = if options.kept { "" } else { " (not stored, cannot be resumed)" };
-    let mut lines = vec![(
-        Role::Dim,
-        format!("posse {} · session {}{kept}", env!("CARGO_PKG_VERSION"), app.session),
-    )];
-    let place = printable(&app.status.cwd);
-    lines.push((
-        Role::Dim,
-        match app.status.tier.as_str() {
-            "full" => format!("in {place} · commands run in a sandbox"),
-            _ => format!("in {place}"),
-        },
-    ));
-    match app.status.tier.as_str() {
+    let place = printable(&app.view.status.cwd);
+    let tier = app.view.status.tier.as_str();
+    let sandbox = if tier == "full" { " · commands run in a sandbox" } else { "" };
+    let version = env!("CARGO_PKG_VERSION");
+    let mut lines = vec![
+        (Role::Dim, format!("posse {version} · session {}{kept}", app.session)),
+        (Role::Dim, format!("in {place}{sandbox}")),
+    ];
+    match tier {
         "full" => (),
         "reduced" => {
             lines.push((Role::Warn, "sandbox reduced: commands can read secret files".to_owned()));
@@ -57,8 +53,8 @@ pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
 
 /// Facts about the machine and next steps for that user.
 pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
-    let mut lines = vec![(Role::Text, String::new())];
-    lines.push((Role::Strong, "Found on this machine".to_owned()));
+    let mut lines =
+        vec![(Role::Text, String::new()), (Role::Strong, "Found on this machine".to_owned())];
     lines.extend(found.facts.iter().map(|(good, text)| {
         let (role, mark) = if *good { (Role::Good, "✓") } else { (Role::Dim, "·") };
         (role, format!("  {mark} {text}"))
@@ -78,9 +74,9 @@ pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
 /// The selected provider, model and agent with their sources.
 pub(super) fn selection(app: &App) -> StyledLines {
     let rows = [
-        ("provider", &app.status.provider, &app.sources.provider),
-        ("model", &app.status.model, &app.sources.model),
-        ("agent", &app.status.agent, &app.sources.agent),
+        ("provider", &app.view.status.provider, &app.sources.provider),
+        ("model", &app.view.status.model, &app.sources.model),
+        ("agent", &app.view.status.agent, &app.sources.agent),
     ];
     let line = |(word, name, source): (&str, &String, &String)| {
         (Role::Dim, format!("{word:<9} {} ({})", printable(name), printable(source)))

@@ -5,22 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId, SessionId};
+use posse_actors::conversation::{ContentPart, InvocationId, SessionId};
 use posse_actors::cost::usd;
 use posse_actors::event::{
     Announcement, ContextUse, DecisionSource, Event, MessageKind, SessionEndReason,
 };
 use posse_actors::ledger::Accounts;
-use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{
-    DeliverError, PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
+    PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::session_records::Changes;
-use posse_frontend::{self as frontend, LoadedSession, OpenedSession, SelectionSources};
-use tokio::sync::mpsc;
+use posse_frontend::{LoadedSession, OpenedSession};
 
 use crate::SetupFacts;
 use crate::app::App;
@@ -28,7 +26,6 @@ use crate::app::App;
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
 
 /// Result of a request.
-#[derive(Debug)]
 pub(super) enum RequestResult {
     /// The task has started.
     Runs(RunningPrompt),
@@ -49,36 +46,23 @@ pub(super) enum RequestResult {
     /// Answer of the session to a command.
     Answer(String),
     /// Result of a lookup, and the number of the lookup.
-    LookupResult(u64, LookupResult),
+    LookupResult(u64, Result<LookupResult, Vec<Failure>>),
 }
 
 /// Result of a lookup.
 pub(super) enum LookupResult {
     /// A report, with `true` if users search in it.
-    Report(&'static str, bool, Result<String, Vec<Failure>>),
+    Report(&'static str, bool, String),
     /// Facts about this machine.
-    Setup(Result<SetupFacts, Vec<Failure>>),
+    Setup(SetupFacts),
     /// File changes.
     Changes(Changes),
     /// Stored sessions.
-    Stored(Result<Vec<(String, String)>, Vec<Failure>>),
+    Stored(Vec<(String, String)>),
     /// A stored session to resume, or to branch off with `true`.
-    LoadedSession(Result<LoadedSession, Vec<Failure>>, bool),
+    LoadedSession(LoadedSession, bool),
     /// The call that reverts a file change.
-    Undo(Result<UserCall, Vec<Failure>>),
-}
-
-impl std::fmt::Debug for LookupResult {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            LookupResult::Report(title, ..) => title,
-            LookupResult::Setup(_) => "around",
-            LookupResult::Changes(_) => "changes",
-            LookupResult::Stored(_) => "stored",
-            LookupResult::LoadedSession(..) => "ready",
-            LookupResult::Undo(_) => "undo",
-        })
-    }
+    Undo(UserCall),
 }
 
 /// The running task.
@@ -106,16 +90,7 @@ pub(super) struct CurrentSession {
     pub(super) session: SessionHandle,
     attach_socket: AttachSocket,
     pub(super) events: Subscription,
-    pub(super) provider: String,
-    pub(super) model: String,
-    sources: SelectionSources,
-    agent: String,
-    tier: String,
     accounts: Accounts,
-    /// Maximum tokens of a request.
-    context_max: u64,
-    /// The session started with a history.
-    has_history: bool,
     task: Option<ActiveTask>,
     /// Permission requests so far that were denied because no user could be asked.
     unanswered: u32,
@@ -124,7 +99,8 @@ pub(super) struct CurrentSession {
 }
 
 impl CurrentSession {
-    pub(super) async fn start(opened: OpenedSession) -> Result<CurrentSession, String> {
+    /// Starts a session and shows its constant values.
+    pub(super) async fn start(opened: OpenedSession, app: &mut App) -> Result<Self, String> {
         let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
@@ -135,73 +111,29 @@ impl CurrentSession {
         };
         let window = settings.context.windows.as_ref().and_then(|windows| windows(&info));
         let context_max = settings.limits.context_main.tokens_max(window);
-        let has_history = settings.resumption.is_some() || !settings.history.is_empty();
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
         let attach_socket = session_server.start(&session);
         let events = session.subscribe();
-        let (provider, model) = (info.profile, info.model);
+        app.session = session.id().to_string();
+        app.sources = sources;
+        (app.view.status.agent, app.view.status.tier) = (agent, tier);
+        app.view.status.limit = Some(context_max);
+        (app.view.status.provider, app.view.status.model) = (info.profile, info.model);
         Ok(CurrentSession {
             session,
             attach_socket,
             events,
-            provider,
-            model,
-            sources,
-            agent,
-            tier,
             accounts,
-            context_max,
-            has_history,
             task: None,
             unanswered: 0,
             not_by_yes: 0,
         })
     }
 
-    /// Copies the constant values to the UI state.
-    pub(super) fn describe(&self, app: &mut App) {
-        app.session = self.session.id().to_string();
-        app.sources = self.sources.clone();
-        app.status.provider.clone_from(&self.provider);
-        app.status.model.clone_from(&self.model);
-        app.status.agent.clone_from(&self.agent);
-        app.status.tier.clone_from(&self.tier);
-        app.status.limit = Some(self.context_max);
-        app.view.provider.clone_from(&self.provider);
-        app.view.model.clone_from(&self.model);
-    }
-
-    /// Queries the context usage of a session with a history.
-    pub(super) fn measure(&self, results: &mpsc::Sender<RequestResult>) {
-        if self.has_history {
-            let (session, results) = (self.session.clone(), results.clone());
-            tokio::spawn(async move {
-                let Some(used) = session.context().await else { return };
-                results.send(RequestResult::Measured(session.id().clone(), used)).await.ok();
-            });
-        }
-    }
-
     /// Known cost so far in US dollars.
     pub(super) fn cost(&self) -> Option<f64> {
         self.accounts.total.known().map(usd)
-    }
-
-    pub(super) fn work(&self, task: frontend::Task, results: &mpsc::Sender<RequestResult>) {
-        let (session, results) = (self.session.clone(), results.clone());
-        tokio::spawn(async move {
-            let content = match &task {
-                frontend::Task::Prompt(prompt) => Some(prompt.content.clone()),
-                frontend::Task::Continue => None,
-            };
-            let result = match task.begin(&session).await {
-                Ok(running) => RequestResult::Runs(running),
-                Err(PromptError::Busy) => RequestResult::Refused(steered(&session, content).await),
-                Err(error) => RequestResult::Refused(format!("{error}; /new starts a new session")),
-            };
-            results.send(result).await.ok();
-        });
     }
 
     pub(super) fn runs(&mut self, running: RunningPrompt, now: Duration) {
@@ -212,66 +144,6 @@ impl CurrentSession {
             ended: None,
             over: false,
             rule_shown: false,
-        });
-    }
-
-    pub(super) fn deliver(
-        &self,
-        kind: MessageKind,
-        content: Vec<ContentPart>,
-        results: &mpsc::Sender<RequestResult>,
-    ) {
-        let (session, results) = (self.session.clone(), results.clone());
-        tokio::spawn(async move {
-            let result = match session.deliver(kind, content.clone()).await {
-                Ok(_) => return,
-                Err(DeliverError::Idle) => RequestResult::Undelivered(content),
-                Err(error @ DeliverError::Full) => RequestResult::Note(format!("({error})")),
-            };
-            results.send(result).await.ok();
-        });
-    }
-
-    pub(super) fn withdraw(
-        &self,
-        id: MessageId,
-        back: bool,
-        results: &mpsc::Sender<RequestResult>,
-    ) {
-        let (session, results) = (self.session.clone(), results.clone());
-        tokio::spawn(async move {
-            let result = match session.withdraw(id).await {
-                None => RequestResult::Note("(too late: it was already sent)".to_owned()),
-                Some(content) if back => RequestResult::Withdrawn(content),
-                Some(_) => return,
-            };
-            results.send(result).await.ok();
-        });
-    }
-
-    /// Runs a tool call of the user.
-    pub(super) fn call(&self, wanted: UserCall, results: &mpsc::Sender<RequestResult>) {
-        let (session, results) = (self.session.clone(), results.clone());
-        tokio::spawn(async move {
-            let result = match session.call(wanted).await {
-                Ok(running) => RequestResult::Runs(running),
-                Err(error) => RequestResult::Refused(error.to_string()),
-            };
-            results.send(result).await.ok();
-        });
-    }
-
-    pub(super) fn answer(
-        &self,
-        id: QuestionId,
-        decision: HumanDecision,
-        results: &mpsc::Sender<RequestResult>,
-    ) {
-        let (session, results) = (self.session.clone(), results.clone());
-        tokio::spawn(async move {
-            if let Err(error) = session.answer(id, decision).await {
-                results.send(RequestResult::Note(format!("({error})"))).await.ok();
-            }
         });
     }
 
@@ -338,7 +210,7 @@ impl CurrentSession {
 }
 
 /// Delivers a prompt as a steering message, because another front end has started a task.
-async fn steered(session: &SessionHandle, content: Option<Vec<ContentPart>>) -> String {
+pub(super) async fn steered(session: &SessionHandle, content: Option<Vec<ContentPart>>) -> String {
     let Some(content) = content else { return PromptError::Busy.to_string() };
     match session.deliver(MessageKind::Steer, content).await {
         Ok(_) => "(another front end has started a task: sent at its next step)".to_owned(),

@@ -36,12 +36,19 @@ impl Tui<'_> {
     }
 
     async fn release(&mut self) {
-        self.follow_size();
-        let mut last = self.painter.withdraw();
-        if self.terminal.alternate_screen {
-            last = [self.switch(false), self.painter.withdraw()].concat();
-        }
+        let last = self.withdraw_frame();
         self.terminal.release(last).await;
+    }
+
+    /// Returns the sequence that removes the live region and leaves the alternate screen.
+    pub(super) fn withdraw_frame(&mut self) -> Vec<u8> {
+        self.follow_size();
+        let mut bytes = self.painter.withdraw();
+        if self.terminal.alternate_screen {
+            bytes.extend(self.switch(false));
+            bytes.extend(self.painter.withdraw());
+        }
+        bytes
     }
 
     fn reacquire(&mut self) {
@@ -72,10 +79,10 @@ impl Tui<'_> {
         }
         self.app.scrollback = None;
         // Finished rows stay; the prompt is removed.
-        let (columns, rows) = self.window_size.size();
+        let (columns, rows) = self.window_size.size;
         for _ in 0..64 {
             let shown = self.app.frame(columns, rows, self.started.elapsed());
-            last.extend(self.painter.paint(&shown.frame));
+            last.extend(self.painter.paint(&shown));
             if !shown.more {
                 break;
             }

@@ -13,7 +13,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(2);
 /// The latest size and its pending change.
 #[derive(Debug)]
 pub(super) struct WindowSize {
-    size: (u16, u16),
+    /// Columns and rows of the latest size.
+    pub(super) size: (u16, u16),
     /// Time that a size must stay unchanged before it is final.
     settle_time: Duration,
     changing: Option<SizeChange>,
@@ -29,11 +30,6 @@ impl WindowSize {
     /// `settle_time`: time that another size must stay unchanged before it is final.
     pub(super) fn new(size: (u16, u16), settle_time: Duration) -> WindowSize {
         WindowSize { size, settle_time, changing: None }
-    }
-
-    /// Columns and rows of the latest size.
-    pub(super) fn size(&self) -> (u16, u16) {
-        self.size
     }
 
     /// Registers the size that the terminal reports.
@@ -84,7 +80,7 @@ mod tests {
         window_size.observe((120, 40), ms(270));
         assert_eq!(window_size.left(ms(320)), Some(ms(250)));
         window_size.observe((120, 40), ms(500));
-        assert_eq!((window_size.left(ms(570)), window_size.size()), (None, (120, 40)));
+        assert_eq!((window_size.left(ms(570)), window_size.size), (None, (120, 40)));
         assert_eq!((window_size.adopt(ms(570)), window_size.adopt(ms(571))), (Some(true), None));
     }
 

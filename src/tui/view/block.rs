@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratatui::text::Span;
 
 use crate::markdown::{self, Piece};
-use crate::text::{TextRow, hanging_indent, sanitize, span, wrap};
+use crate::text::{TextRow, sanitize, span, text_rows, wrap};
 use crate::theme::{Role, Theme};
 use crate::view::tool::ToolCallView;
 
@@ -24,10 +24,8 @@ pub(crate) enum Block {
     Text(Piece),
     /// A tool call.
     Tool(Box<ToolCallView>),
-    /// A note of one or more lines.
-    Note(Role, String),
-    /// Preformatted lines, such as lists and help.
-    Lines(Vec<(Role, String)>),
+    /// Notes, each of one or more lines.
+    Note(Vec<(Role, String)>),
 }
 
 /// Kind of a block, for the spacing.
@@ -47,7 +45,7 @@ impl Block {
             Block::Text(Piece::Code { begins: false, .. }) => BlockKind::CodeContinued,
             Block::Text(_) => BlockKind::Text,
             Block::Tool(_) => BlockKind::Tool,
-            Block::Note(..) | Block::Lines(_) => BlockKind::Note,
+            Block::Note(_) => BlockKind::Note,
         }
     }
 
@@ -69,31 +67,12 @@ impl Block {
             }
             Block::Text(piece) => markdown::piece_rows(piece, columns, theme),
             Block::Tool(tool) => tool.rows(columns, theme, now, spinner(now)),
-            Block::Note(role, text) => {
-                let lines = sanitize(text);
-                let lines = lines.trim_end_matches('\n').split('\n');
-                lines
-                    .flat_map(|line| {
-                        wrap(
-                            &[span(theme, *role, line)],
-                            columns,
-                            &[],
-                            &hanging_indent(line, columns),
-                        )
-                    })
-                    .collect()
+            Block::Note(notes) => {
+                let rows = |(role, text): &(Role, String)| {
+                    text_rows(theme, *role, sanitize(text).trim_end_matches('\n'), columns)
+                };
+                notes.iter().flat_map(rows).collect()
             }
-            Block::Lines(lines) => lines
-                .iter()
-                .flat_map(|(role, line)| {
-                    wrap(
-                        &[span(theme, *role, sanitize(line))],
-                        columns,
-                        &[],
-                        &hanging_indent(line, columns),
-                    )
-                })
-                .collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::event::Event;
 
-use crate::view::tool::{State, ToolCallView, WaitReason};
+use crate::view::tool::{EARLIER_CALL, State, ToolCallView, USER_ANSWER};
 use crate::view::{Block, View};
 
 impl View {
@@ -26,6 +26,7 @@ impl View {
                 if let Some(tool) = self.known(call_id) {
                     tool.printed(text);
                 }
+                return;
             }
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
                 let own = self.own_call.as_ref() == Some(call_id);
@@ -43,29 +44,13 @@ impl View {
             Event::ToolOutcomeUnknown { call_id, name, begun, .. } => {
                 self.tool(call_id, name, now).set_outcome_unknown(begun.as_ref());
             }
-            _ => (),
+            _ => return,
         }
-    }
-
-    /// Sets the summary of a call from its permission request.
-    pub(super) fn set_summary(&mut self, call: &CallId, summary: &str) {
-        if let Some(tool) = self.known(call) {
-            tool.summary = Some(summary.to_owned());
-        }
-    }
-
-    /// Marks a call as delegated: the tree shows its progress.
-    pub(super) fn delegated(&mut self, call: &CallId) {
-        if let Some(tool) = self.known(call) {
-            tool.set_delegated();
-        }
+        self.update_wait_reasons();
     }
 
     /// Updates the wait reasons of open calls after an event of a call or a permission request.
-    pub(super) fn update_wait_reasons(&mut self, event: &Event) {
-        if matches!(event, Event::ToolOutputDelta { .. }) {
-            return;
-        }
+    pub(super) fn update_wait_reasons(&mut self) {
         let open = |block: &Block| matches!(block, Block::Tool(tool) if tool.is_open());
         let many = self.blocks.iter().filter(|block| open(block)).count() > 1;
         for block in &mut self.blocks {
@@ -74,15 +59,16 @@ impl View {
             {
                 let asked = self.asked.iter().any(|(_, call)| *call == tool.call);
                 tool.waits = match tool.state {
-                    State::Asked if asked => Some(WaitReason::UserAnswer),
-                    State::Asked if many => Some(WaitReason::EarlierCall),
+                    State::Asked if asked => Some(USER_ANSWER),
+                    State::Asked if many => Some(EARLIER_CALL),
                     _ => None,
                 };
             }
         }
     }
 
-    fn known(&mut self, call: &CallId) -> Option<&mut ToolCallView> {
+    /// The call with that id.
+    pub(super) fn known(&mut self, call: &CallId) -> Option<&mut ToolCallView> {
         self.blocks.iter_mut().find_map(|block| match block {
             Block::Tool(tool) if tool.call == *call => Some(&mut **tool),
             _ => None,

@@ -82,49 +82,46 @@ impl View {
     /// State of the run and the provider, in a row or two.
     pub(crate) fn banner(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let mut rows = Vec::new();
+        let mut add = |role, text: String| rows.push(row(theme, role, clipped(&text, columns)));
         match &self.banner {
             Some(Banner::Waiting { provider, until, patience, cause }) => {
-                let left = countdown(until.saturating_sub(now));
+                let (provider, left) = (sanitize(provider), countdown(until.saturating_sub(now)));
+                let patience = age(*patience, Duration::ZERO);
                 let text = format!(
-                    "⏸ {}: retry in {left} (patience after that: {}); Esc stops it",
-                    sanitize(provider),
-                    format_roughly(*patience)
+                    "⏸ {provider}: retry in {left} (patience after that: {patience}); Esc stops it"
                 );
-                rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+                add(Role::Warn, text);
                 if !cause.is_empty() {
-                    let text = format!("  {}", sanitize(cause).replace('\n', " "));
-                    rows.push(row(theme, Role::Dim, clipped(&text, columns)));
+                    add(Role::Dim, format!("  {}", sanitize(cause).replace('\n', " ")));
                 }
             }
             Some(Banner::Silent { provider, since }) => {
-                let text =
-                    format!("⏸ {}: no response for {}", sanitize(provider), age(now, *since));
-                rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+                let (provider, time) = (sanitize(provider), age(now, *since));
+                add(Role::Warn, format!("⏸ {provider}: no response for {time}"));
             }
             None => (),
         }
-        let parked = self.parked.as_ref();
-        if let Some(Parked { cause, next: Some(until) }) = parked
-            && self.running.is_some()
-        {
-            let left = countdown(until.saturating_sub(now));
-            let text = format!("⏸ parked: retry in {left} · Esc stops it");
-            rows.push(row(theme, Role::Warn, clipped(&text, columns)));
-            let text = format!("  {}", cause.replace('\n', " "));
-            rows.push(row(theme, Role::Dim, clipped(&text, columns)));
-        } else if let Some(since) = self.running() {
-            let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
-            let what = if thought.is_some() { "thinking" } else { "working" };
-            let mut text = format!("{what} · {} · Esc stops it", age(now, since));
-            if let Some(thought) = thought {
-                text = format!("{text} · {}", sanitize(thought.trim()));
+        match (&self.parked, self.running) {
+            (Some(Parked { cause, next: Some(until) }), Some(_)) => {
+                let left = countdown(until.saturating_sub(now));
+                add(Role::Warn, format!("⏸ parked: retry in {left} · Esc stops it"));
+                add(Role::Dim, format!("  {}", cause.replace('\n', " ")));
             }
-            let mark = span(theme, Role::Accent, format!("{} ", spinner(now)));
-            let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
-            rows.push(Line::from(vec![mark, text]));
-        } else if let Some(Parked { cause, .. }) = parked {
-            let text = format!("⏸ parked: {}", cause.replace('\n', " "));
-            rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+            (_, Some(since)) => {
+                let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
+                let what = if thought.is_some() { "thinking" } else { "working" };
+                let mut text = format!("{what} · {} · Esc stops it", age(now, since));
+                if let Some(thought) = thought {
+                    text = format!("{text} · {}", sanitize(thought.trim()));
+                }
+                let mark = span(theme, Role::Accent, format!("{} ", spinner(now)));
+                let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
+                rows.push(Line::from(vec![mark, text]));
+            }
+            (Some(Parked { cause, .. }), None) => {
+                add(Role::Warn, format!("⏸ parked: {}", cause.replace('\n', " ")));
+            }
+            (None, None) => (),
         }
         rows
     }
@@ -139,15 +136,6 @@ impl View {
             (true, false) => Some(SPINNER_INTERVAL),
             (false, _) => self.tree.pulse(),
         }
-    }
-}
-
-/// Formats a duration roughly.
-fn format_roughly(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..=99 => format!("{seconds} s"),
-        seconds @ 100..=5999 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
     }
 }
 

@@ -25,19 +25,14 @@ pub(super) fn brief(text: &str) -> String {
 /// Text of a grant: its scope, and how to revoke it.
 pub(super) fn granted(grant: &Grant) -> String {
     let Grant { operation, target, scope } = grant;
+    let stored = "posse grants list shows it, posse grants revoke revokes it";
     let (reach, back) = match scope {
         Scope::Once => ("once", ""),
         Scope::Session => {
             ("until this session ends", "/permissions lists it, /new starts without it")
         }
-        Scope::Project => (
-            "in this project until it expires",
-            "posse grants list shows it, posse grants revoke revokes it",
-        ),
-        Scope::Global => (
-            "everywhere until it expires",
-            "posse grants list shows it, posse grants revoke revokes it",
-        ),
+        Scope::Project => ("in this project until it expires", stored),
+        Scope::Global => ("everywhere until it expires", stored),
     };
     format!("(allowed {reach}: {operation} {target}; {back})")
 }

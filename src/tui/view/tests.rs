@@ -59,7 +59,7 @@ fn parked_state_shows_a_countdown_and_disappears() {
         |stage| stage.happens(request(1)),
         |stage| stage.happens(cancelled()),
         |stage| stage.says("Here."),
-        |stage| stage.app.view.unpark(),
+        |stage| stage.app.view.parked = None,
     ];
     for clear in clears {
         let mut stage = TestScreen::with_task();
@@ -81,7 +81,7 @@ fn auxiliary_request_disappears_with_its_end() {
         stage.happens_in(&beside, request(1));
         stage.later(6000);
         assert!(stage.screen(80, 24).contains("compact · 6 s · waiting for its model"));
-        assert_eq!(stage.app.view.agents(), 0, "it is none of the agents");
+        assert_eq!(stage.app.view.tree.agents(), 0, "it is none of the agents");
         if by_itself {
             stage.happens_in(&beside, end);
         } else {

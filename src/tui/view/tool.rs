@@ -7,10 +7,11 @@ use posse_actors::event::{StartedCall, ToolFailureClass};
 use serde_json::Value;
 
 use posse_frontend::outcome::clock_time;
+use posse_frontend::pluralize;
 use ratatui::text::Span;
 
 use crate::diff;
-use crate::text::{TextRow, clipped, row, sanitize, span, wrap};
+use crate::text::{TextRow, clipped, keep_end, prefixed, row, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 
 /// Maximum lines of a finished command's output, the last ones.
@@ -53,14 +54,14 @@ pub(super) enum State {
     Unknown { since_ms: Option<u64> },
 }
 
-/// Reason why a call has not started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitReason {
-    /// The user is asked for permission.
-    UserAnswer,
-    /// Earlier calls run first.
-    EarlierCall,
-}
+/// Reason why a call has not started: its role, mark and text.
+pub(super) type WaitReason = (Role, &'static str, &'static str);
+
+/// The user is asked for permission.
+pub(super) const USER_ANSWER: WaitReason = (Role::Warn, "?", "waiting for your answer");
+
+/// Earlier calls run first.
+pub(super) const EARLIER_CALL: WaitReason = (Role::Dim, "·", "waiting for earlier calls");
 
 /// View of a tool call.
 #[derive(Debug, Clone)]
@@ -126,13 +127,7 @@ impl ToolCallView {
 
     pub(super) fn printed(&mut self, text: &str) {
         self.live.push_str(text);
-        if self.live.len() > 2 * LIVE_BYTES_MAX {
-            let mut from = self.live.len() - LIVE_BYTES_MAX;
-            while !self.live.is_char_boundary(from) {
-                from += 1;
-            }
-            self.live.drain(..from);
-        }
+        keep_end(&mut self.live, LIVE_BYTES_MAX);
     }
 
     /// Marks the call as succeeded. `own`: the user made it.
@@ -195,60 +190,37 @@ impl ToolCallView {
         tick: &str,
     ) -> Vec<TextRow> {
         let title = self.title();
-        let below = [Span::raw("  ")];
-        let head = |role, mark: &str, text: String| {
-            wrap(
-                &[span(theme, Role::Dim, text)],
-                columns,
-                &[span(theme, role, mark.to_owned())],
-                &below,
-            )
+        let title = |rows| clipped(&title, columns.saturating_mul(rows));
+        let (role, mark, text) = match (&self.state, self.waits) {
+            (State::Asked, Some((role, mark, what))) => {
+                (role, mark, format!("{} · {what}", title(2)))
+            }
+            (State::Asked | State::Running, _) => {
+                (Role::Accent, tick, format!("{} · {}", title(2), age(now, self.since)))
+            }
+            (State::Done, _) => (Role::Good, "•", title(3)),
+            (State::Failed { .. } | State::Unknown { .. }, _) => (Role::Bad, "✗", title(3)),
         };
-        let mut rows = match &self.state {
-            State::Asked if self.waits.is_some() => {
-                let (role, mark, what) = match self.waits {
-                    Some(WaitReason::UserAnswer) => (Role::Warn, "? ", "waiting for your answer"),
-                    _ => (Role::Dim, "· ", "waiting for earlier calls"),
-                };
-                let title = clipped(&title, columns.saturating_mul(2));
-                head(role, mark, format!("{title} · {what}"))
-            }
-            State::Asked | State::Running => {
-                let text = format!(
-                    "{} · {}",
-                    clipped(&title, columns.saturating_mul(2)),
-                    age(now, self.since)
-                );
-                head(Role::Accent, &format!("{tick} "), text)
-            }
-            State::Done => head(Role::Good, "• ", clipped(&title, columns.saturating_mul(3))),
-            State::Failed { .. } | State::Unknown { .. } => {
-                head(Role::Bad, "✗ ", clipped(&title, columns.saturating_mul(3)))
-            }
+        let mark = [span(theme, role, format!("{mark} "))];
+        let mut rows = wrap(&[span(theme, Role::Dim, text)], columns, &mark, &[Span::raw("  ")]);
+        let bad = |text: String| {
+            let first = [span(theme, Role::Dim, "  └ ")];
+            wrap(&[span(theme, Role::Bad, text)], columns, &first, &[Span::raw("    ")])
         };
-        let indent = [span(theme, Role::Dim, "  └ ")];
-        let under = [Span::raw("    ")];
         match &self.state {
-            State::Failed { class, why } => {
-                let text = [span(theme, Role::Bad, format!("{class}: {why}"))];
-                rows.extend(wrap(&text, columns, &indent, &under));
-            }
+            State::Failed { class, why } => rows.extend(bad(format!("{class}: {why}"))),
             State::Unknown { since_ms } => {
                 let since = since_ms.map(|ms| format!("started at {}; ", clock_time(ms)));
                 let since = since.unwrap_or_default();
-                let text = format!("{since}outcome unknown; the model was informed");
-                rows.extend(wrap(&[span(theme, Role::Bad, text)], columns, &indent, &under));
+                rows.extend(bad(format!("{since}outcome unknown; the model was informed")));
             }
             State::Asked | State::Running => {
                 let lines: Vec<&str> = self.live.lines().collect();
                 let from = lines.len().saturating_sub(LIVE_LINES_MAX);
-                let shown: Vec<String> = lines[from..]
-                    .iter()
-                    .map(|line| clipped(&sanitize(line), columns.saturating_sub(4)))
-                    .collect();
-                rows.extend(
-                    shown.into_iter().map(|line| row(theme, Role::Dim, format!("    {line}"))),
-                );
+                rows.extend(lines[from..].iter().map(|line| {
+                    let line = clipped(&sanitize(line), columns.saturating_sub(4));
+                    row(theme, Role::Dim, format!("    {line}"))
+                }));
             }
             State::Done => self.outcome(columns, theme, &mut rows),
         }
@@ -256,9 +228,10 @@ impl ToolCallView {
     }
 
     fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<TextRow>) {
+        let under = [Span::raw("    ")];
         if let Some(ended) = &self.ended {
             let more = if self.above > 0 {
-                format!("; {} above (Ctrl+O shows all)", lines(self.above))
+                format!("; {} above (Ctrl+O shows all)", pluralize(self.above as u64, "line"))
             } else {
                 String::new()
             };
@@ -268,11 +241,7 @@ impl ToolCallView {
         }
         if let Some(diff) = &self.diff {
             let inner = diff::rows(diff, columns.saturating_sub(4), DIFF_LINES_MAX, theme);
-            rows.extend(inner.into_iter().map(|row| {
-                let mut spans = vec![Span::raw("    ")];
-                spans.extend(row.spans);
-                TextRow::from(spans)
-            }));
+            rows.extend(inner.into_iter().map(|row| prefixed(&under, row)));
         }
     }
 }
@@ -287,10 +256,6 @@ fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let above = lines.len().saturating_sub(count_max);
     let shown = lines[above..].iter().map(|line| clipped(&sanitize(line), LINE_COLUMNS_MAX));
     (shown.collect(), above)
-}
-
-fn lines(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "line" } else { "lines" })
 }
 
 /// Formats a duration.

@@ -62,7 +62,7 @@ enum Activity {
 
 /// Running subagents, each below its caller.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SubagentTree {
+pub(crate) struct SubagentTree {
     nodes: Vec<SubagentNode>,
 }
 
@@ -81,7 +81,7 @@ impl SubagentTree {
                 let path = format!("{}/{target}", origin.agent_path);
                 let caller = Some(&origin.invocation_id);
                 self.add((child_invocation_id, caller), &path, task, now);
-                self.is_agent(child_invocation_id);
+                self.node(child_invocation_id)?.auxiliary = false;
             }
             Event::DelegationEnded { child_invocation_id, outcome, cost_nano_usd, .. } => {
                 let at = self.nodes.iter().position(|node| node.id == *child_invocation_id)?;
@@ -95,14 +95,14 @@ impl SubagentTree {
             | Event::InvocationCancelled { .. } => (),
             other if origin.parent_invocation_id.is_some() => {
                 let id = &origin.invocation_id;
-                if is_work(other) && self.nodes.iter().all(|node| node.id != *id) {
+                if is_work(other) {
                     let caller = origin.parent_invocation_id.as_ref();
                     self.add((id, caller), &origin.agent_path, "", now);
                 }
-                if matches!(other, Event::InvocationStarted { .. } | Event::ToolStarted { .. }) {
-                    self.is_agent(id);
-                }
-                let node = self.nodes.iter_mut().find(|node| node.id == *id)?;
+                let node = self.node(id)?;
+                // The end of a subagent is reported by an event.
+                node.auxiliary &=
+                    !matches!(other, Event::InvocationStarted { .. } | Event::ToolStarted { .. });
                 node.follow(other, now, wall_ms);
             }
             _ => (),
@@ -110,11 +110,8 @@ impl SubagentTree {
         None
     }
 
-    /// Marks a node as a subagent, whose end is reported by an event.
-    fn is_agent(&mut self, id: &InvocationId) {
-        if let Some(node) = self.nodes.iter_mut().find(|node| node.id == *id) {
-            node.auxiliary = false;
-        }
+    fn node(&mut self, id: &InvocationId) -> Option<&mut SubagentNode> {
+        self.nodes.iter_mut().find(|node| node.id == *id)
     }
 
     /// Removes auxiliary requests that have ended: after their usage report, or when their purpose
@@ -141,7 +138,7 @@ impl SubagentTree {
     }
 
     /// Number of running subagents, without auxiliary requests.
-    pub(super) fn agents(&self) -> usize {
+    pub(crate) fn agents(&self) -> usize {
         self.nodes.iter().filter(|node| !node.auxiliary).count()
     }
 
@@ -259,6 +256,10 @@ impl SubagentNode {
     }
 
     fn follow(&mut self, event: &Event, now: Duration, wall_ms: u64) {
+        let waiting = |wait_ms: u64, cause: &str| Activity::Waiting {
+            until: now + Duration::from_millis(wait_ms),
+            cause: sanitize(cause).replace('\n', " "),
+        };
         let activity = match event {
             Event::ModelUsage { usage, billing, .. } => {
                 self.usage.add(usage);
@@ -275,14 +276,10 @@ impl SubagentNode {
             Event::ToolStarted { summary, .. } => {
                 Activity::Something(sanitize(summary).replace('\n', " "))
             }
-            Event::ProviderWaiting { wait_ms, cause, .. } => Activity::Waiting {
-                until: now + Duration::from_millis(*wait_ms),
-                cause: sanitize(cause).replace('\n', " "),
-            },
-            Event::SessionParked { cause, next_try_ms: Some(at), .. } => Activity::Waiting {
-                until: now + Duration::from_millis(at.saturating_sub(wall_ms)),
-                cause: sanitize(cause).replace('\n', " "),
-            },
+            Event::ProviderWaiting { wait_ms, cause, .. } => waiting(*wait_ms, cause),
+            Event::SessionParked { cause, next_try_ms: Some(at), .. } => {
+                waiting(at.saturating_sub(wall_ms), cause)
+            }
             Event::ProviderSilent { silent_ms, .. } => {
                 Activity::Silent { since: now.saturating_sub(Duration::from_millis(*silent_ms)) }
             }
@@ -311,12 +308,10 @@ impl SubagentNode {
                 "•",
                 format!("stopped by the limit {} after {turns} replies", flat(limit)),
             ),
-            SubagentOutcome::Waiting { until_ms: Some(until) } => {
-                let at = clock_time(*until);
-                (Role::Warn, "✗", format!("its provider is unavailable until {at}"))
-            }
-            SubagentOutcome::Waiting { until_ms: None } => {
-                (Role::Warn, "✗", "its provider is unavailable".to_owned())
+            SubagentOutcome::Waiting { until_ms } => {
+                let until = until_ms.map(|at| format!(" until {}", clock_time(at)));
+                let until = until.unwrap_or_default();
+                (Role::Warn, "✗", format!("its provider is unavailable{until}"))
             }
             SubagentOutcome::Failed { cause, .. } => {
                 (Role::Bad, "✗", format!("failed: {}", flat(cause)))
@@ -329,7 +324,7 @@ impl SubagentNode {
         let (parent, _) = self.path.rsplit_once('/').unwrap_or_default();
         let label = self.label(TASK_COLUMNS_MAX);
         let facts = format!("{}{}", age(now, self.since), self.spent(false));
-        Block::Note(role, format!("{mark} {parent}/{label} · {how} · {facts}"))
+        Block::Note(vec![(role, format!("{mark} {parent}/{label} · {how} · {facts}"))])
     }
 
     fn spent(&self, briefly: bool) -> String {

@@ -58,8 +58,7 @@ fn context_usage_stays_current() {
     let screen = stage.screen(100, 30);
     assert!(screen.contains("9k/48k 18%") && screen.contains("1 turn and 2 outputs"), "{screen}");
     // A narrow status bar keeps only the percentage.
-    stage.app.view.model = "a-model-with-a-longer-name".to_owned();
-    stage.app.status.model = stage.app.view.model.clone();
+    stage.app.view.status.model = "a-model-with-a-longer-name".to_owned();
     let narrow = stage.screen(60, 30);
     assert!(narrow.contains("18%") && !narrow.contains("9k/48k"), "{narrow}");
     stage.app.set_context_usage(&ContextUse {

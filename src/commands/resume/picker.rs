@@ -1,0 +1,122 @@
+//! Selection of a stored session at a terminal. On a dumb terminal, a numbered list.
+//!
+//! The texts come from journals, so they are escaped.
+
+use std::io::{self, BufRead, Write};
+
+use tokio::sync::oneshot;
+
+use crate::failure::printable;
+use crate::frontend::signals::Signals;
+use crate::tui::{self, Picked};
+
+/// Maximum number of rows of the numbered list.
+const ROWS_MAX: usize = 12;
+
+/// Selectable session.
+#[derive(Debug)]
+pub(crate) struct SessionRow {
+    /// Session id.
+    pub(crate) id: String,
+    /// Time since its last use.
+    pub(crate) age: String,
+    /// State.
+    pub(crate) state: String,
+    /// Cost.
+    pub(crate) spent: String,
+    /// Title, or the beginning of its first task.
+    pub(crate) prompt: String,
+}
+
+/// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor.
+pub(super) async fn pick(rows: &[SessionRow], dumb: bool) -> io::Result<Picked> {
+    let mut signals = Signals::listen();
+    if dumb {
+        return pick_by_number(rows, &mut signals).await;
+    }
+    let sessions: Vec<_> = rows.iter().map(|row| (row.id.clone(), line(row))).collect();
+    tui::pick(&sessions, &mut signals).await
+}
+
+/// List for a dumb terminal: the user types a number or the beginning of an id.
+async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Result<Picked> {
+    let mut text = String::new();
+    for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
+        text.extend([&format!("{:>3}  ", nth + 1), line(row).as_str(), "\n"]);
+    }
+    text.push_str("which one? number or id, or nothing to leave: ");
+    io::stderr().write_all(text.as_bytes())?;
+    // A read on a thread of its own does not delay signals.
+    let (sender, typed) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = Vec::new();
+        sender.send(io::stdin().lock().read_until(b'\n', &mut line).map(|_| line)).ok();
+    });
+    let typed = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(Picked::Signal(signal)),
+        typed = typed => typed.map_err(io::Error::other)??,
+    };
+    let typed = String::from_utf8_lossy(&typed);
+    Ok(by_number(typed.trim(), rows).map_or(Picked::Nothing, Picked::Row))
+}
+
+/// Row with this number (from 1), or the only row whose id begins with `typed`.
+fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
+    if typed.is_empty() {
+        return None;
+    }
+    let shown = rows.len().min(ROWS_MAX);
+    if let Some(nth) = typed.parse::<usize>().ok().filter(|nth| (1..=shown).contains(nth)) {
+        return Some(nth - 1);
+    }
+    let mut matching = rows.iter().enumerate().filter(|(_, row)| row.id.starts_with(typed));
+    match (matching.next(), matching.next()) {
+        (Some((nth, _)), None) => Some(nth),
+        _ => None,
+    }
+}
+
+/// Formats a session as one line.
+fn line(row: &SessionRow) -> String {
+    let SessionRow { id, age, state, spent, prompt } = row;
+    let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let spent = if spent.is_empty() { String::new() } else { format!("  ({spent})") };
+    printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<SessionRow> {
+        let row = |id: &str, prompt: &str| SessionRow {
+            id: id.to_owned(),
+            age: "5 min ago".to_owned(),
+            state: "completed".to_owned(),
+            spent: "3 turns".to_owned(),
+            prompt: prompt.to_owned(),
+        };
+        vec![
+            row("20260103-a", "fix the test"),
+            row("20260102-b", "write docs"),
+            row("20260101-c", "fix \u{1b}[2J it"),
+        ]
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert!(line(&rows()[2]).ends_with("fix \\u{1b}[2J it  (3 turns)"), "{}", line(&rows()[2]));
+    }
+
+    #[test]
+    fn understands_numbers_and_ids() {
+        let rows = rows();
+        let table = [("1", Some(0)), ("3", Some(2)), ("4", None), ("0", None), ("", None)];
+        for (typed, row) in table {
+            assert_eq!(by_number(typed, &rows), row, "{typed}");
+        }
+        assert_eq!(by_number("20260102", &rows), Some(1));
+        assert_eq!(by_number("202601", &rows), None);
+    }
+}
