@@ -122,9 +122,12 @@ pub(crate) fn notices(loaded: &Loaded) {
     io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
-/// Prints the notices of an assembled session, one line each.
-fn print_notices(notices: &[String]) {
-    io::stderr().write_all(lines(notices).as_bytes()).ok();
+/// Result of `assemble`, after printing the notices that it collected, one line each.
+fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
+    let mut notices = Vec::new();
+    let made = assemble(&mut notices);
+    io::stderr().write_all(lines(&notices).as_bytes()).ok();
+    made
 }
 
 /// True if colours may be used on a stream.

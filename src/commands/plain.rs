@@ -14,7 +14,7 @@ use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
-use crate::commands::{colors, descriptors, notices, print_notices, undo};
+use crate::commands::{colors, descriptors, notices, printing_notices, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
@@ -126,7 +126,8 @@ impl frontend::Sessions for PlainSessions<'_> {
         let settings = &loaded.settings;
         let model = provider::choose(settings, self.environment, cwd).map_err(one)?;
         let info = model.info();
-        let tape = tape(&self.args, &info, cwd, settings, self.environment).map_err(one)?;
+        let tape = tape(self.args.flags.record.as_deref(), &info, cwd, settings, self.environment)
+            .map_err(one)?;
         let setup = Setup {
             cwd,
             add_dirs: &self.args.flags.add_dirs,
@@ -141,21 +142,17 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
                 io::stderr().write_all(resuming.last_words().as_bytes()).ok();
-                let (kept, ports, session) = resuming.assemble_kept(&setup, Arc::clone(&model))?;
+                let (kept, ports, session) = resuming.assemble_kept(&setup, model)?;
                 (Some(kept), ports, session)
             }
             (None, Some(kept)) if resumes => {
-                let mut notices = Vec::new();
-                let made = assemble_in(kept, &setup, Arc::clone(&model), &mut notices);
-                print_notices(&notices);
-                let (ports, session) = made?;
+                let (ports, session) =
+                    printing_notices(|notices| assemble_in(kept, &setup, model, notices))?;
                 (None, ports, session)
             }
             (None, _) => {
                 let kept = JournalSettings::new(&setup).map_err(one)?;
-                let mut notices = Vec::new();
-                let made = assemble_in(&kept, &setup, Arc::clone(&model), &mut notices);
-                print_notices(&notices);
+                let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
                 (Some(kept), ports, session)
             }
@@ -163,21 +160,15 @@ impl frontend::Sessions for PlainSessions<'_> {
         // A person sees the wait and can stop it.
         session.limits.outwaits_once = self.interactive;
         session.own_budget = model_price::own_budget(&loaded.layers);
-        if !resumes {
-            session.noted = authority::ignored(loaded);
-        }
         let sources = sources(loaded, &info.profile);
         if !resumes {
+            session.noted = authority::ignored(loaded);
             let text = unenforced(&loaded.layers, &session.tier);
             io::stderr().write_all(text.as_bytes()).ok();
         }
-        if let Some(new) = new {
-            self.kept = Some(new);
-        }
-        let session_server = match &self.kept {
-            Some(kept) => kept.session_server(&found.dirs),
-            None => SessionServer::disabled(),
-        };
+        self.kept = new.or(self.kept.take());
+        let server = self.kept.as_ref().map(|kept| kept.session_server(&found.dirs));
+        let session_server = server.unwrap_or_else(SessionServer::disabled);
         self.found = Arc::new(found);
         self.profile = info.profile;
         Ok(OpenedSession { ports, settings: session, sources, session_server })

@@ -23,7 +23,7 @@ use posse_actors::root_session::{Resumption, SessionSettings};
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
-use crate::commands::print_notices;
+use crate::commands::printing_notices;
 use crate::config::{Dirs, Environment};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::state::StoredSession;
@@ -172,9 +172,7 @@ impl Resuming {
             kept.or_remove(copied.map_err(|error| one(uncopied(&found, &error))))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
-        let mut notices = Vec::new();
-        let made = assemble_in(&kept, setup, model, &mut notices);
-        print_notices(&notices);
+        let made = printing_notices(|notices| assemble_in(&kept, setup, model, notices));
         let (ports, mut settings) = kept.or_remove(made)?;
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));

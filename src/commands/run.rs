@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::commands::resume::{self, Resuming};
-use crate::commands::{colors, descriptors, notices, print_notices};
+use crate::commands::{colors, descriptors, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
@@ -39,7 +39,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let settings = &loaded.settings;
     // Created first: its certificates load on a separate thread.
     let model = provider::choose(settings, environment, &cwd).map_err(one)?;
-    let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
+    let tape = tape(args.flags.record.as_deref(), &model.info(), &cwd, settings, environment)
+        .map_err(one)?;
     let driven = is_driven(args).map_err(one)?;
     if !args.flags.images.is_empty()
         && let Some(failure) = provider::vision_error(settings, &model.info())
@@ -70,10 +71,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let mut assembled = if let Some(resuming) = resuming {
         resuming.assemble(&setup, model)?
     } else {
-        let mut notices = Vec::new();
-        let assembled = assemble(&setup, model, &mut notices);
-        print_notices(&notices);
-        assembled?
+        printing_notices(|notices| assemble(&setup, model, notices))?
     };
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
