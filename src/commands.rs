@@ -50,32 +50,42 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(exit) => return leave(&exit),
     };
     let environment = Environment::read();
-    let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Resume(args) if resume::is_conversation(&args) => tui::run(&args, &environment),
-        Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
-        Invocation::Attach(args) => attach::run(&args, &environment),
-        Invocation::Demo(args) => demo::run(&args, &environment),
-        Invocation::Sessions(args) => {
-            sessions::run(&args, &environment).map_err(|error| vec![error])
-        }
-        Invocation::Config(args) => config::run(args, &environment),
-        Invocation::Plain(args) => plain::run(&args, &environment),
-        Invocation::Tui(args) => tui::run(&args, &environment),
-        Invocation::Replay(args) => offline_commands::replay(&args, &environment),
-        Invocation::Agents(args) => offline_commands::agents(&args, &environment),
-        Invocation::Tools(args) => offline_commands::tools(&args, &environment),
-        Invocation::Skills(args, name) => skills::list(&args, name.as_deref(), &environment),
-        Invocation::Models(args) => list_models(&args, &environment),
-        Invocation::Grants(args) => grants::run(&args, &environment),
-        Invocation::Trust(args) => trust::run(&args, &environment),
-        Invocation::Permissions(args) => permission_check::check(&args, &environment),
-        Invocation::Doctor(args) => offline_commands::doctor(&args, &environment),
-        Invocation::Completions(args) => offline_commands::completions(args),
-        Invocation::Man(args) => offline_commands::man(&args),
-    };
-    match ended {
+    match run_command(invocation, &environment) {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failures) => print_failures(&failures),
+    }
+}
+
+fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |failure: Failure| vec![failure];
+    match invocation {
+        Invocation::Run(command) => run::run(&command.into_args().map_err(one)?, environment),
+        Invocation::Resume(command) => {
+            let args = command.into_args().map_err(one)?;
+            let is_conversation = resume::is_conversation(&args);
+            if is_conversation {
+                tui::run(&args, environment)
+            } else {
+                run::run(&args, environment)
+            }
+        }
+        Invocation::Attach(args) => attach::run(&args, environment),
+        Invocation::Demo(args) => demo::run(&args, environment),
+        Invocation::Sessions(args) => sessions::run(&args, environment).map_err(one),
+        Invocation::Config(action) => config::run(action, environment),
+        Invocation::Plain(command) => plain::run(&command.into_args(), environment),
+        Invocation::Tui(command) => tui::run(&command.into_args(), environment),
+        Invocation::Replay(args) => offline_commands::replay(&args, environment),
+        Invocation::Agents(args) => offline_commands::agents(&args, environment),
+        Invocation::Tools(args) => offline_commands::tools(&args, environment),
+        Invocation::Skills(args) => skills::list(&args, environment),
+        Invocation::Models(args) => list_models(&args, environment),
+        Invocation::Grants(args) => grants::run(&args, environment),
+        Invocation::Trust(args) => trust::run(&args, environment),
+        Invocation::Permissions(action) => permission_check::check(&action, environment),
+        Invocation::Doctor(args) => offline_commands::doctor(&args, environment),
+        Invocation::Completions(args) => offline_commands::completions(args),
+        Invocation::Man(args) => offline_commands::man(&args),
     }
 }
 
@@ -112,9 +122,12 @@ pub(crate) fn notices(loaded: &Loaded) {
     io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
-/// Prints the notices of an assembled session, one line each.
-fn print_notices(notices: &[String]) {
-    io::stderr().write_all(lines(notices).as_bytes()).ok();
+/// Result of `assemble`, after printing the notices that it collected, one line each.
+fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
+    let mut notices = Vec::new();
+    let made = assemble(&mut notices);
+    io::stderr().write_all(lines(&notices).as_bytes()).ok();
+    made
 }
 
 /// True if colours may be used on a stream.

@@ -1,20 +1,11 @@
-//! The command line as clap sees it, and its translation into our own plain values.
-
-mod attach;
-mod authority;
-mod flags;
+//! Commands and their arguments. The doc comments are the text of `--help`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::cli::{
-    CliExit, CompletionsArgs, ConfigArgs, ConfigEdit, DemoArgs, DoctorArgs, ExportFormat,
-    Invocation, ListArgs, ManArgs, OutputFormat, PermissionsArgs, PlaceArgs, ReplayArgs,
-    SessionsAction, SessionsArgs, Shell, usage,
-};
+use crate::cli::run_args::{PlainCommand, RUN_EXITS, ResumeCommand, RunCommand};
 use crate::failure::{ErrorCode, Exit, Failure};
-use flags::{ConfigLocationFlags, PlainFlags, RUN_EXITS, ResumeCommand, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]
@@ -30,18 +21,19 @@ use flags::{ConfigLocationFlags, PlainFlags, RUN_EXITS, ResumeCommand, Run};
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Invocation,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+/// Parsed command line.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Invocation {
     /// Does one task, then exits
     ///
     /// The task comes from the words, from --prompt, or from standard input: with `-`, or through
     /// a pipe. With a task given, piped text is context. The final answer is alone on standard
     /// output; progress and questions go to standard error.
     #[command(visible_alias = "exec", after_help = RUN_EXITS)]
-    Run(Box<Run>),
+    Run(Box<RunCommand>),
     /// Resume a stored session
     ///
     /// Without a task, interrupted work continues: calls that had not started run, a call that had
@@ -54,72 +46,170 @@ pub(crate) enum Command {
     ///
     /// Shows the history first, then live events. Typed lines are sent to the model, and permission
     /// requests can be answered; the first answer counts. Detaching does not affect the session.
-    Attach(attach::Attach),
+    Attach(AttachArgs),
     /// Hold a conversation line by line
     ///
     /// Answers go to standard output, everything else to standard error. `/help` lists the
     /// commands; `/exit` ends it.
-    Plain(Box<PlainFlags>),
+    Plain(Box<PlainCommand>),
     /// Opens the terminal UI, as `posse` alone does
     ///
     /// `/help` lists its commands and keys. Where there is no terminal to draw on, it is
     /// `posse plain`.
-    Tui(Box<PlainFlags>),
+    Tui(Box<PlainCommand>),
     /// Run a demonstration with a recorded model on a sample repository, without key or network
-    Demo(Demo),
+    Demo(DemoArgs),
     /// List, show, verify, export and remove stored sessions
     #[command(subcommand_required = true, arg_required_else_help = true)]
-    Sessions(SessionsFlags),
+    Sessions(SessionsArgs),
     /// Runs a session again on its recorded replies, without a model
-    Replay(ReplayFlags),
+    Replay(ReplayArgs),
     /// Lists the agents
-    Agents(ListFlags),
+    Agents(ListArgs),
     /// List the tools and their side effects
-    Tools(ListFlags),
+    Tools(ListArgs),
     /// Lists the skills, or shows one
-    Skills(Skills),
+    Skills(SkillsArgs),
     /// Lists the models that are known, with their limits and prices
-    Models(ListFlags),
+    Models(ListArgs),
     /// Shows and changes the settings, and where they come from
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    Config(Config),
+    #[command(subcommand_required = true, arg_required_else_help = true, subcommand)]
+    Config(ConfigAction),
     /// Shows and ends the permissions that outlive a session
     #[command(subcommand_required = true, arg_required_else_help = true)]
-    Grants(authority::Grants),
+    Grants(GrantsArgs),
     /// Show the settings of a project, and trust or revoke them
-    Trust(authority::TrustFlags),
+    Trust(TrustArgs),
     /// Show the decision of the permission policy about commands, without running them
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    Permissions(Permissions),
+    #[command(subcommand_required = true, arg_required_else_help = true, subcommand)]
+    Permissions(PermissionsAction),
     /// Check the requirements of posse on this machine, and name fixes
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Prints the completions of a shell
-    Completions(Completions),
+    Completions(CompletionsArgs),
     /// Writes the manual pages into a folder, or prints the first one
-    Man(Man),
+    Man(ManArgs),
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Demo {
+/// Flags that select the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct PlaceArgs {
+    /// Works in this folder
+    #[arg(long, value_name = "DIR", help_heading = "Configuration")]
+    pub cwd: Option<PathBuf>,
+    /// Reads this file over the user's configuration
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    pub config: Option<PathBuf>,
+    /// Lets this project's configuration count, for this run
+    #[arg(long, help_heading = "Configuration")]
+    pub trust_project: bool,
+}
+
+/// Output format of results.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// The final answer alone.
+    #[default]
+    Text,
+    /// One object at the end.
+    Json,
+    /// One event a line.
+    StreamJson,
+}
+
+/// Format of standard input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum InputFormat {
+    /// The task, or context for it
+    #[default]
+    Text,
+    /// One message, steer, interrupt or answer a line
+    StreamJson,
+}
+
+/// Arguments of `posse attach`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct AttachArgs {
+    /// The session, or an unambiguous beginning of its id [default: the one that runs here]
+    pub id: Option<String>,
+    /// Attach read-only: no input, no answers
+    #[arg(long)]
+    pub observe: bool,
+    /// Output format
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output_format: AttachFormat,
+    /// Format of standard input, with --output-format stream-json
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    input_format: InputFormat,
+    /// Leaves out the records up to this one
+    #[arg(long, value_name = "RECORD")]
+    pub after: Option<u64>,
+    /// The folder whose session is meant
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AttachFormat {
+    /// Text for a person
+    Text,
+    /// One event a line
+    StreamJson,
+}
+
+impl AttachArgs {
+    /// True if events are printed as JSON, one a line.
+    pub fn prints_lines(&self) -> bool {
+        self.output_format == AttachFormat::StreamJson
+    }
+
+    /// True if standard input consists of instructions, one a line.
+    pub fn reads_instructions(&self) -> bool {
+        self.input_format == InputFormat::StreamJson
+    }
+
+    /// Error if flags need or exclude each other.
+    pub fn check(&self) -> Result<(), Failure> {
+        let (problem, fix) = match (self.reads_instructions(), self.prints_lines(), self.observe) {
+            (true, false, _) => (
+                "--input-format stream-json needs --output-format stream-json",
+                "pass both, or neither",
+            ),
+            (true, _, true) => (
+                "an observer gives no instructions",
+                "leave out one of --observe and --input-format",
+            ),
+            _ => return Ok(()),
+        };
+        Err(Failure::new(ErrorCode::FlagNeedsAnother, Exit::Usage, problem).fix(fix))
+    }
+}
+
+/// Arguments of `posse demo`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct DemoArgs {
     /// Output format of results
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output_format: OutputFormat,
+    pub output_format: OutputFormat,
     /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count)]
-    verbose: u8,
+    pub verbose: u8,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct SessionsFlags {
+/// Arguments of `posse sessions`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct SessionsArgs {
+    /// Action.
     #[command(subcommand)]
-    action: SessionsCommand,
+    pub action: SessionsAction,
     /// The project whose sessions are meant
     #[arg(long, value_name = "DIR", global = true)]
-    cwd: Option<PathBuf>,
+    pub cwd: Option<PathBuf>,
 }
 
-#[derive(Debug, Subcommand)]
-enum SessionsCommand {
+/// The subcommands of `posse sessions`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum SessionsAction {
     /// Lists the sessions of the project, newest first
     List {
         /// Sessions of all projects
@@ -175,14 +265,19 @@ enum SessionsCommand {
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Permissions {
-    #[command(subcommand)]
-    action: PermissionsCommand,
+/// Format of an exported session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Markdown
+    #[default]
+    Md,
+    /// One self-contained page
+    Html,
 }
 
-#[derive(Debug, Subcommand)]
-enum PermissionsCommand {
+/// The subcommands of `posse permissions`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum PermissionsAction {
     /// Judges commands: one from the words, or {"command": …} lines from standard input
     ///
     /// Prints one JSON object a line: the command, the decision (allow, ask or deny), the reason,
@@ -203,65 +298,69 @@ enum PermissionsCommand {
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
+        /// Source of the configuration.
         #[command(flatten)]
-        place: ConfigLocationFlags,
+        place: PlaceArgs,
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ReplayFlags {
+/// Arguments of `posse replay`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ReplayArgs {
     /// The session, or an unambiguous beginning of its id
-    id: String,
+    pub id: String,
     /// Output format of results
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output_format: OutputFormat,
+    pub output_format: OutputFormat,
     /// Same as --output-format json
     #[arg(long, conflicts_with = "output_format")]
-    json: bool,
+    pub json: bool,
     /// The project whose session is meant
     #[arg(long, value_name = "DIR")]
-    cwd: Option<PathBuf>,
+    pub cwd: Option<PathBuf>,
     /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count)]
-    verbose: u8,
+    pub verbose: u8,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ListFlags {
+/// Arguments of the commands that print a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct ListArgs {
     /// JSON output
     #[arg(long)]
-    json: bool,
+    pub json: bool,
+    /// Source of the configuration.
     #[command(flatten)]
-    place: ConfigLocationFlags,
+    pub place: PlaceArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Skills {
+/// Arguments of `posse skills`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct SkillsArgs {
+    /// Action; `None`: list.
     #[command(subcommand)]
-    action: Option<SkillsCommand>,
+    pub action: Option<SkillsAction>,
+    /// Arguments of the list.
     #[command(flatten)]
-    list: ListFlags,
+    pub list: ListArgs,
 }
 
-#[derive(Debug, Subcommand)]
-enum SkillsCommand {
+/// The subcommands of `posse skills`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum SkillsAction {
     /// Show one skill: location, requirements, and the text for the model
     Show {
         /// The skill
         name: String,
+        /// Format, and source of the configuration.
         #[command(flatten)]
-        list: ListFlags,
+        list: ListArgs,
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Config {
-    #[command(subcommand)]
-    action: ConfigCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigCommand {
+/// The subcommands of `posse config`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum ConfigAction {
     /// Prints the effective settings; secrets are masked
     Show {
         /// Show the file, variable or flag that set each value
@@ -270,15 +369,17 @@ enum ConfigCommand {
         /// JSON output
         #[arg(long)]
         json: bool,
+        /// Source of the configuration.
         #[command(flatten)]
-        place: ConfigLocationFlags,
+        place: PlaceArgs,
     },
     /// List the AGENTS.md files that apply here, with their size
-    Instructions(ListFlags),
+    Instructions(ListArgs),
     /// Prints the files and folders in use
     Path {
+        /// Source of the configuration.
         #[command(flatten)]
-        place: ConfigLocationFlags,
+        place: PlaceArgs,
     },
     /// Prints the JSON Schema of the configuration
     Schema,
@@ -290,148 +391,132 @@ enum ConfigCommand {
     /// Change one setting in the user's configuration and keep comments
     ///
     /// Without a key, print the file and how to change it.
-    Edit(EditFlags),
+    Edit {
+        /// The setting, as one dotted name: sandbox.network
+        #[arg(requires = "value", conflicts_with = "unset")]
+        key: Option<String>,
+        /// Its value: JSON, or a text as it is
+        #[arg(allow_hyphen_values = true)]
+        value: Option<String>,
+        /// Removes this setting instead
+        #[arg(long, value_name = "KEY")]
+        unset: Option<String>,
+        /// Changes this file, instead of the user's configuration
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
-#[derive(Debug, Args)]
-struct EditFlags {
-    /// The setting, as one dotted name: sandbox.network
-    #[arg(requires = "value", conflicts_with = "unset")]
-    key: Option<String>,
-    /// Its value: JSON, or a text as it is
-    #[arg(allow_hyphen_values = true)]
-    value: Option<String>,
-    /// Removes this setting instead
-    #[arg(long, value_name = "KEY")]
-    unset: Option<String>,
-    /// Changes this file, instead of the user's configuration
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+/// Arguments of `posse grants`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct GrantsArgs {
+    /// Action.
+    #[command(subcommand)]
+    pub action: GrantsAction,
+    /// The project whose permissions are meant
+    #[arg(long, value_name = "DIR", global = true)]
+    pub cwd: Option<PathBuf>,
+    /// JSON output
+    #[arg(long, global = true)]
+    pub json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Doctor {
+/// The subcommands of `posse grants`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum GrantsAction {
+    /// Lists what counts here, and for how long
+    List {
+        /// Grants of all projects
+        #[arg(long)]
+        all: bool,
+    },
+    /// Ends some of them, at once and in running sessions as well
+    Revoke {
+        /// Ids as shown by `list`
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+    /// Delete all grants; a file that failed verification is moved aside
+    Clear,
+}
+
+/// Arguments of `posse trust`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct TrustArgs {
+    /// Action; `None`: show.
+    #[command(subcommand)]
+    pub action: Option<TrustAction>,
+    /// The project that is meant
+    #[arg(long, value_name = "DIR", global = true)]
+    pub cwd: Option<PathBuf>,
+    /// JSON output
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// The subcommands of `posse trust`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum TrustAction {
+    /// Shows what this project's settings are, which count, and what trust would change
+    Show,
+    /// Trusts this project's settings as they are, after showing them
+    Add {
+        /// Without asking, if the file is the one with this SHA-256
+        #[arg(long, value_name = "SHA256")]
+        accept: Option<String>,
+    },
+    /// Ends the trust in a project
+    Revoke {
+        /// The project, if it is not this one
+        path: Option<PathBuf>,
+    },
+    /// Lists the trusted projects
+    List,
+    /// Revoke all trust; a file that failed verification is moved aside
+    Clear,
+}
+
+/// Arguments of `posse doctor`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct DoctorArgs {
     /// JSON output
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Also tries to reach the configured providers
     #[arg(long)]
-    online: bool,
+    pub online: bool,
+    /// Source of the configuration.
     #[command(flatten)]
-    place: ConfigLocationFlags,
+    pub place: PlaceArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Completions {
+/// Arguments of `posse completions`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
+pub struct CompletionsArgs {
     /// Shell
     #[arg(value_enum)]
-    shell: Shell,
+    pub shell: Shell,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Man {
+/// A shell that can be completed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// Bash
+    Bash,
+    /// Elvish
+    Elvish,
+    /// Fish
+    Fish,
+    /// `PowerShell`
+    #[value(name = "powershell")]
+    PowerShell,
+    /// Z shell
+    Zsh,
+}
+
+/// Arguments of `posse man`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct ManArgs {
     /// The folder; without it, the page of posse itself goes to standard output
-    dir: Option<PathBuf>,
-}
-
-impl Command {
-    pub(crate) fn into_invocation(self) -> Result<Invocation, CliExit> {
-        Ok(match self {
-            Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
-            Command::Resume(resume) => Invocation::Resume(Box::new(resume.into_args()?)),
-            Command::Attach(attach) => Invocation::Attach(attach.into_args()?),
-            Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args())),
-            Command::Tui(tui) => Invocation::Tui(Box::new(tui.into_args())),
-            Command::Demo(Demo { output_format, verbose }) => {
-                Invocation::Demo(DemoArgs { output_format, verbose })
-            }
-            Command::Sessions(sessions) => Invocation::Sessions(sessions.into_args()),
-            Command::Replay(ReplayFlags { id, output_format, json, cwd, verbose }) => {
-                let output_format = if json { OutputFormat::Json } else { output_format };
-                Invocation::Replay(ReplayArgs { id, output_format, cwd, verbose })
-            }
-            Command::Agents(list) => Invocation::Agents(list.into_args()),
-            Command::Tools(list) => Invocation::Tools(list.into_args()),
-            Command::Skills(Skills { action: None, list }) => {
-                Invocation::Skills(list.into_args(), None)
-            }
-            Command::Skills(Skills {
-                action: Some(SkillsCommand::Show { name, list }), ..
-            }) => Invocation::Skills(list.into_args(), Some(name)),
-            Command::Models(list) => Invocation::Models(list.into_args()),
-            Command::Permissions(Permissions {
-                action: PermissionsCommand::Check { command, grants, jsonl, exit_code, place },
-            }) => Invocation::Permissions(PermissionsArgs {
-                command: (!command.is_empty()).then(|| command.join(" ")),
-                grants,
-                jsonl,
-                exit_code,
-                place: place.into_args(),
-            }),
-            Command::Config(config) => Invocation::Config(config.into_args()?),
-            Command::Grants(grants) => Invocation::Grants(grants.into_args()),
-            Command::Trust(trust) => Invocation::Trust(trust.into_args()),
-            Command::Doctor(Doctor { json, online, place }) => {
-                Invocation::Doctor(DoctorArgs { json, online, place: place.into_args() })
-            }
-            Command::Completions(Completions { shell }) => {
-                Invocation::Completions(CompletionsArgs { shell })
-            }
-            Command::Man(Man { dir }) => Invocation::Man(ManArgs { dir }),
-        })
-    }
-}
-
-impl SessionsFlags {
-    fn into_args(self) -> SessionsArgs {
-        let action = match self.action {
-            SessionsCommand::List { all, json } => SessionsAction::List { all, json },
-            SessionsCommand::Show { id, cost, memory, verbose, json } => {
-                SessionsAction::Show { id, cost, memory, verbose, json }
-            }
-            SessionsCommand::Verify { id, json } => SessionsAction::Verify { id, json },
-            SessionsCommand::Export { id, format, output } => {
-                SessionsAction::Export { id, format, output }
-            }
-            SessionsCommand::Rm { id, yes } => SessionsAction::Rm { id, yes },
-        };
-        SessionsArgs { cwd: self.cwd, action }
-    }
-}
-
-impl ListFlags {
-    fn into_args(self) -> ListArgs {
-        ListArgs { json: self.json, place: self.place.into_args() }
-    }
-}
-
-impl Config {
-    fn into_args(self) -> Result<ConfigArgs, CliExit> {
-        Ok(match self.action {
-            ConfigCommand::Show { origin, json, place } => {
-                ConfigArgs::Show { origin, json, place: place.into_args() }
-            }
-            ConfigCommand::Instructions(list) => ConfigArgs::Instructions(list.into_args()),
-            ConfigCommand::Path { place } => ConfigArgs::Path { place: place.into_args() },
-            ConfigCommand::Schema => ConfigArgs::Schema,
-            ConfigCommand::Forget => ConfigArgs::Forget,
-            ConfigCommand::Reference => ConfigArgs::Reference,
-            ConfigCommand::Edit(EditFlags { key, value, unset, config }) => {
-                let edit = match (key, value, unset) {
-                    (None, None, None) => ConfigEdit::Explain,
-                    (None, None, Some(key)) => ConfigEdit::Unset { key },
-                    (Some(key), Some(value), None) => ConfigEdit::Set { key, value },
-                    _ => {
-                        let what = "the setting or its value is missing";
-                        return Err(usage(
-                            &Failure::new(ErrorCode::ArgumentMissing, Exit::Usage, what)
-                                .fix("give KEY and VALUE, or --unset KEY"),
-                        ));
-                    }
-                };
-                let place = PlaceArgs { config, ..PlaceArgs::default() };
-                ConfigArgs::Edit { edit, place }
-            }
-        })
-    }
+    pub dir: Option<PathBuf>,
 }

@@ -1,5 +1,7 @@
 //! Accepted and rejected command lines, and the error texts.
 
+use std::time::Duration;
+
 use super::*;
 
 fn play(line: &str) -> Result<Invocation, CliExit> {
@@ -8,13 +10,16 @@ fn play(line: &str) -> Result<Invocation, CliExit> {
 
 fn run(line: &str) -> RunArgs {
     match play(line) {
-        Ok(Invocation::Run(args)) => *args,
+        Ok(Invocation::Run(command)) => command.into_args().expect(line),
         other => panic!("{line}: {other:?}"),
     }
 }
 
 fn refused(line: &str) -> String {
-    let exit = play(line).expect_err(line);
+    let exit = match play(line) {
+        Ok(Invocation::Run(command)) => usage(&command.into_args().expect_err(line)),
+        other => other.expect_err(line),
+    };
     assert_eq!((exit.code, exit.stderr), (2, true), "{line}: {}", exit.text);
     exit.text
 }
@@ -50,13 +55,15 @@ fn flags_alone_open_a_conversation_where_somebody_is() {
         Some(Resume { which, fork, headless: false })
     };
     let place = PlaceArgs { config: Some("f".into()), ..PlaceArgs::default() };
+    let flags = AgentFlags { yes: true, model: Some("m".into()), ..AgentFlags::default() };
     for (line, expected) in [
         ("--config f", RunArgs { place, ..RunArgs::default() }),
-        ("-y --model m", RunArgs { yes: true, model: Some("m".into()), ..RunArgs::default() }),
+        ("-y --model m", RunArgs { flags, ..RunArgs::default() }),
         ("--resume 2026", RunArgs { resume: which("2026", false), ..RunArgs::default() }),
         ("--resume 2026 --fork", RunArgs { resume: which("2026", true), ..RunArgs::default() }),
     ] {
-        assert_eq!(at_terminal(line, true), Ok(Invocation::Tui(Box::new(expected))), "{line}");
+        let Ok(Invocation::Tui(command)) = at_terminal(line, true) else { panic!("{line}") };
+        assert_eq!(command.into_args(), expected, "{line}");
     }
     // A task, or a flag of a task, means `run`.
     for line in ["-p fix", "--image i", "--unattended", "--output-format json", "-y -p fix"] {
@@ -75,37 +82,42 @@ fn reads_every_flag_of_run() {
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv go";
-    let expected = RunArgs {
-        skills: vec!["deploy".into(), "s".into()],
+    let flags = AgentFlags {
         thinking: Some("high".into()),
-        resume: None,
-        prompt: Some(PromptArg::Text("go".into())),
         agent: Some("plan".into()),
         provider: Some("p".into()),
         model: Some("m".into()),
         max_turns: Some(3),
         timeout: Some(Duration::from_mins(10)),
-        budget_micro_usd: Some(250_000),
+        budget: Some(250_000),
         add_dirs: vec!["b".into(), "c".into()],
         yes: true,
         unattended: true,
         dry_run: true,
-        stream: Some(false),
+        no_stream: true,
         images: vec!["i".into(), "j".into()],
         no_transcript: true,
-        output_format: OutputFormat::StreamJson,
-        input_format: InputFormat::StreamJson,
         record: Some("r".into()),
         sandbox: Some("read-only".into()),
-        sandbox_required: Some(true),
+        sandbox_required: true,
         network: Some("deny".into()),
-        persistent_grants: Some(false),
-        agent_mode: Some("single-agent".into()),
+        no_persistent_grants: true,
+        mode: Some("single".into()),
         verbose: 2,
+        ..AgentFlags::default()
+    };
+    let expected = RunArgs {
+        skills: vec!["deploy".into(), "s".into()],
+        resume: None,
+        prompt: Some(PromptArg::Text("go".into())),
+        output_format: OutputFormat::StreamJson,
+        input_format: InputFormat::StreamJson,
+        flags,
         place: PlaceArgs { cwd: Some("a".into()), config: Some("f".into()), trust_project: true },
     };
     assert_eq!(run(line), expected);
     let keys: Vec<_> = expected
+        .flags
         .overrides()
         .into_iter()
         .map(|(key, value, flag)| format!("{key}={value} {flag}"))
@@ -150,7 +162,7 @@ fn says_what_is_not_available_yet() {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     for line in ["run --multi-agent x", "run --mode multi x"] {
-        assert_eq!(run(line).agent_mode.as_deref(), Some("multi-agent"), "{line}");
+        assert_eq!(run(line).flags.agent_mode(), Some("multi-agent"), "{line}");
     }
 }
 
@@ -265,7 +277,7 @@ fn reads_sessions_and_config() {
     );
     assert_eq!(
         play("config show --origin --trust-project"),
-        Ok(Invocation::Config(ConfigArgs::Show {
+        Ok(Invocation::Config(ConfigAction::Show {
             origin: true,
             json: false,
             place: PlaceArgs { trust_project: true, ..PlaceArgs::default() },
@@ -283,14 +295,13 @@ fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
     assert_eq!(parse(bare(), true), Ok(Invocation::Tui(Box::default())));
     assert_eq!(parse(std::iter::empty(), true), Ok(Invocation::Tui(Box::default())));
     assert_eq!(parse(bare(), false).unwrap_err().code, 2);
-    let Ok(Invocation::Plain(args)) = play("plain --agent plan -y --cwd x") else { panic!() };
+    let Ok(Invocation::Plain(command)) = play("plain --agent plan -y --cwd x") else { panic!() };
     let expected = RunArgs {
-        agent: Some("plan".into()),
-        yes: true,
+        flags: AgentFlags { agent: Some("plan".into()), yes: true, ..AgentFlags::default() },
         place: PlaceArgs { cwd: Some("x".into()), ..PlaceArgs::default() },
         ..RunArgs::default()
     };
-    assert_eq!(*args, expected);
+    assert_eq!(command.into_args(), expected);
     assert!(refused("plain fix the test").contains("\"fix\""));
     assert!(refused("plain --output-format json").contains("--output-format"));
 }
@@ -299,15 +310,20 @@ fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
 fn reads_everything_around_a_run() {
     let place = PlaceArgs::default;
     let id = || "abc".to_owned();
-    let edit = |edit| Invocation::Config(ConfigArgs::Edit { edit, place: place() });
+    let edit = |key: Option<&str>, value: Option<&str>, unset: Option<&str>| {
+        let [key, value, unset] = [key, value, unset].map(|text| text.map(str::to_owned));
+        Invocation::Config(ConfigAction::Edit { key, value, unset, config: None })
+    };
     let sessions = |action| Invocation::Sessions(SessionsArgs { cwd: None, action });
     let table = [
         (
             "replay abc --json",
             Invocation::Replay(ReplayArgs {
                 id: id(),
-                output_format: OutputFormat::Json,
-                ..ReplayArgs::default()
+                output_format: OutputFormat::Text,
+                json: true,
+                cwd: None,
+                verbose: 0,
             }),
         ),
         ("agents --json", Invocation::Agents(ListArgs { json: true, place: place() })),
@@ -330,12 +346,12 @@ fn reads_everything_around_a_run() {
         ),
         ("completions zsh", Invocation::Completions(CompletionsArgs { shell: Shell::Zsh })),
         ("man out", Invocation::Man(ManArgs { dir: Some("out".into()) })),
-        ("config schema", Invocation::Config(ConfigArgs::Schema)),
-        ("config forget", Invocation::Config(ConfigArgs::Forget)),
-        ("config reference", Invocation::Config(ConfigArgs::Reference)),
-        ("config edit", edit(ConfigEdit::Explain)),
-        ("config edit a.b -1", edit(ConfigEdit::Set { key: "a.b".into(), value: "-1".into() })),
-        ("config edit --unset a.b", edit(ConfigEdit::Unset { key: "a.b".into() })),
+        ("config schema", Invocation::Config(ConfigAction::Schema)),
+        ("config forget", Invocation::Config(ConfigAction::Forget)),
+        ("config reference", Invocation::Config(ConfigAction::Reference)),
+        ("config edit", edit(None, None, None)),
+        ("config edit a.b -1", edit(Some("a.b"), Some("-1"), None)),
+        ("config edit --unset a.b", edit(None, None, Some("a.b"))),
     ];
     for (line, expected) in table {
         assert_eq!(play(line), Ok(expected), "{line}");
@@ -372,7 +388,7 @@ fn reads_dollars_to_the_last_millionth() {
         ("1000000", Some(1_000_000_000_000)),
     ];
     for (text, expected) in table {
-        assert_eq!(run(&format!("run --budget {text} x")).budget_micro_usd, expected, "{text}");
+        assert_eq!(run(&format!("run --budget {text} x")).flags.budget, expected, "{text}");
     }
     for text in ["0", "0.0000001", "1000001", "1e3", "1,5", ".", "$", "=-1", "99999999999999999999"]
     {

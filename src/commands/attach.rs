@@ -40,16 +40,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Attaches to the session that `args` name, until either side ends.
 pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
+    args.check().map_err(one)?;
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
     let dirs = Dirs::from_environment(environment).map_err(one)?;
     let state = StateDir::new(dirs.state.clone());
     let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
     let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
-    let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let interactive =
+        !args.prints_lines() && io::stdin().is_terminal() && io::stderr().is_terminal();
     // Without input there is no control.
-    let controls = !args.observe && (args.drives || interactive);
+    let controls = !args.observe && (args.reads_instructions() || interactive);
     let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
-    let last = (!args.lines && args.after.is_none()).then_some(LAST);
+    let last = (!args.prints_lines() && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
     let runtime = runtime().map_err(one)?;
     let visited = runtime.block_on(async {
@@ -57,14 +59,14 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
         let mut again = false;
         loop {
             let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
-            let visit = if args.lines {
-                attached::program(remote, args.drives).await
+            let visit = if args.prints_lines() {
+                attached::program(remote, args.reads_instructions()).await
             } else {
                 attached::person(remote, AttachDisplay { interactive, color, again }).await
             };
             match visit {
                 // The same journal continues, for example with another model.
-                AttachOutcome::Switched(record) if !args.drives => {
+                AttachOutcome::Switched(record) if !args.reads_instructions() => {
                     (joining.after, joining.last, again) = (record, None, true);
                 }
                 visit => return Ok(visit.conclude().await),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::cli::{self, ConfigArgs, ConfigEdit};
+use crate::cli::{self, ConfigAction, PlaceArgs};
 use crate::commands::{notices, offline_commands};
 use crate::config::{self, Dirs, Environment, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, lines, printable};
@@ -11,39 +11,39 @@ use crate::permission;
 use crate::project;
 use crate::wiring::{WorkspaceContext, place};
 
-pub(super) fn run(args: ConfigArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let mut remarks = String::new();
-    let text = match args {
-        ConfigArgs::Show { origin, json, place: args } => {
+    let text = match action {
+        ConfigAction::Show { origin, json, place: args } => {
             let place = place(&args, Vec::new(), environment)?;
             notices(&place.loaded);
             config::show(&place.loaded.layers, place.loaded.project.as_ref(), origin, json)
         }
-        ConfigArgs::Instructions(args) => {
+        ConfigAction::Instructions(args) => {
             let place = place(&args.place, Vec::new(), environment)?;
             notices(&place.loaded);
             return offline_commands::instructions(&place, args.json);
         }
-        ConfigArgs::Path { place: args } => {
+        ConfigAction::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
             config::paths(&dirs, Some(&project::root_of(&cwd)), args.config.as_deref())
         }
-        ConfigArgs::Schema => config::json_schema(),
-        ConfigArgs::Reference => config::reference(),
-        ConfigArgs::Forget => {
+        ConfigAction::Schema => config::json_schema(),
+        ConfigAction::Reference => config::reference(),
+        ConfigAction::Forget => {
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
             config::preferences::forget(&dirs).map_err(|error| vec![error])?
         }
-        ConfigArgs::Edit { edit, place: args } => {
+        ConfigAction::Edit { key, value, unset, config } => {
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-            let file = args.config.clone().unwrap_or_else(|| config::user_file(&dirs));
-            match &edit {
-                ConfigEdit::Explain => config::explain(&file),
-                ConfigEdit::Set { key, value } => {
+            let file = config.clone().unwrap_or_else(|| config::user_file(&dirs));
+            match (&key, &value, &unset) {
+                (Some(key), Some(value), _) => {
                     fitting_rules(key, value)?;
+                    let location = PlaceArgs { config, ..PlaceArgs::default() };
                     let said = config::edit(&file, key, Some(value))?;
-                    remarks = match place(&args, Vec::new(), environment) {
+                    remarks = match place(&location, Vec::new(), environment) {
                         Ok(place) => overriding_source(&place, key, &file).unwrap_or_default(),
                         // The change was saved, but is incomplete or conflicts with another
                         // setting.
@@ -51,7 +51,8 @@ pub(super) fn run(args: ConfigArgs, environment: &Environment) -> Result<Exit, V
                     };
                     said
                 }
-                ConfigEdit::Unset { key } => config::edit(&file, key, None)?,
+                (_, _, Some(key)) => config::edit(&file, key, None)?,
+                _ => config::explain(&file),
             }
         }
     };

@@ -61,10 +61,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         tape: None,
         keep: true,
     };
-    let mut notices = Vec::new();
-    let assembled = wiring::assemble(&setup, model, &mut notices);
-    commands::print_notices(&notices);
-    let assembled = assembled?;
+    let assembled = commands::printing_notices(|notices| wiring::assemble(&setup, model, notices))?;
     let id = assembled.settings.session_id.clone();
     let session_dir =
         crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);

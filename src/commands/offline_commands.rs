@@ -94,6 +94,7 @@ pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandRes
     let toolbox = toolbox(&cwd, dirs).map_err(one)?;
     let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
     let format = match args.output_format {
+        _ if args.json => replaying::ReplayFormat::Json,
         OutputFormat::Text => replaying::ReplayFormat::Text,
         OutputFormat::Json => replaying::ReplayFormat::Json,
         OutputFormat::StreamJson => replaying::ReplayFormat::JsonLines,

@@ -6,7 +6,7 @@ use posse_actors::event::Grant;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::cli::PermissionsArgs;
+use crate::cli::PermissionsAction;
 use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure};
@@ -25,12 +25,14 @@ struct CommandLine {
 }
 
 pub(super) fn check(
-    args: &PermissionsArgs,
+    action: &PermissionsAction,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
-    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    let PermissionsAction::Check { command, grants: granted, jsonl, exit_code, place: location } =
+        action;
+    let WorkspaceContext { cwd, dirs, loaded } = place(location, Vec::new(), environment)?;
     notices(&loaded);
-    let grants = grants(&args.grants)?;
+    let grants = grants(granted)?;
     let sandbox = &loaded.settings.sandbox;
     let policy = RulePolicy::new(PolicySettings {
         roots: vec![cwd.display().to_string()],
@@ -46,7 +48,7 @@ pub(super) fn check(
     let judge = |command: &str| policy.check(command, &cwd, &grants);
     let mut out = BufWriter::new(io::stdout().lock());
     let mut strictest = Exit::Done;
-    if args.jsonl {
+    if *jsonl {
         let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| unread(&error))?;
         out.flush().map_err(|error| unread(&error))?;
         if broken > 0 {
@@ -57,8 +59,8 @@ pub(super) fn check(
             ]);
         }
     } else {
-        let command = if let Some(command) = &args.command {
-            command.clone()
+        let command = if !command.is_empty() {
+            command.join(" ")
         } else {
             let mut text = String::new();
             io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| unread(&e))?;
@@ -67,7 +69,7 @@ pub(super) fn check(
         print(&judge(&command), &mut strictest, &mut out).map_err(|error| unread(&error))?;
         out.flush().map_err(|error| unread(&error))?;
     }
-    Ok(if args.exit_code { strictest } else { Exit::Done })
+    Ok(if *exit_code { strictest } else { Exit::Done })
 }
 
 fn unread(error: &io::Error) -> Vec<Failure> {

@@ -14,7 +14,7 @@ use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
-use crate::commands::{colors, descriptors, notices, print_notices, undo};
+use crate::commands::{colors, descriptors, notices, printing_notices, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
@@ -37,15 +37,15 @@ use crate::wiring::{
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
-    start_log(args.verbose);
+    start_log(args.flags.verbose);
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
     let (mut sessions, first) = PlainSessions::prepare(args, environment, interactive)?;
     let options = Options {
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
-        forgotten: args.no_transcript,
-        yes: args.yes,
-        dry_run: args.dry_run,
+        forgotten: args.flags.no_transcript,
+        yes: args.flags.yes,
+        dry_run: args.flags.dry_run,
         clipboard: interactive && environment.get("TERM").is_some_and(|term| term != "dumb"),
         history: sessions.history(),
         first,
@@ -67,14 +67,14 @@ fn first_prompt(
     let settings = &found.loaded.settings;
     Ok(match &args.prompt {
         Some(PromptArg::Text(text)) => {
-            if !args.images.is_empty()
+            if !args.flags.images.is_empty()
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
                 && let Some(failure) = provider::vision_error(settings, &model.info())
             {
                 return Err(one(failure));
             }
             let images = Images {
-                named: &args.images,
+                named: &args.flags.images,
                 cwd: &found.cwd,
                 limits: toolbox::image_limits(settings),
                 detail: &settings.image_detail,
@@ -126,36 +126,33 @@ impl frontend::Sessions for PlainSessions<'_> {
         let settings = &loaded.settings;
         let model = provider::choose(settings, self.environment, cwd).map_err(one)?;
         let info = model.info();
-        let tape = tape(&self.args, &info, cwd, settings, self.environment).map_err(one)?;
+        let tape = tape(self.args.flags.record.as_deref(), &info, cwd, settings, self.environment)
+            .map_err(one)?;
         let setup = Setup {
             cwd,
-            add_dirs: &self.args.add_dirs,
+            add_dirs: &self.args.flags.add_dirs,
             dirs,
             settings,
             environment: self.environment,
             asking: self.asking,
-            dry_run: self.args.dry_run,
+            dry_run: self.args.flags.dry_run,
             tape: tape.as_ref(),
-            keep: !self.args.no_transcript,
+            keep: !self.args.flags.no_transcript,
         };
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
                 io::stderr().write_all(resuming.last_words().as_bytes()).ok();
-                let (kept, ports, session) = resuming.assemble_kept(&setup, Arc::clone(&model))?;
+                let (kept, ports, session) = resuming.assemble_kept(&setup, model)?;
                 (Some(kept), ports, session)
             }
             (None, Some(kept)) if resumes => {
-                let mut notices = Vec::new();
-                let made = assemble_in(kept, &setup, Arc::clone(&model), &mut notices);
-                print_notices(&notices);
-                let (ports, session) = made?;
+                let (ports, session) =
+                    printing_notices(|notices| assemble_in(kept, &setup, model, notices))?;
                 (None, ports, session)
             }
             (None, _) => {
                 let kept = JournalSettings::new(&setup).map_err(one)?;
-                let mut notices = Vec::new();
-                let made = assemble_in(&kept, &setup, Arc::clone(&model), &mut notices);
-                print_notices(&notices);
+                let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
                 (Some(kept), ports, session)
             }
@@ -163,21 +160,15 @@ impl frontend::Sessions for PlainSessions<'_> {
         // A person sees the wait and can stop it.
         session.limits.outwaits_once = self.interactive;
         session.own_budget = model_price::own_budget(&loaded.layers);
-        if !resumes {
-            session.noted = authority::ignored(loaded);
-        }
         let sources = sources(loaded, &info.profile);
         if !resumes {
+            session.noted = authority::ignored(loaded);
             let text = unenforced(&loaded.layers, &session.tier);
             io::stderr().write_all(text.as_bytes()).ok();
         }
-        if let Some(new) = new {
-            self.kept = Some(new);
-        }
-        let session_server = match &self.kept {
-            Some(kept) => kept.session_server(&found.dirs),
-            None => SessionServer::disabled(),
-        };
+        self.kept = new.or(self.kept.take());
+        let server = self.kept.as_ref().map(|kept| kept.session_server(&found.dirs));
+        let session_server = server.unwrap_or_else(SessionServer::disabled);
         self.found = Arc::new(found);
         self.profile = info.profile;
         Ok(OpenedSession { ports, settings: session, sources, session_server })
@@ -222,7 +213,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             found: Arc::clone(&self.found),
             environment: self.environment.clone(),
             asking: self.asking,
-            dry_run: self.args.dry_run,
+            dry_run: self.args.flags.dry_run,
         };
         let session = session.to_owned();
         Box::new(move || source.report(&what, &session))
@@ -331,7 +322,7 @@ impl<'a> PlainSessions<'a> {
         let resuming = Resuming::of(args, environment).map_err(one)?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),
-            None => (args.clone(), args.overrides()),
+            None => (args.clone(), args.flags.overrides()),
         };
         let found = place(&args.place, flags.clone(), environment)?;
         notices(&found.loaded);
@@ -340,7 +331,7 @@ impl<'a> PlainSessions<'a> {
             Some(prompt) => Some(Task::Prompt(prompt)),
             None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),
         };
-        let asking = match (args.yes, interactive) {
+        let asking = match (args.flags.yes, interactive) {
             (true, _) => AnswerSource::Yes,
             (false, true) => AnswerSource::Human,
             (false, false) => AnswerSource::Nobody,
@@ -368,7 +359,7 @@ impl<'a> PlainSessions<'a> {
 
     /// File for typed lines, if they are kept.
     pub(super) fn history(&self) -> Option<PathBuf> {
-        let kept = keeps_history(&self.found.loaded.layers) && !self.args.no_transcript;
+        let kept = keeps_history(&self.found.loaded.layers) && !self.args.flags.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
     }
 

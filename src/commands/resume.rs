@@ -23,7 +23,7 @@ use posse_actors::root_session::{Resumption, SessionSettings};
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
-use crate::commands::print_notices;
+use crate::commands::printing_notices;
 use crate::config::{Dirs, Environment};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::state::StoredSession;
@@ -68,7 +68,7 @@ impl Resuming {
         environment: &Environment,
     ) -> Result<Option<Resuming>, Failure> {
         let Some(resume) = &args.resume else { return Ok(None) };
-        if args.no_transcript && !resume.fork {
+        if args.flags.no_transcript && !resume.fork {
             let what = "--no-transcript cannot be used with a stored session";
             return Err(Failure::new(ErrorCode::TranscriptRequired, Exit::Usage, what).fix(
                 "add --fork: the continuation is not stored then, and the session stays unchanged",
@@ -120,17 +120,21 @@ impl Resuming {
     pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         const FROM: &str = "the resumed session";
         let (args, started) = (&self.args, &self.started);
-        let mut overrides = args.overrides();
+        let mut overrides = args.flags.overrides();
         let mut recorded = |key, given: bool, name: &str| {
             if !given && !name.is_empty() {
                 overrides.push((key, json!(name), FROM));
             }
         };
-        recorded("agentMode", args.agent_mode.is_some(), &started.mode);
-        recorded("defaultAgent", args.agent.is_some(), &started.agent);
-        recorded("defaultProvider", args.provider.is_some(), &started.provider);
+        recorded("agentMode", args.flags.agent_mode().is_some(), &started.mode);
+        recorded("defaultAgent", args.flags.agent.is_some(), &started.agent);
+        recorded("defaultProvider", args.flags.provider.is_some(), &started.provider);
         // A model belongs to its provider.
-        recorded("model", args.model.is_some() || args.provider.is_some(), &started.model);
+        recorded(
+            "model",
+            args.flags.model.is_some() || args.flags.provider.is_some(),
+            &started.model,
+        );
         for (key, _, value) in model_price::remembered(self.budget) {
             overrides.extend(value.map(|value| (key, json!(value), FROM)));
         }
@@ -168,9 +172,7 @@ impl Resuming {
             kept.or_remove(copied.map_err(|error| one(uncopied(&found, &error))))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
-        let mut notices = Vec::new();
-        let made = assemble_in(&kept, setup, model, &mut notices);
-        print_notices(&notices);
+        let made = printing_notices(|notices| assemble_in(&kept, setup, model, notices));
         let (ports, mut settings) = kept.or_remove(made)?;
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
@@ -385,7 +387,7 @@ fn changed(
 fn remembered_budget(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
     let [(_, money, _), (_, tokens, _)] = model_price::remembered(own);
     let unsaid = |variable: &str| environment.get(variable).is_none();
-    let money = args.budget_micro_usd.is_none() && unsaid(money);
+    let money = args.flags.budget.is_none() && unsaid(money);
     Budget {
         nano_usd: own.nano_usd.filter(|_| money),
         tokens: own.tokens.filter(|_| unsaid(tokens)),

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::commands::resume::{self, Resuming};
-use crate::commands::{colors, descriptors, notices, print_notices};
+use crate::commands::{colors, descriptors, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
@@ -28,20 +28,21 @@ const LOG: &str = "run.log";
 
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
-    start_log(args.verbose);
+    start_log(args.flags.verbose);
     descriptors::check_free().map_err(one)?;
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
-    let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
+    let flags = resuming.as_ref().map_or_else(|| args.flags.overrides(), Resuming::overrides);
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
     notices(&loaded);
     dirs.check_workspace(&cwd).map_err(one)?;
     let settings = &loaded.settings;
     // Created first: its certificates load on a separate thread.
     let model = provider::choose(settings, environment, &cwd).map_err(one)?;
-    let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
+    let tape = tape(args.flags.record.as_deref(), &model.info(), &cwd, settings, environment)
+        .map_err(one)?;
     let driven = is_driven(args).map_err(one)?;
-    if !args.images.is_empty()
+    if !args.flags.images.is_empty()
         && let Some(failure) = provider::vision_error(settings, &model.info())
     {
         return Err(one(failure));
@@ -50,30 +51,27 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let load = || skills::load(&cwd, &dirs, settings, environment);
     let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
     let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
-    let is_there = driven || (headless::can_ask() && !args.unattended);
-    let asking = match (args.yes, is_there) {
+    let is_there = driven || (headless::can_ask() && !args.flags.unattended);
+    let asking = match (args.flags.yes, is_there) {
         (true, _) => AnswerSource::Yes,
         (false, true) => AnswerSource::Human,
         (false, false) => AnswerSource::Nobody,
     };
     let setup = Setup {
         cwd: &cwd,
-        add_dirs: &args.add_dirs,
+        add_dirs: &args.flags.add_dirs,
         dirs: &dirs,
         settings,
         environment,
         asking,
-        dry_run: args.dry_run,
+        dry_run: args.flags.dry_run,
         tape: tape.as_ref(),
-        keep: !args.no_transcript,
+        keep: !args.flags.no_transcript,
     };
     let mut assembled = if let Some(resuming) = resuming {
         resuming.assemble(&setup, model)?
     } else {
-        let mut notices = Vec::new();
-        let assembled = assemble(&setup, model, &mut notices);
-        print_notices(&notices);
-        assembled?
+        printing_notices(|notices| assemble(&setup, model, notices))?
     };
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
@@ -170,16 +168,18 @@ fn read_prompt(
         None => PromptSource::Nothing,
     };
     let images = Images {
-        named: &args.images,
+        named: &args.flags.images,
         cwd,
         limits: toolbox::image_limits(settings),
         detail: &settings.image_detail,
     };
     match wanted {
         // Without a prompt the session continues; an accidental pipe does not matter.
-        PromptSource::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
+        PromptSource::Nothing if args.resume.is_some() && args.flags.images.is_empty() => Ok(None),
         PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
-        PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
+        PromptSource::Nothing | PromptSource::Stdin if driven && args.flags.images.is_empty() => {
+            Ok(None)
+        }
         PromptSource::Nothing | PromptSource::Stdin if driven => {
             Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
@@ -192,7 +192,7 @@ fn read_prompt(
 fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
-    let kept = if args.no_transcript { " (not stored, cannot be resumed)" } else { "" };
+    let kept = if args.flags.no_transcript { " (not stored, cannot be resumed)" } else { "" };
     let mut text = format!(
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
@@ -200,7 +200,7 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let sandbox = &loaded.settings.sandbox;
     text.push_str(&confinement::line(&settings.tier, sandbox, settings.asking));
     text.push_str(&unenforced(&loaded.layers, &settings.tier));
-    if args.dry_run {
+    if args.flags.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }
     if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
@@ -228,9 +228,10 @@ fn manner(
             && args.input_format != InputFormat::StreamJson,
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        again: (!args.no_transcript).then(|| resume::again(assembled, args, loaded, environment)),
+        yes: args.flags.yes,
+        dry_run: args.flags.dry_run,
+        again: (!args.flags.no_transcript)
+            .then(|| resume::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
         worktrees: left_worktrees(assembled),
     }
@@ -246,10 +247,10 @@ fn left_worktrees(assembled: &Assembled) -> Vec<String> {
 
 /// Reaction to a hangup.
 fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
-    if !args.unattended {
+    if !args.flags.unattended {
         return OnHangup::Ends;
     }
-    OnHangup::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
+    OnHangup::GoesOn((!args.flags.no_transcript).then(|| assembled.dir.join(LOG)))
 }
 
 /// Starts a log on standard error, if `-v` requests one.

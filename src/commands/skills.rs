@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write as _};
 
-use crate::cli::ListArgs;
+use crate::cli::{SkillsAction, SkillsArgs};
 use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure};
@@ -12,10 +12,13 @@ use crate::wiring::{WorkspaceContext, place};
 
 /// `posse skills`, and `posse skills show NAME`.
 pub(super) fn list(
-    args: &ListArgs,
-    name: Option<&str>,
+    SkillsArgs { action, list }: &SkillsArgs,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
+    let (name, args) = match action {
+        None => (None, list),
+        Some(SkillsAction::Show { name, list }) => (Some(name), list),
+    };
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let skills = skills::load(&cwd, &dirs, &loaded.settings, environment);

@@ -35,14 +35,16 @@ pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
     let trust = TrustStore::new(SignedStore::new(&dirs.state));
     let root = project::root_of(&cwd);
     match &args.action {
-        TrustAction::List => list(&trust, args.json),
-        TrustAction::Clear => clear(&trust, args.json),
-        TrustAction::Revoke { path } => revoke(&trust, path.clone().unwrap_or(root), args.json),
-        TrustAction::Show => {
+        Some(TrustAction::List) => list(&trust, args.json),
+        Some(TrustAction::Clear) => clear(&trust, args.json),
+        Some(TrustAction::Revoke { path }) => {
+            revoke(&trust, path.clone().unwrap_or(root), args.json)
+        }
+        None | Some(TrustAction::Show) => {
             let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
             Ok(print(&if args.json { format!("{:#}\n", case.json()) } else { case.text() }))
         }
-        TrustAction::Add { accept } => {
+        Some(TrustAction::Add { accept }) => {
             let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
             add(&case, &trust, accept.as_deref(), args.json)
         }

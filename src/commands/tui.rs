@@ -31,10 +31,10 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let (sessions, first) = PlainSessions::prepare(args, environment, true)?;
     let options = Options {
         theme: theme(&sessions, environment),
-        kept: !args.no_transcript,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        mode_label: match (args.dry_run, args.yes) {
+        kept: !args.flags.no_transcript,
+        yes: args.flags.yes,
+        dry_run: args.flags.dry_run,
+        mode_label: match (args.flags.dry_run, args.flags.yes) {
             (true, _) => Some("dry run"),
             (false, true) => Some("--yes"),
             (false, false) => None,

@@ -20,7 +20,6 @@ use tempfile::TempDir;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills};
 use crate::attach;
-use crate::cli::RunArgs;
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::remote_session::SessionServer;
@@ -477,13 +476,13 @@ fn unusable(dir: &Path, error: &JournalError) -> Failure {
 
 /// Cassette of a run, without secrets, if requested. `info`: first provider.
 pub(crate) fn tape(
-    args: &RunArgs,
+    file: Option<&Path>,
     info: &ProviderInfo,
     cwd: &Path,
     settings: &Settings,
     environment: &Environment,
 ) -> Result<Option<Tape>, Failure> {
-    let Some(file) = &args.record else { return Ok(None) };
+    let Some(file) = file else { return Ok(None) };
     let masking = Masking::new(&secrets(settings, environment));
     let chosen = settings.providers.get(&info.profile);
     let several = chosen.is_some_and(|chosen| !chosen.fallback.is_empty());

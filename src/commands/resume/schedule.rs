@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::{PlaceArgs, RunArgs};
+use crate::cli::{AgentFlags, PlaceArgs, RunArgs};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
 use crate::front::resume_hint::Again;
 use crate::provider::presets;
@@ -59,10 +59,9 @@ pub(crate) fn again(
 /// it is handled here.
 #[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
 fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec<String> {
-    let RunArgs {
+    let PlaceArgs { cwd: _, config, trust_project } = &args.place;
+    let AgentFlags {
         // In the record.
-        prompt: _,
-        skills: _,
         images: _,
         agent,
         provider,
@@ -71,8 +70,10 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         // Passed as settings, below.
         max_turns: _,
         timeout: _,
-        budget_micro_usd: _,
-        agent_mode: _,
+        budget: _,
+        mode: _,
+        single_agent: _,
+        multi_agent: _,
         sandbox_required: _,
         add_dirs,
         yes,
@@ -80,20 +81,18 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         unattended: _,
         dry_run,
         stream,
+        no_stream,
         // Without a transcript there is nothing to resume.
         no_transcript: _,
         // The run has no reader.
-        output_format: _,
-        input_format: _,
         verbose: _,
         // A cassette belongs to one process.
         record: _,
         sandbox,
         network,
         persistent_grants,
-        resume: _,
-        place: PlaceArgs { cwd: _, config, trust_project },
-    } = args;
+        no_persistent_grants: _,
+    } = &args.flags;
     let Loaded { settings, layers, .. } = loaded;
     let is_set =
         |key: &str| layers.get(key).is_some_and(|leaf| leaf.origin != SettingOrigin::BuiltIn);
@@ -108,9 +107,9 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     switch(settings.sandbox.required, "--sandbox-required");
     let forgets = !settings.persistent_grants.enabled;
     switch(forgets, "--no-persistent-grants");
-    switch(!forgets && *persistent_grants == Some(true), "--persistent-grants");
-    switch(*stream == Some(true), "--stream");
-    switch(*stream == Some(false), "--no-stream");
+    switch(!forgets && *persistent_grants, "--persistent-grants");
+    switch(*stream, "--stream");
+    switch(*no_stream, "--no-stream");
     let multi = is_set("agentMode") && settings.multi_agent;
     switch(multi, "--multi-agent");
     switch(is_set("agentMode") && !multi, "--single-agent");
@@ -192,7 +191,8 @@ mod tests {
     fn parsed(words: &[&str]) -> RunArgs {
         let words = ["posse"].into_iter().chain(words.iter().copied());
         match parse(words.map(Into::into), false) {
-            Ok(Invocation::Run(args) | Invocation::Resume(args)) => *args,
+            Ok(Invocation::Run(command)) => command.into_args().unwrap(),
+            Ok(Invocation::Resume(command)) => command.into_args().unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -210,7 +210,7 @@ mod tests {
             trust_project: false,
             trusted: None,
             presets: &[],
-            flags: args.overrides(),
+            flags: args.flags.overrides(),
         };
         let dirs = Dirs::from_environment(&environment).unwrap();
         let loaded = load(&environment, &dirs, &sources).unwrap();

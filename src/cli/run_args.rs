@@ -1,21 +1,71 @@
-//! The flags of the commands that run an agent: shared ones first, then those of one command.
+//! Arguments of the commands that run an agent: shared flags first, then those of one command.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use serde_json::{Value, json};
 
-use crate::cli::{
-    CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, Resume, RunArgs, Which, usage,
-};
+use crate::cli::args::{InputFormat, OutputFormat, PlaceArgs};
 use crate::failure::{ErrorCode, Exit, Failure};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
     3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \
     6 a limit was reached, 7 sandbox, 8 session, 70 internal error, 124 time limit.";
 
-#[derive(Debug, Args)]
-pub(crate) struct Run {
+/// Arguments of a session, whichever command starts it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunArgs {
+    /// The task, from `--prompt` or the words; `None`: from standard input.
+    pub prompt: Option<PromptArg>,
+    /// Stored session to resume; `None`: a new one.
+    pub resume: Option<Resume>,
+    /// `--skill`, in order.
+    pub skills: Vec<String>,
+    /// `--output-format`.
+    pub output_format: OutputFormat,
+    /// `--input-format`.
+    pub input_format: InputFormat,
+    /// Flags of all commands that run an agent.
+    pub flags: AgentFlags,
+    /// Source of the configuration.
+    pub place: PlaceArgs,
+}
+
+/// Stored session to resume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// Selection.
+    pub which: Which,
+    /// `--fork`: continue in a new session with the same history.
+    pub fork: bool,
+    /// A flag was given that only a run without a conversation has.
+    pub headless: bool,
+}
+
+/// Selection of a stored session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The one with this id, or with the only id that begins like this.
+    Id(String),
+    /// The newest of the project.
+    Last,
+    /// Not given.
+    Unsaid,
+}
+
+/// Source of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptArg {
+    /// The command line.
+    Text(String),
+    /// `-`: standard input.
+    Stdin,
+}
+
+/// Arguments of `posse run`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct RunCommand {
     /// The task; `-` reads it from standard input
     #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
     words: Vec<String>,
@@ -31,15 +81,16 @@ pub(crate) struct Run {
     fork: bool,
 
     #[command(flatten)]
-    agent: Agent,
+    flags: AgentFlags,
     #[command(flatten)]
     formats: Formats,
     #[command(flatten)]
-    place: ConfigLocationFlags,
+    place: PlaceArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ResumeCommand {
+/// Arguments of `posse resume`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ResumeCommand {
     /// The session, or an unambiguous beginning of its id
     #[arg(value_name = "ID")]
     id: Option<String>,
@@ -57,15 +108,15 @@ pub(crate) struct ResumeCommand {
     fork: bool,
 
     #[command(flatten)]
-    agent: Agent,
+    flags: AgentFlags,
     #[command(flatten)]
     formats: Formats,
     #[command(flatten)]
-    place: ConfigLocationFlags,
+    place: PlaceArgs,
 }
 
 /// Input and output formats.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 struct Formats {
     /// Skill that the task is to be done with: `posse skills` lists them; repeatable
     #[arg(long = "skill", value_name = "NAME", help_heading = "Agent and model")]
@@ -78,8 +129,9 @@ struct Formats {
     input_format: Option<InputFormat>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct PlainFlags {
+/// Arguments of `posse plain` and `posse tui`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct PlainCommand {
     /// Resume this session, by id or unambiguous id prefix
     #[arg(long, value_name = "ID", group = "which", help_heading = "Session")]
     resume: Option<String>,
@@ -91,160 +143,122 @@ pub(crate) struct PlainFlags {
     fork: bool,
 
     #[command(flatten)]
-    agent: Agent,
+    flags: AgentFlags,
     #[command(flatten)]
-    place: ConfigLocationFlags,
+    place: PlaceArgs,
 }
 
 /// Flags of all commands that run an agent.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
-struct Agent {
+pub struct AgentFlags {
     /// Agent that does it: `posse agents` lists them [build]
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
-    agent: Option<String>,
+    pub agent: Option<String>,
     /// Provider profile or preset
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
-    provider: Option<String>,
+    pub provider: Option<String>,
     /// Model, instead of the provider's own
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
-    model: Option<String>,
+    pub model: Option<String>,
     /// Reasoning effort of the model
     #[arg(long, value_name = "LEVEL", help_heading = "Agent and model",
           value_parser = ["off", "minimal", "low", "medium", "high", "xhigh"])]
-    thinking: Option<String>,
+    pub thinking: Option<String>,
     /// Run a single agent, or enable subagents
-    #[arg(long, value_enum, help_heading = "Agent and model",
+    #[arg(long, help_heading = "Agent and model", value_parser = ["single", "multi"],
           conflicts_with_all = ["single_agent", "multi_agent"])]
-    mode: Option<DelegationMode>,
+    pub mode: Option<String>,
     /// Same as --mode single
     #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
-    single_agent: bool,
+    pub single_agent: bool,
     /// Same as --mode multi
     #[arg(long, help_heading = "Agent and model")]
-    multi_agent: bool,
+    pub multi_agent: bool,
     /// Image for the model to see, a path or an address; repeatable
     #[arg(long = "image", value_name = "PATH|URL", help_heading = "Agent and model")]
-    images: Vec<String>,
+    pub images: Vec<String>,
 
     /// Ends after this many replies of the model
     #[arg(long, value_name = "N", value_parser = turns, help_heading = "Limits")]
-    max_turns: Option<u32>,
+    pub max_turns: Option<u32>,
     /// Ends after this time: 90s, 10m, 2h
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
-    timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
 
     /// Ends before it costs more than this many dollars: 0.50
     #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
-    budget: Option<u64>,
+    pub budget: Option<u64>,
 
     /// Run unattended: retry for up to 24 h, never prompt, survive hangup
     #[arg(long, help_heading = "Limits")]
-    unattended: bool,
+    pub unattended: bool,
 
     /// Additional folder for tools; repeatable
     #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
-    add_dirs: Vec<PathBuf>,
+    pub add_dirs: Vec<PathBuf>,
     /// Answers permission questions with yes; denied stays denied
     #[arg(short, long, help_heading = "Authority")]
-    yes: bool,
+    pub yes: bool,
     /// Describe effects without changing or starting anything
     #[arg(long, help_heading = "Authority")]
-    dry_run: bool,
+    pub dry_run: bool,
     /// Confinement of commands
-    #[arg(long, value_enum, help_heading = "Authority")]
-    sandbox: Option<Sandbox>,
+    #[arg(long, help_heading = "Authority", value_parser = ["off", "read-only", "workspace-write"])]
+    pub sandbox: Option<String>,
     /// Ends with exit code 7 where commands cannot be confined
     #[arg(long, help_heading = "Authority")]
-    sandbox_required: bool,
+    pub sandbox_required: bool,
     /// Network access of commands
-    #[arg(long, value_enum, help_heading = "Authority")]
-    network: Option<NetworkArg>,
+    #[arg(long, help_heading = "Authority", value_parser = ["deny", "inherit"])]
+    pub network: Option<String>,
 
     /// Offers to remember permissions for longer than the session
     #[arg(long, conflicts_with = "no_persistent_grants", help_heading = "Authority")]
-    persistent_grants: bool,
+    pub persistent_grants: bool,
     /// Remembers no permission, and uses none that was remembered
     #[arg(long, help_heading = "Authority")]
-    no_persistent_grants: bool,
+    pub no_persistent_grants: bool,
 
     /// Asks the provider for a stream
     #[arg(long, conflicts_with = "no_stream", help_heading = "Output")]
-    stream: bool,
+    pub stream: bool,
     /// Asks the provider for one piece
     #[arg(long, help_heading = "Output")]
-    no_stream: bool,
+    pub no_stream: bool,
     /// Keeps no journal; such a session cannot be resumed
     #[arg(long, help_heading = "Output")]
-    no_transcript: bool,
+    pub no_transcript: bool,
     /// Records the model's replies into this file, for replaying
     #[arg(long, value_name = "FILE", help_heading = "Output")]
-    record: Option<PathBuf>,
+    pub record: Option<PathBuf>,
     /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count, help_heading = "Output")]
-    verbose: u8,
+    pub verbose: u8,
 }
 
-/// Flags that select the configuration.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigLocationFlags {
-    /// Works in this folder
-    #[arg(long, value_name = "DIR", help_heading = "Configuration")]
-    cwd: Option<PathBuf>,
-    /// Reads this file over the user's configuration
-    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
-    config: Option<PathBuf>,
-    /// Lets this project's configuration count, for this run
-    #[arg(long, help_heading = "Configuration")]
-    trust_project: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DelegationMode {
-    Single,
-    Multi,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Sandbox {
-    Off,
-    ReadOnly,
-    WorkspaceWrite,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum NetworkArg {
-    Deny,
-    Inherit,
-}
-
-impl Run {
-    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
+impl RunCommand {
+    /// Arguments of the session. Fails if the task is empty or flags exclude each other.
+    pub fn into_args(self) -> Result<RunArgs, Failure> {
         let prompt = prompt(self.prompt, &self.words)?;
-        let resume = self.continues.then_some(Resume {
-            which: Which::Last,
-            fork: self.fork,
-            headless: true,
-        });
-        let args = self.formats.into_args(prompt, self.agent.into_args(self.place))?;
-        Ok(RunArgs { resume, ..args })
+        let (which, fork) = (Which::Last, self.fork);
+        let resume = self.continues.then_some(Resume { which, fork, headless: true });
+        self.formats.into_args(prompt, resume, self.flags, self.place)
     }
 }
 
 impl ResumeCommand {
-    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
-        let ResumeCommand { id, mut words, prompt: flag, last, fork, agent, formats, place } = self;
+    /// Arguments of the session. Fails if the task is empty or given twice.
+    pub fn into_args(self) -> Result<RunArgs, Failure> {
+        let ResumeCommand { id, mut words, prompt: flag, last, fork, flags, formats, place } = self;
         let which = match (last, id) {
             (true, first) => {
                 // There is no id: the first word is one of the task.
                 words.splice(0..0, first);
                 if flag.is_some() && !words.is_empty() {
-                    let what = "with --last there is no ID, and the task was given twice";
-                    return Err(usage(
-                        &Failure::new(ErrorCode::FlagsConflict, Exit::Usage, what)
-                            .fix("leave out one of them"),
-                    ));
+                    let problem = "with --last there is no ID, and the task was given twice";
+                    return Err(Failure::new(ErrorCode::FlagsConflict, Exit::Usage, problem)
+                        .fix("leave out one of them"));
                 }
                 Which::Last
             }
@@ -255,95 +269,106 @@ impl ResumeCommand {
         let headless = prompt.is_some()
             || formats.output_format.is_some()
             || formats.input_format.is_some()
-            || agent.unattended;
-        let args = formats.into_args(prompt, agent.into_args(place))?;
-        Ok(RunArgs { resume: Some(Resume { which, fork, headless }), ..args })
+            || flags.unattended;
+        formats.into_args(prompt, Some(Resume { which, fork, headless }), flags, place)
     }
 }
 
 impl Formats {
-    fn into_args(self, prompt: Option<PromptArg>, args: RunArgs) -> Result<RunArgs, CliExit> {
+    fn into_args(
+        self,
+        prompt: Option<PromptArg>,
+        resume: Option<Resume>,
+        flags: AgentFlags,
+        place: PlaceArgs,
+    ) -> Result<RunArgs, Failure> {
         let output_format = self.output_format.unwrap_or_default();
         let input_format = self.input_format.unwrap_or_default();
         if input_format == InputFormat::StreamJson && prompt == Some(PromptArg::Stdin) {
-            let what =
+            let problem =
                 "standard input cannot be both the prompt `-` and `--input-format stream-json`";
-            return Err(usage(
-                &Failure::new(ErrorCode::FlagsConflict, Exit::Usage, what)
-                    .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"),
-            ));
+            return Err(Failure::new(ErrorCode::FlagsConflict, Exit::Usage, problem)
+                .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"));
         }
-        Ok(RunArgs { prompt, output_format, input_format, skills: self.skills, ..args })
+        Ok(RunArgs {
+            prompt,
+            resume,
+            skills: self.skills,
+            output_format,
+            input_format,
+            flags,
+            place,
+        })
     }
 }
 
-impl PlainFlags {
-    pub(crate) fn into_args(self) -> RunArgs {
-        let which = match (self.resume, self.continues) {
-            (Some(id), _) => Some(Which::Id(id)),
-            (None, true) => Some(Which::Last),
-            (None, false) => None,
-        };
+impl PlainCommand {
+    /// Arguments of the session.
+    pub fn into_args(self) -> RunArgs {
+        let which = self.resume.map(Which::Id).or(self.continues.then_some(Which::Last));
         let resume = which.map(|which| Resume { which, fork: self.fork, headless: false });
-        RunArgs { resume, ..self.agent.into_args(self.place) }
+        RunArgs { resume, flags: self.flags, place: self.place, ..RunArgs::default() }
+    }
+
+    /// True if no flag was given that belongs to a task rather than to a conversation.
+    pub(super) fn is_conversation(&self) -> bool {
+        !self.flags.unattended && self.flags.images.is_empty()
     }
 }
 
-impl Agent {
-    fn into_args(self, place: ConfigLocationFlags) -> RunArgs {
-        let multi = self.multi_agent || self.mode == Some(DelegationMode::Multi);
-        let mode = if multi { "multi-agent" } else { "single-agent" };
-        let said = multi || self.single_agent || self.mode.is_some();
-        let stream = match (self.stream, self.no_stream) {
-            (true, _) => Some(true),
-            (_, true) => Some(false),
-            _ => None,
-        };
-        let persistent_grants = match (self.persistent_grants, self.no_persistent_grants) {
-            (true, _) => Some(true),
-            (_, true) => Some(false),
-            _ => None,
-        };
-        RunArgs {
-            agent: self.agent,
-            provider: self.provider,
-            model: self.model,
-            thinking: self.thinking,
-            max_turns: self.max_turns,
-            timeout: self.timeout,
-            budget_micro_usd: self.budget,
-            add_dirs: self.add_dirs,
-            yes: self.yes,
-            unattended: self.unattended,
-            dry_run: self.dry_run,
-            stream,
-            images: self.images,
-            no_transcript: self.no_transcript,
-            record: self.record,
-            sandbox: self.sandbox.as_ref().map(value_name),
-            sandbox_required: self.sandbox_required.then_some(true),
-            network: self.network.as_ref().map(value_name),
-            persistent_grants,
-            agent_mode: said.then(|| mode.into()),
-            verbose: self.verbose,
-            place: place.into_args(),
-            ..RunArgs::default()
+impl AgentFlags {
+    /// `--stream` or `--no-stream`.
+    pub fn streams(&self) -> Option<bool> {
+        (self.stream || self.no_stream).then_some(self.stream)
+    }
+
+    /// `--persistent-grants` or `--no-persistent-grants`.
+    pub fn keeps_grants(&self) -> Option<bool> {
+        (self.persistent_grants || self.no_persistent_grants).then_some(self.persistent_grants)
+    }
+
+    /// `--mode`, `--single-agent`, `--multi-agent`: `single-agent` or `multi-agent`.
+    pub fn agent_mode(&self) -> Option<&'static str> {
+        match (self.mode.as_deref(), self.single_agent, self.multi_agent) {
+            (Some("multi"), ..) | (_, _, true) => Some("multi-agent"),
+            (None, false, false) => None,
+            _ => Some("single-agent"),
         }
     }
-}
 
-impl ConfigLocationFlags {
-    pub(crate) fn into_args(self) -> PlaceArgs {
-        PlaceArgs { cwd: self.cwd, config: self.config, trust_project: self.trust_project }
+    /// The flags that are settings: key, value and flag, for the last layer of the configuration.
+    pub fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
+        let either = |on: Option<bool>, yes, no| if on == Some(true) { yes } else { no };
+        let stream_flag = either(self.streams(), "--stream", "--no-stream");
+        let grants_flag =
+            either(self.keeps_grants(), "--persistent-grants", "--no-persistent-grants");
+        let timeout = self.timeout.map(|limit| format!("{}ms", limit.as_millis()));
+        let values = [
+            ("agentMode", json!(self.agent_mode()), "--mode"),
+            ("defaultAgent", json!(self.agent), "--agent"),
+            ("defaultProvider", json!(self.provider), "--provider"),
+            ("model", json!(self.model), "--model"),
+            ("thinking", json!(self.thinking), "--thinking"),
+            ("maxTurns", json!(self.max_turns), "--max-turns"),
+            ("timeout", json!(timeout), "--timeout"),
+            ("budget.maxCostMicroUsd", json!(self.budget), "--budget"),
+            ("patience", json!(self.unattended.then_some("24h")), "--unattended"),
+            ("streaming.enabled", json!(self.streams()), stream_flag),
+            ("persistentGrants.enabled", json!(self.keeps_grants()), grants_flag),
+            ("sandbox.mode", json!(self.sandbox), "--sandbox"),
+            (
+                "sandbox.required",
+                json!(self.sandbox_required.then_some(true)),
+                "--sandbox-required",
+            ),
+            ("sandbox.network", json!(self.network), "--network"),
+        ];
+        values.into_iter().filter(|(_, value, _)| !value.is_null()).collect()
     }
-}
-
-fn value_name<T: ValueEnum>(value: &T) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// An empty task is a mistake in a script, and not an order to read standard input.
-fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, CliExit> {
+fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, Failure> {
     let text = match flag {
         Some(text) => text,
         None if words.is_empty() => return Ok(None),
@@ -353,10 +378,8 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, C
         return Ok(Some(PromptArg::Stdin));
     }
     if text.trim().is_empty() {
-        return Err(usage(
-            &Failure::new(ErrorCode::PromptMissing, Exit::Usage, "the prompt is empty")
-                .fix("say what to do: posse run \"fix the failing test\""),
-        ));
+        return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "the prompt is empty")
+            .fix("say what to do: posse run \"fix the failing test\""));
     }
     Ok(Some(PromptArg::Text(text)))
 }
