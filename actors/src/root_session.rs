@@ -86,6 +86,7 @@ struct RootSession {
 }
 
 struct State {
+    me: ActorRef<Msg>,
     supervised: SupervisedActors,
     main_run: MainRun,
     subagents: Subagents,
@@ -115,6 +116,7 @@ impl Actor for RootSession {
         let roles = context.compact.iter().chain(&context.title);
         let own = own.chain(roles.map(|role| (&role.provider, role.price.clone())));
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
+        self.subscribe_notices(&me);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Budget(order));
         let budget_handle = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
@@ -125,6 +127,7 @@ impl Actor for RootSession {
                 budget(),
             ),
             subagents: self.subagents(&me, &clients),
+            me,
             budget: SessionBudget::new(budget_handle, accounts),
             compactor: Compactor::new(clients.of_role(context.compact.as_ref())),
             titler: self.titler(&clients),
@@ -135,26 +138,25 @@ impl Actor for RootSession {
                 clients,
             ),
         };
-        self.subscribe_notices(&me);
-        self.start_supervised(&me, &mut state).await?;
+        self.start_supervised(&mut state).await?;
         self.begin_or_resume(&mut state);
         for event in self.settings.noted.iter().cloned() {
             self.transcript.note(None, event);
         }
-        self.open(&me, &mut state);
+        self.open(&mut state);
         Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
+    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.settings.fail.hit("RootSession", msg.kind());
         match msg {
-            Msg::MainRun(msg) => self.handle_main_run(&me, msg, state).await?,
-            Msg::Subagents(msg) => self.handle_subagents(&me, msg, state).await?,
+            Msg::MainRun(msg) => self.handle_main_run(msg, state).await?,
+            Msg::Subagents(msg) => self.handle_subagents(msg, state).await?,
             Msg::Budget(order) => state.budget.on(order),
-            Msg::Compactor(msg) => self.handle_compactor(&me, msg, state),
-            Msg::Titler(msg) => self.handle_titler(&me, msg, state),
-            Msg::Jobs(msg) => self.handle_jobs(&me, msg, state),
-            Msg::End(msg) => self.handle_end(&me, msg, state).await,
+            Msg::Compactor(msg) => self.handle_compactor(msg, state),
+            Msg::Titler(msg) => self.handle_titler(msg, state),
+            Msg::Jobs(msg) => self.handle_jobs(msg, state),
+            Msg::End(msg) => self.handle_end(msg, state).await,
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
         }
         Ok(())
@@ -163,13 +165,13 @@ impl Actor for RootSession {
     // ractor's default stops a parent with its child. A session must survive its children.
     async fn handle_supervisor_evt(
         &self,
-        me: ActorRef<Msg>,
+        _: ActorRef<Msg>,
         event: SupervisionEvent,
         state: &mut State,
     ) -> HandlerResult {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
-                self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
+                self.child_crashed(child.get_id(), &chain(&*cause), state).await
             }
             // Subagents that end normally were stopped by the session.
             SupervisionEvent::ActorTerminated(..)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ractor::{ActorRef, RpcReplyPort};
+use ractor::RpcReplyPort;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
@@ -71,14 +71,9 @@ impl Compactor {
 }
 
 impl RootSession {
-    pub(super) fn handle_compactor(
-        &self,
-        me: &ActorRef<Msg>,
-        msg: CompactorMsg,
-        state: &mut State,
-    ) {
+    pub(super) fn handle_compactor(&self, msg: CompactorMsg, state: &mut State) {
         match msg {
-            CompactorMsg::Compact(keep, reply) => self.compact(me, keep, reply, state),
+            CompactorMsg::Compact(keep, reply) => self.compact(keep, reply, state),
             CompactorMsg::Summarised(summary) => self.summarised(summary, state),
             CompactorMsg::Context(Some(reply)) => answer(reply, self.context(state)),
             CompactorMsg::Context(None) => self.announce_context(state),
@@ -107,13 +102,7 @@ impl RootSession {
 
     /// Compacts the history between prompts. If a model writes the summary, the caller is answered
     /// when it is done.
-    pub(super) fn compact(
-        &self,
-        me: &ActorRef<Msg>,
-        keep: Option<String>,
-        reply: CompactReply,
-        state: &mut State,
-    ) {
+    pub(super) fn compact(&self, keep: Option<String>, reply: CompactReply, state: &mut State) {
         if state.end.is_ending() {
             return answer(reply, Err(PromptError::Ended));
         }
@@ -141,8 +130,9 @@ impl RootSession {
         let settings = &self.settings.context;
         let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
         let id = summary.id();
-        let work =
-            spawn_task(me, summary.of(gone), |said| Msg::Compactor(CompactorMsg::Summarised(said)));
+        let work = spawn_task(&state.me, summary.of(gone), |said| {
+            Msg::Compactor(CompactorMsg::Summarised(said))
+        });
         state.compactor.pending = Some(PendingCompaction { goal, reply, id, _work: work });
     }
 

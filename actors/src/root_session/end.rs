@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
-
 use crate::conversation::SessionId;
 use crate::cost::usd;
 use crate::event::{AnnouncedEvent, Durability, Event};
@@ -99,10 +97,10 @@ impl Drop for EndNotifier {
 }
 
 impl RootSession {
-    pub(super) async fn handle_end(&self, me: &ActorRef<Msg>, msg: EndMsg, state: &mut State) {
+    pub(super) async fn handle_end(&self, msg: EndMsg, state: &mut State) {
         match msg {
-            EndMsg::End(ending, done) => self.end(me, ending, done, state),
-            EndMsg::Closed => self.closed(me, state).await,
+            EndMsg::End(ending, done) => self.end(ending, done, state),
+            EndMsg::Closed => self.closed(state).await,
         }
     }
 
@@ -121,7 +119,7 @@ impl RootSession {
         }
     }
 
-    fn end(&self, me: &ActorRef<Msg>, ending: SessionEnding, done: Report<()>, state: &mut State) {
+    fn end(&self, ending: SessionEnding, done: Report<()>, state: &mut State) {
         if !state.end.begin(ending, done) {
             return;
         }
@@ -130,25 +128,25 @@ impl RootSession {
         self.outbox.hurry();
         state.supervised.wake_writer();
         if state.main_run.is_busy() || state.subagents.any_live() {
-            self.stop(me, Reach::All, Ending::Interrupted, state);
+            self.stop(Reach::All, Ending::Interrupted, state);
         } else {
-            self.close(me, state);
+            self.close(state);
         }
     }
 
     /// Closes an ending session when nothing runs any more.
-    pub(super) fn close_if_idle(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn close_if_idle(&self, state: &mut State) {
         if state.end.is_ending() && !state.main_run.is_busy() && !state.subagents.any_live() {
-            self.close(me, state);
+            self.close(state);
         }
     }
 
     /// Writes the last record. The writer is the last actor to stop.
-    pub(super) fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn close(&self, state: &mut State) {
         let Some(reason) = state.end.ending().map(|ending| ending.reason.clone()) else {
             return;
         };
-        if self.awaits_title(me, &reason, state) {
+        if self.awaits_title(&reason, state) {
             return;
         }
         let Some(ending) = state.end.ending() else { return };
@@ -187,15 +185,19 @@ impl RootSession {
             }
             feed.close();
         };
-        state.end.closing = Some(spawn_task(me, last, |_| Msg::End(EndMsg::Closed)));
+        state.end.closing = Some(spawn_task(&state.me, last, |_| Msg::End(EndMsg::Closed)));
     }
 
-    async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
-        me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
+    async fn closed(&self, state: &mut State) {
+        state
+            .me
+            .get_cell()
+            .stop_children_and_wait(None, Some(self.settings.limits.ask_timeout))
+            .await;
         for done in std::mem::take(&mut state.end.waiting) {
             done.send(());
         }
-        me.stop(None);
+        state.me.stop(None);
     }
 }
 

@@ -33,9 +33,9 @@ impl JobsMsg {
 }
 
 impl RootSession {
-    pub(super) fn handle_jobs(&self, me: &ActorRef<Msg>, msg: JobsMsg, state: &mut State) {
+    pub(super) fn handle_jobs(&self, msg: JobsMsg, state: &mut State) {
         match msg {
-            JobsMsg::Notice(origin, content) => self.notified(me, &origin, content, state),
+            JobsMsg::Notice(origin, content) => self.notified(&origin, content, state),
             JobsMsg::Release(what) => self.release(&what),
         }
     }
@@ -48,17 +48,11 @@ impl RootSession {
     }
 
     /// Delivers a message of background work to its agent.
-    fn notified(
-        &self,
-        me: &ActorRef<Msg>,
-        origin: &Arc<Origin>,
-        content: Vec<ContentPart>,
-        state: &mut State,
-    ) {
+    fn notified(&self, origin: &Arc<Origin>, content: Vec<ContentPart>, state: &mut State) {
         // On resume, the session reports its end.
         if !state.end.is_ending() {
             let id = self.ports.ids.message();
-            self.notify(me, origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
+            self.notify(origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
         }
     }
 

@@ -277,51 +277,45 @@ impl State {
 impl RootSession {
     pub(super) async fn handle_main_run(
         &self,
-        me: &ActorRef<Msg>,
         msg: MainRunMsg,
         state: &mut State,
     ) -> HandlerResult {
         match msg {
             MainRunMsg::Prompt(prompt, reply) => {
-                let admission = self.prompt(me, prompt, state).await?;
+                let admission = self.prompt(prompt, state).await?;
                 answer(reply, admission);
             }
             MainRunMsg::Continue(reply) => {
-                let admission = self.resume_run(me, state).await?;
+                let admission = self.resume_run(state).await?;
                 answer(reply, admission);
             }
-            MainRunMsg::Opened(hooked) => self.opened(me, hooked, state).await?,
-            MainRunMsg::Admitted(id, hooked) => self.admitted(me, &id, hooked, state).await?,
+            MainRunMsg::Opened(hooked) => self.opened(hooked, state).await?,
+            MainRunMsg::Admitted(id, hooked) => self.admitted(&id, hooked, state).await?,
             MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &state.main_run),
-            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(me, withdrawal, state),
+            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(withdrawal, state),
             MainRunMsg::OwnCall(wanted, reply) => {
-                let admission = self.own_call(me, wanted, state).await?;
+                let admission = self.own_call(wanted, state).await?;
                 answer(reply, admission);
             }
-            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(me, output, state),
-            MainRunMsg::Interrupt(reach) => self.stop(me, reach, Ending::Interrupted, state),
+            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(output, state),
+            MainRunMsg::Interrupt(reach) => self.stop(reach, Ending::Interrupted, state),
             MainRunMsg::History(reply) => {
                 self.append_own_calls(&mut state.main_run);
                 answer(reply, state.main_run.history.clone());
             }
-            MainRunMsg::Ended(id, outcome) => self.invocation_ended(me, &id, outcome, state),
-            MainRunMsg::Reread(id, replayed) => self.reread(me, &id, *replayed, state).await?,
+            MainRunMsg::Ended(id, outcome) => self.invocation_ended(&id, outcome, state),
+            MainRunMsg::Reread(id, replayed) => self.reread(&id, *replayed, state).await?,
         }
         Ok(())
     }
 
-    async fn prompt(
-        &self,
-        me: &ActorRef<Msg>,
-        prompt: Prompt,
-        state: &mut State,
-    ) -> Result<PromptAdmission, SpawnErr> {
+    async fn prompt(&self, prompt: Prompt, state: &mut State) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
         state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         let base = state.main_run.history.len();
-        self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
+        self.admit_as(self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
 
     fn invocation_started(&self) -> Event {
@@ -335,7 +329,6 @@ impl RootSession {
 
     async fn start_invocation(
         &self,
-        me: &ActorRef<Msg>,
         main: &mut MainInvocation,
         resumed: Resumed,
         state: &mut State,
@@ -367,16 +360,17 @@ impl RootSession {
             tokens_max: None,
             fitter: self.fitter(&state.compactor),
             presence,
-            report: Report::to(me, move |outcome| Msg::MainRun(MainRunMsg::Ended(id, outcome))),
+            report: Report::to(&state.me, move |outcome| {
+                Msg::MainRun(MainRunMsg::Ended(id, outcome))
+            }),
         };
-        main.actor = Some(AgentInvocation::start(args, me).await?);
+        main.actor = Some(AgentInvocation::start(args, &state.me).await?);
         main.absence = Some(absence);
         Ok(())
     }
 
     fn invocation_ended(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         outcome: Result<InvocationOutcome, Lost>,
         state: &mut State,
@@ -395,13 +389,12 @@ impl RootSession {
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
         state.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
         state.main_run.queued.extend(queued);
-        self.stop_awaited(me, id, state);
-        self.conclude(me, main, ending, turns, usage, state);
+        self.stop_awaited(id, state);
+        self.conclude(main, ending, turns, usage, state);
     }
 
     fn conclude(
         &self,
-        me: &ActorRef<Msg>,
         main: MainInvocation,
         ending: Ending,
         turns: u32,
@@ -411,9 +404,9 @@ impl RootSession {
         state.main_run.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
         let not_by_yes = self.services.book.not_by_yes();
-        self.name_session(me, &main.origin, &ending, state);
+        self.name_session(&main.origin, &ending, state);
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
-        self.close_if_idle(me, state);
+        self.close_if_idle(state);
     }
 }
 

@@ -294,7 +294,6 @@ impl RootSession {
 
     pub(super) async fn handle_subagents(
         &self,
-        me: &ActorRef<Msg>,
         msg: SubagentsMsg,
         state: &mut State,
     ) -> HandlerResult {
@@ -304,7 +303,7 @@ impl RootSession {
                 let id = start.resume.clone().or_else(placed);
                 let id = id.unwrap_or_else(|| self.ports.ids.invocation());
                 let waiting = QueuedSubagent { id, start: *start, report };
-                self.delegate(me, waiting, state).await?;
+                self.delegate(waiting, state).await?;
             }
             SubagentsMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
                 report.send(state.subagents.attach(&call, &caller));
@@ -315,16 +314,16 @@ impl RootSession {
             SubagentsMsg::Request(DelegationRequest::Query(origin, report)) => {
                 report.send(self.status_below(&origin, state));
             }
-            SubagentsMsg::PlaceFreed => self.start_queued(me, state).await?,
-            SubagentsMsg::Overdue => self.stop_overdue(me, state),
+            SubagentsMsg::PlaceFreed => self.start_queued(state).await?,
+            SubagentsMsg::Overdue => self.stop_overdue(state),
             SubagentsMsg::Undelivered(parent, queued) => {
                 Self::requeue_undelivered(&parent, queued, state);
             }
-            SubagentsMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
-            SubagentsMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
-            SubagentsMsg::Ended(id, left) => self.child_ended(me, &id, left, state),
+            SubagentsMsg::Reopened(id, opened) => self.reopened(&id, opened, state),
+            SubagentsMsg::Closed(id, left) => self.workspace_closed(&id, left, state),
+            SubagentsMsg::Ended(id, left) => self.child_ended(&id, left, state),
             SubagentsMsg::Reread(id, replayed) => {
-                self.child_reread(me, &id, *replayed, state).await?;
+                self.child_reread(&id, *replayed, state).await?;
             }
             SubagentsMsg::Memories(forget, reply) => answer(reply, self.memories(forget)),
         }

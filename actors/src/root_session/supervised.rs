@@ -17,7 +17,7 @@ use crate::restarts::RestartBudget;
 use crate::root_session::main_run::Resumed;
 use crate::root_session::main_run::recovery::journal_failed;
 use crate::root_session::main_run::stop::Reach;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 use clients::Clients;
@@ -103,17 +103,13 @@ impl Supervised<transcript_writer::Msg> {
 }
 
 impl RootSession {
-    pub(super) async fn start_supervised(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> StartResult<()> {
-        self.start_writer(me, state).await?;
-        self.start_coordinator(me, state).await?;
-        self.start_clients(me, state).await
+    pub(super) async fn start_supervised(&self, state: &mut State) -> StartResult<()> {
+        self.start_writer(state).await?;
+        self.start_coordinator(state).await?;
+        self.start_clients(state).await
     }
 
-    async fn start_writer(&self, me: &ActorRef<Msg>, state: &mut State) -> StartResult<()> {
+    async fn start_writer(&self, state: &mut State) -> StartResult<()> {
         let args = transcript_writer::Args {
             store: Arc::clone(&self.ports.journal),
             clock: Arc::clone(&self.ports.clock),
@@ -123,12 +119,12 @@ impl RootSession {
             fail: self.settings.fail.clone(),
         };
         let actor = TranscriptWriter::new(args);
-        let (writer, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        let (writer, _) = Actor::spawn_linked(None, actor, (), state.me.get_cell()).await?;
         state.supervised.writer.put_writer(writer);
         Ok(())
     }
 
-    async fn start_coordinator(&self, me: &ActorRef<Msg>, state: &mut State) -> StartResult<()> {
+    async fn start_coordinator(&self, state: &mut State) -> StartResult<()> {
         let args = permission::Args {
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
@@ -140,14 +136,13 @@ impl RootSession {
             fail: self.settings.fail.clone(),
         };
         let actor = PermissionCoordinator::new(args);
-        let (coordinator, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        let (coordinator, _) = Actor::spawn_linked(None, actor, (), state.me.get_cell()).await?;
         state.supervised.coordinator.put(coordinator);
         Ok(())
     }
 
     pub(super) async fn child_crashed(
         &self,
-        me: &ActorRef<Msg>,
         child: ActorId,
         cause: &str,
         state: &mut State,
@@ -155,11 +150,11 @@ impl RootSession {
         if state.supervised.writer.is(child) {
             if self.spend(state.supervised.writer.name, &mut state.supervised.writer.budget, cause)
             {
-                self.start_writer(me, state).await?;
+                self.start_writer(state).await?;
             } else {
                 state.supervised.writer.give_up();
                 self.outbox.give_up(cause.to_owned());
-                self.park(me, "TranscriptWriter", cause, state);
+                self.park("TranscriptWriter", cause, state);
             }
         } else if state.supervised.coordinator.is(child) {
             if self.spend(
@@ -167,22 +162,22 @@ impl RootSession {
                 &mut state.supervised.coordinator.budget,
                 cause,
             ) {
-                self.start_coordinator(me, state).await?;
+                self.start_coordinator(state).await?;
             } else {
                 state.supervised.coordinator.give_up();
                 self.services.book.withdraw_all();
-                self.park(me, "PermissionCoordinator", cause, state);
+                self.park("PermissionCoordinator", cause, state);
             }
         } else if let Some(nth) = state.supervised.clients.crashed(child) {
-            self.client_crashed(me, nth, cause, state).await?;
+            self.client_crashed(nth, cause, state).await?;
         } else if state.main_run.has_actor(child) {
-            self.main_crashed(me, cause, state);
+            self.main_crashed(cause, state);
         } else if state.main_run.has_own_call(child) {
             // Its report is lost with it, and ends it.
             let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_owned());
             self.transcript.note(None, Event::ActorCrashed { actor, cause });
         } else if let Some(id) = state.subagents.running(child) {
-            self.recover_subagent(me, &id, cause, state);
+            self.recover_subagent(&id, cause, state);
         }
         Ok(())
     }
@@ -200,7 +195,7 @@ impl RootSession {
     }
 
     /// Parks the session until the user acts: an actor crashed too often.
-    pub(super) fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
+    pub(super) fn park(&self, actor: &str, cause: &str, state: &mut State) {
         let is_writer = actor == "TranscriptWriter";
         let why = cause.to_owned();
         let cause = format!("{actor} crashed too often: {cause}");
@@ -224,8 +219,8 @@ impl RootSession {
         };
         match state.main_run.take_rebuilding() {
             // Its actor does not exist, so the session ends it.
-            Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
-            None => self.stop(me, Reach::All, ending, state),
+            Some(main) => self.conclude_for(main, ending, Resumed::default(), state),
+            None => self.stop(Reach::All, ending, state),
         }
     }
 }

@@ -160,7 +160,7 @@ pub(super) struct Titler {
 }
 
 impl RootSession {
-    pub(super) fn handle_titler(&self, me: &ActorRef<Msg>, msg: TitlerMsg, state: &mut State) {
+    pub(super) fn handle_titler(&self, msg: TitlerMsg, state: &mut State) {
         let input = match msg {
             TitlerMsg::Titled(said) => {
                 TitleInput::Titled(said.unwrap_or_else(|died| Err(panic_text(died))))
@@ -168,7 +168,7 @@ impl RootSession {
             TitlerMsg::Untitled => TitleInput::Overdue,
         };
         let effects = state.titler.progress.on(input);
-        self.perform_title_effects(me, effects, state);
+        self.perform_title_effects(effects, state);
     }
 
     /// Initial state, with the title of a resumed session.
@@ -184,42 +184,26 @@ impl RootSession {
 
     /// After a run of the main agent: requests a title if there is none, otherwise records it
     /// again.
-    pub(super) fn name_session(
-        &self,
-        me: &ActorRef<Msg>,
-        above: &Arc<Origin>,
-        ending: &Ending,
-        state: &mut State,
-    ) {
+    pub(super) fn name_session(&self, above: &Arc<Origin>, ending: &Ending, state: &mut State) {
         let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
         let history = state.main_run.history();
         let effects = state.titler.progress.on(TitleInput::RunEnded { above, history, answer });
-        self.perform_title_effects(me, effects, state);
+        self.perform_title_effects(effects, state);
     }
 
     /// True if the ended session still waits for its title: briefly, and only after a normal end.
-    pub(super) fn awaits_title(
-        &self,
-        me: &ActorRef<Msg>,
-        reason: &SessionEndReason,
-        state: &mut State,
-    ) -> bool {
+    pub(super) fn awaits_title(&self, reason: &SessionEndReason, state: &mut State) -> bool {
         let completed = *reason == SessionEndReason::Completed;
         let effects = state.titler.progress.on(TitleInput::Closing { completed });
-        self.perform_title_effects(me, effects, state);
+        self.perform_title_effects(effects, state);
         state.titler.progress.is_awaited
     }
 
-    fn perform_title_effects(
-        &self,
-        me: &ActorRef<Msg>,
-        effects: Vec<TitleEffect>,
-        state: &mut State,
-    ) {
+    fn perform_title_effects(&self, effects: Vec<TitleEffect>, state: &mut State) {
         for effect in effects {
             match effect {
                 TitleEffect::Ask(above, text) => {
-                    self.ask_title(me, &above, text, &mut state.titler);
+                    self.ask_title(&state.me, &above, text, &mut state.titler);
                 }
                 TitleEffect::Cancel => state.titler.cancel(),
                 TitleEffect::Record(title) => {
@@ -231,11 +215,11 @@ impl RootSession {
                 TitleEffect::StartTimer => {
                     let moment = self.ports.clock.sleep(LAST_MOMENT);
                     let overdue = |_| Msg::Titler(TitlerMsg::Untitled);
-                    state.titler.timer = Some(spawn_task(me, moment, overdue));
+                    state.titler.timer = Some(spawn_task(&state.me, moment, overdue));
                 }
                 TitleEffect::Close => {
                     state.titler.timer = None;
-                    self.close(me, state);
+                    self.close(state);
                 }
             }
         }

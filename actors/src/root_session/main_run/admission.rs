@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ractor::{ActorRef, SpawnErr};
+use ractor::SpawnErr;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
@@ -43,17 +43,16 @@ pub(in crate::root_session) struct PendingAdmission {
 
 impl RootSession {
     /// Starts the session-start hooks, if there are any. Prompts wait for them.
-    pub(in crate::root_session) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(in crate::root_session) fn open(&self, state: &mut State) {
         if self.ports.hooks.has_hook(HookEvent::SessionStart, None) {
             let fired = self.fire(None, HookPayload::SessionStart);
             let opened = |hooked| Msg::MainRun(MainRunMsg::Opened(hooked));
-            state.main_run.opening = StartHooks::Asking(spawn_task(me, fired, opened));
+            state.main_run.opening = StartHooks::Asking(spawn_task(&state.me, fired, opened));
         }
     }
 
     pub(in crate::root_session) async fn opened(
         &self,
-        me: &ActorRef<Msg>,
         hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
     ) -> HandlerResult {
@@ -65,7 +64,7 @@ impl RootSession {
         if let Some(mut main) = state.main_run.invocation.take_if(waits)
             && let Some(PendingAdmission { task, .. }) = main.admitting.take()
         {
-            self.admit(me, main, task, state).await?;
+            self.admit(main, task, state).await?;
         }
         Ok(())
     }
@@ -73,7 +72,6 @@ impl RootSession {
     /// Admits `task` as the invocation of `origin`, whose history begins after `base` messages.
     pub(in crate::root_session) async fn admit_as(
         &self,
-        me: &ActorRef<Msg>,
         origin: Arc<Origin>,
         base: usize,
         task: RunTask,
@@ -93,14 +91,13 @@ impl RootSession {
             began: self.ports.clock.monotonic(),
             absence: None,
         };
-        self.admit(me, main, task, state).await?;
+        self.admit(main, task, state).await?;
         Ok(Ok((id, receiver)))
     }
 
     /// Takes `task` one step further: session-start hooks, prompt hooks, start of the run.
     async fn admit(
         &self,
-        me: &ActorRef<Msg>,
         mut main: MainInvocation,
         task: RunTask,
         state: &mut State,
@@ -109,7 +106,7 @@ impl RootSession {
             StartHooks::Open => {}
             StartHooks::Blocked(why) => {
                 let why = why.clone();
-                self.refuse(me, main, blocked_ending(why), state);
+                self.refuse(main, blocked_ending(why), state);
                 return Ok(());
             }
             StartHooks::Asking(_) => {
@@ -120,15 +117,15 @@ impl RootSession {
         }
         // Messages before the start were seen by hooks of the earlier process.
         let heard = self.ports.hooks.has_hook(HookEvent::UserPromptSubmit, None);
-        let RunTask::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
+        let RunTask::Prompt(prompt) = task else { return self.begin(main, task, state).await };
         if !heard {
-            return self.begin(me, main, RunTask::Prompt(prompt), state).await;
+            return self.begin(main, RunTask::Prompt(prompt), state).await;
         }
         let moment = HookPayload::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
         let admitted = move |hooked| Msg::MainRun(MainRunMsg::Admitted(id, hooked));
-        let work = spawn_task(me, fired, admitted);
+        let work = spawn_task(&state.me, fired, admitted);
         main.admitting =
             Some(PendingAdmission { task: RunTask::Prompt(prompt), _work: Some(work) });
         state.main_run.invocation = Some(main);
@@ -137,7 +134,6 @@ impl RootSession {
 
     pub(in crate::root_session) async fn admitted(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
@@ -148,8 +144,8 @@ impl RootSession {
         let Some(mut main) = state.main_run.invocation.take_if(theirs) else { return Ok(()) };
         let Some(PendingAdmission { task, .. }) = main.admitting.take() else { return Ok(()) };
         match block_reason(hooked) {
-            None => self.begin(me, main, task, state).await?,
-            Some(why) => self.refuse(me, main, blocked_ending(why), state),
+            None => self.begin(main, task, state).await?,
+            Some(why) => self.refuse(main, blocked_ending(why), state),
         }
         Ok(())
     }
@@ -157,14 +153,13 @@ impl RootSession {
     /// Starts the run.
     async fn begin(
         &self,
-        me: &ActorRef<Msg>,
         mut main: MainInvocation,
         task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         match task {
-            RunTask::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
-            RunTask::Continue => self.resume_now(me, &mut main, state).await?,
+            RunTask::Prompt(prompt) => self.begin_with(&mut main, prompt, state).await?,
+            RunTask::Continue => self.resume_now(&mut main, state).await?,
         }
         state.main_run.invocation = Some(main);
         Ok(())
@@ -173,13 +168,12 @@ impl RootSession {
     /// Adds the prompt to the history and starts the run.
     async fn begin_with(
         &self,
-        me: &ActorRef<Msg>,
         main: &mut MainInvocation,
         prompt: Prompt,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         self.drop_unfinished(state);
-        self.resume_subagents(me, None, state);
+        self.resume_subagents(None, state);
         let origin = Arc::clone(&main.origin);
         // Messages that arrived too late for the previous run precede this prompt.
         for queued in std::mem::take(&mut state.main_run.queued) {
@@ -196,18 +190,12 @@ impl RootSession {
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), self.invocation_started());
         state.main_run.history.push(Arc::new(Message::User { content: prompt.content }));
-        self.start_invocation(me, main, Resumed::default(), state).await
+        self.start_invocation(main, Resumed::default(), state).await
     }
 
     /// Concludes an invocation that never began: its prompt is in no history.
-    pub(super) fn refuse(
-        &self,
-        me: &ActorRef<Msg>,
-        main: MainInvocation,
-        ending: Ending,
-        state: &mut State,
-    ) {
-        self.conclude(me, main, ending, 0, Usage::default(), state);
+    pub(super) fn refuse(&self, main: MainInvocation, ending: Ending, state: &mut State) {
+        self.conclude(main, ending, 0, Usage::default(), state);
     }
 
     /// Runs the hooks for the end of the session, if any is registered.

@@ -1,6 +1,6 @@
 //! User messages: delivery to a run, and withdrawal.
 
-use ractor::{ActorRef, RpcReplyPort};
+use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, QueuedInput};
@@ -49,7 +49,6 @@ impl RootSession {
     /// Withdraws a queued message: from the run, or from the session if nothing runs.
     pub(in crate::root_session) fn withdraw_message(
         &self,
-        me: &ActorRef<Msg>,
         withdrawal: Withdrawal,
         state: &mut State,
     ) {
@@ -63,7 +62,7 @@ impl RootSession {
         let (inner, outer) = oneshot::channel();
         let port = RpcReplyPort::from(inner);
         tell(actor, agent_invocation::Msg::Withdraw(id.clone(), port));
-        let me = me.clone();
+        let me = state.me.clone();
         tokio::spawn(async move {
             if let Ok(taken) = outer.await {
                 return answer(reply, taken);

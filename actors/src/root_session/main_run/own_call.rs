@@ -65,7 +65,6 @@ impl RootSession {
     /// Starts a user's call, while nothing else runs.
     pub(in crate::root_session) async fn own_call(
         &self,
-        me: &ActorRef<Msg>,
         wanted: UserCall,
         state: &mut State,
     ) -> Result<PromptAdmission, SpawnErr> {
@@ -101,9 +100,9 @@ impl RootSession {
             visible,
             progress: Arc::clone(&progress),
             presence,
-            report: Report::to(me, |output| Msg::MainRun(MainRunMsg::OwnCallEnded(output))),
+            report: Report::to(&state.me, |output| Msg::MainRun(MainRunMsg::OwnCallEnded(output))),
         };
-        let actor = match Actor::spawn_linked(None, ToolCallRun, args, me.get_cell()).await {
+        let actor = match Actor::spawn_linked(None, ToolCallRun, args, state.me.get_cell()).await {
             Ok((actor, _)) => Some(actor),
             // Its report was dropped with it, so the call ends as lost.
             Err(SpawnErr::StartupFailed(_)) => None,
@@ -119,7 +118,6 @@ impl RootSession {
 
     pub(in crate::root_session) fn own_call_ended(
         &self,
-        me: &ActorRef<Msg>,
         output: Result<ToolOutput, Lost>,
         state: &mut State,
     ) {
@@ -139,7 +137,7 @@ impl RootSession {
         let usage = Usage::default();
         let outcome = TurnOutcome { ending, turns: 0, usage, unanswered, not_by_yes };
         own.outcome.send(outcome).ok();
-        self.close_if_idle(me, state);
+        self.close_if_idle(state);
     }
 
     /// An earlier process started it and did not inform the model.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::ended_event;
@@ -23,7 +22,6 @@ impl RootSession {
     /// Concludes an invocation that cannot do so itself.
     pub(in crate::root_session) fn conclude_for(
         &self,
-        me: &ActorRef<Msg>,
         main: MainInvocation,
         ending: Ending,
         resumed: Resumed,
@@ -33,23 +31,18 @@ impl RootSession {
         let event = ended_event(&ending, turns, usage);
         self.transcript.note(Some(&main.origin), event);
         state.main_run.queued.extend(queued);
-        self.conclude(me, main, ending, turns, usage, state);
+        self.conclude(main, ending, turns, usage, state);
     }
 
     /// Rebuilds the main invocation from the journal, at the last durable turn.
-    pub(in crate::root_session) fn main_crashed(
-        &self,
-        me: &ActorRef<Msg>,
-        cause: &str,
-        state: &mut State,
-    ) {
+    pub(in crate::root_session) fn main_crashed(&self, cause: &str, state: &mut State) {
         let Some(main) = &mut state.main_run.invocation else { return };
         main.actor = None;
         let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
         // Its request would continue to cost money without a receiver.
         state.supervised.cancel_requests(&id);
         if !self.spend("AgentInvocation", &mut state.main_run.restarts, cause) {
-            return self.park(me, "AgentInvocation", cause, state);
+            return self.park("AgentInvocation", cause, state);
         }
         let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
         let reread = async move {
@@ -62,14 +55,13 @@ impl RootSession {
             read_back(&*store, &id).await
         };
         let id = main.origin.invocation_id.clone();
-        main.rereading = Some(spawn_task(me, reread, move |replayed| {
+        main.rereading = Some(spawn_task(&state.me, reread, move |replayed| {
             Msg::MainRun(MainRunMsg::Reread(id, Box::new(replayed)))
         }));
     }
 
     pub(in crate::root_session) async fn reread(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
@@ -82,12 +74,12 @@ impl RootSession {
             Ok(Ok(replayed)) => replayed,
             Ok(Err(error)) => {
                 let ending = journal_failed(error.to_string());
-                self.conclude_for(me, main, ending, Resumed::default(), state);
+                self.conclude_for(main, ending, Resumed::default(), state);
                 return Ok(());
             }
             Err(died) => {
                 let ending = journal_failed(panic_text(died));
-                self.conclude_for(me, main, ending, Resumed::default(), state);
+                self.conclude_for(main, ending, Resumed::default(), state);
                 return Ok(());
             }
         };
@@ -107,10 +99,10 @@ impl RootSession {
         let queued = queued.iter().map(resume::queued).collect();
         let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
-            self.conclude_for(me, main, ending, resumed, state);
+            self.conclude_for(main, ending, resumed, state);
             return Ok(());
         }
-        self.start_invocation(me, &mut main, resumed, state).await?;
+        self.start_invocation(&mut main, resumed, state).await?;
         state.main_run.invocation = Some(main);
         Ok(())
     }

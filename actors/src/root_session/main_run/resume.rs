@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorRef, SpawnErr};
+use ractor::SpawnErr;
 
 use crate::agent_invocation::{QueuedInput, UnfinishedCall};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
@@ -18,7 +18,7 @@ use crate::ports::ToolOutput;
 use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::main_run::admission::RunTask;
 use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission, Resumed};
-use crate::root_session::{Msg, PromptError, RootSession, SessionSettings, State};
+use crate::root_session::{PromptError, RootSession, SessionSettings, State};
 
 /// Reason of a withdrawn permission request whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
@@ -202,7 +202,6 @@ impl RootSession {
     /// Starts to continue without a new prompt.
     pub(in crate::root_session) async fn resume_run(
         &self,
-        me: &ActorRef<Msg>,
         state: &mut State,
     ) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
@@ -216,18 +215,17 @@ impl RootSession {
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
         state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
-        self.admit_as(me, origin, base, RunTask::Continue, state).await
+        self.admit_as(origin, base, RunTask::Continue, state).await
     }
 
     /// Continues an interrupted run, or sends undelivered messages to the model.
     pub(in crate::root_session) async fn resume_now(
         &self,
-        me: &ActorRef<Msg>,
         main: &mut MainInvocation,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         let unfinished = state.main_run.unfinished.take();
-        self.resume_subagents(me, unfinished.as_ref(), state);
+        self.resume_subagents(unfinished.as_ref(), state);
         let mut resumed =
             Resumed { queued: std::mem::take(&mut state.main_run.queued), ..Resumed::default() };
         let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
@@ -240,7 +238,7 @@ impl RootSession {
             resumed.pending =
                 pending(&state.main_run.history, &OpenCalls { waiting, attached, questions });
         }
-        self.start_invocation(me, main, resumed, state).await
+        self.start_invocation(main, resumed, state).await
     }
 
     /// The user sent a new prompt: interrupted work does not continue.

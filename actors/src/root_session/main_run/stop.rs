@@ -1,13 +1,11 @@
 //! Stop of the running or queued work.
 
-use ractor::ActorRef;
-
 use crate::agent_invocation;
 use crate::mailbox::tell;
 use crate::outcome::Ending;
 use crate::ports::BackgroundScope;
 use crate::root_session::main_run::MainRun;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{RootSession, State};
 
 /// Scope of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +30,7 @@ impl MainRun {
 
 impl RootSession {
     /// Stops the running or queued work, subagents first.
-    pub(in crate::root_session) fn stop(
-        &self,
-        me: &ActorRef<Msg>,
-        reach: Reach,
-        ending: Ending,
-        state: &mut State,
-    ) {
+    pub(in crate::root_session) fn stop(&self, reach: Reach, ending: Ending, state: &mut State) {
         if let Some(own) = &mut state.main_run.own_call {
             own.stop();
         }
@@ -46,21 +38,16 @@ impl RootSession {
         if reach == Reach::All && !state.end.is_ending() {
             self.release(&BackgroundScope::All);
         }
-        if !self.stop_children(me, reach, &ending, state) {
-            self.stop_main_run(me, ending, state);
+        if !self.stop_children(reach, &ending, state) {
+            self.stop_main_run(ending, state);
         }
     }
 
     /// Stops a run, or the wait before it, that has no invocation left.
-    pub(in crate::root_session) fn stop_main_run(
-        &self,
-        me: &ActorRef<Msg>,
-        ending: Ending,
-        state: &mut State,
-    ) {
+    pub(in crate::root_session) fn stop_main_run(&self, ending: Ending, state: &mut State) {
         match state.main_run.invocation.take_if(|main| main.admitting.is_some()) {
             // Its actor does not exist, so the session ends it.
-            Some(main) => self.refuse(me, main, ending, state),
+            Some(main) => self.refuse(main, ending, state),
             None => state.main_run.stop(ending),
         }
     }

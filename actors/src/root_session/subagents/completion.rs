@@ -44,7 +44,6 @@ impl Subagents {
 impl RootSession {
     pub(in crate::root_session) fn child_ended(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         left: Result<Left, Lost>,
         state: &mut State,
@@ -57,7 +56,7 @@ impl RootSession {
         }
         child.files = files_of(&history);
         child.actions = Some(actions);
-        self.finish_child(me, id, &ending, (turns, usage), state);
+        self.finish_child(id, &ending, (turns, usage), state);
     }
 
     /// Stores its report in the memory for the next subagent of its name.
@@ -77,7 +76,6 @@ impl RootSession {
     /// Ends a subagent that cannot report its own end.
     pub(super) fn conclude_child(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         ending: &Ending,
         (turns, usage): (u32, Usage),
@@ -90,18 +88,17 @@ impl RootSession {
         }
         child.rereading = None;
         self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
-        self.finish_child(me, id, ending, (turns, usage), state);
+        self.finish_child(id, ending, (turns, usage), state);
     }
 
     pub(super) fn finish_child(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         ending: &Ending,
         (turns, usage): (u32, Usage),
         state: &mut State,
     ) {
-        if self.inspect_workspace(me, id, (ending, (turns, usage)), state) {
+        if self.inspect_workspace(id, (ending, (turns, usage)), state) {
             return;
         }
         let now = self.ports.clock.monotonic();
@@ -153,26 +150,20 @@ impl RootSession {
             governor.end(id, SubagentUsage { tokens, micro_usd });
         }
         if !state.subagents.waiting.is_empty() {
-            tell(me, Msg::Subagents(SubagentsMsg::PlaceFreed));
+            tell(&state.me, Msg::Subagents(SubagentsMsg::PlaceFreed));
         }
         state.main_run.add_turns(turns);
         self.release(&BackgroundScope::Invocation(id.clone()));
-        self.report_end(me, id, &ended, state);
+        self.report_end(id, &ended, state);
         // The answers of its own subagents would have no reader.
-        self.stop_below(me, id, state);
-        self.continue_stop(me, state);
-        self.close_if_idle(me, state);
+        self.stop_below(id, state);
+        self.continue_stop(state);
+        self.close_if_idle(state);
     }
 
     /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
     /// or crashed meanwhile.
-    fn report_end(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        ended: &Arc<SubagentEnd>,
-        state: &mut State,
-    ) {
+    fn report_end(&self, id: &InvocationId, ended: &Arc<SubagentEnd>, state: &mut State) {
         // The caller is about to be stopped, and the result must not restart it. Its next prompt
         // mentions that this subagent can be resumed.
         if state.subagents.stops_main() {
@@ -192,7 +183,7 @@ impl RootSession {
                 return;
             }
         }
-        self.send_end_notice(me, id, ended, state);
+        self.send_end_notice(id, ended, state);
     }
 
     fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
@@ -218,7 +209,6 @@ impl RootSession {
 
     pub(super) fn send_end_notice(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         ended: &SubagentEnd,
         state: &mut State,
@@ -226,13 +216,12 @@ impl RootSession {
         let Some(child) = state.subagents.find(id) else { return };
         let queued = self.notice(id, &child.call_id, ended);
         let caller = Arc::clone(&child.caller);
-        self.notify(me, &caller, queued, state);
+        self.notify(&caller, queued, state);
     }
 
     /// Delivers a message from posse to `caller`, if it can still read one.
     pub(in crate::root_session) fn notify(
         &self,
-        me: &ActorRef<Msg>,
         caller: &Arc<Origin>,
         queued: QueuedInput,
         state: &mut State,
@@ -247,7 +236,7 @@ impl RootSession {
             let Some(above) = above else { return };
             note(&above.origin);
             let (id, actor) = (above.id().clone(), above.actor.clone());
-            return Self::send_notice(me, id, actor.as_ref(), queued, state);
+            return Self::send_notice(id, actor.as_ref(), queued, state);
         }
         // The main agent may have another prompt by now, or none.
         let Some((origin, actor)) = state.main_run.recipient() else {
@@ -256,11 +245,10 @@ impl RootSession {
         };
         note(&origin);
         let id = origin.invocation_id.clone();
-        Self::send_notice(me, id, actor.as_ref(), queued, state);
+        Self::send_notice(id, actor.as_ref(), queued, state);
     }
 
     fn send_notice(
-        me: &ActorRef<Msg>,
         id: InvocationId,
         actor: Option<&ActorRef<agent_invocation::Msg>>,
         queued: QueuedInput,
@@ -270,7 +258,7 @@ impl RootSession {
             state.subagents.pending.push((id, queued));
             return;
         };
-        let (session, unheard) = (me.clone(), queued.clone());
+        let (session, unheard) = (state.me.clone(), queued.clone());
         let report = Report::call(move |heard| {
             if heard == Err(Lost) {
                 tell(&session, Msg::Subagents(SubagentsMsg::Undelivered(id, unheard)));
@@ -290,7 +278,6 @@ impl RootSession {
 
     pub(in crate::root_session) fn recover_subagent(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         cause: &str,
         state: &mut State,
@@ -311,9 +298,9 @@ impl RootSession {
                 class: "crashed".to_owned(),
                 cause: format!("it crashed too often: {cause}"),
             });
-            return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+            return self.conclude_child(id, &ending, (0, Usage::default()), state);
         }
-        let work = self.reread_child(me, id, absence);
+        let work = self.reread_child(&state.me, id, absence);
         if let Some(child) = state.subagents.find(id) {
             child.rereading = Some(work);
         }
@@ -321,7 +308,6 @@ impl RootSession {
 
     pub(in crate::root_session) async fn child_reread(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
@@ -331,17 +317,16 @@ impl RootSession {
             return Ok(());
         }
         let failed = match replayed {
-            Ok(Ok(replayed)) => return self.resume_child(me, id, replayed, state).await,
+            Ok(Ok(replayed)) => return self.resume_child(id, replayed, state).await,
             Ok(Err(error)) => error.to_string(),
             Err(died) => panic_text(died),
         };
-        self.conclude_child(me, id, &journal_failed(failed), (0, Usage::default()), state);
+        self.conclude_child(id, &journal_failed(failed), (0, Usage::default()), state);
         Ok(())
     }
 
     async fn resume_child(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         mut replayed: Replayed,
         state: &mut State,
@@ -371,7 +356,7 @@ impl RootSession {
             let resumed =
                 Resumed { pending: pending(&messages, &left), queued, turns, usage, actions };
             child.returned = false;
-            self.start_child(me, &mut child, kind, messages, resumed).await?;
+            self.start_child(&state.me, &mut child, kind, messages, resumed).await?;
         }
         state.subagents.all.insert(key, child);
         Ok(())

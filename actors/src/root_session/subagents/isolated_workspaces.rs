@@ -133,26 +133,20 @@ impl RootSession {
     }
 
     /// Its workspace is open again, or is gone.
-    pub(super) fn reopened(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        opened: Reopened,
-        state: &mut State,
-    ) {
+    pub(super) fn reopened(&self, id: &InvocationId, opened: Reopened, state: &mut State) {
         let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
         match (opened, &mut child.workspace) {
             (Ok(place), Some(workspace)) => {
                 workspace.take(place, &self.services.tools);
-                child.rereading = Some(self.reread_child(me, id, None));
+                child.rereading = Some(self.reread_child(&state.me, id, None));
             }
             (Ok(_), None) => (),
             (Err(why), _) => {
                 let class = WORKSPACE_GONE.to_owned();
                 let cause = format!("it cannot go on in its worktree: {why}");
                 let ending = Ending::Failed { class, cause };
-                self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+                self.conclude_child(id, &ending, (0, Usage::default()), state);
             }
         }
     }
@@ -161,7 +155,6 @@ impl RootSession {
     /// nothing to examine or the result is known.
     pub(super) fn inspect_workspace(
         &self,
-        me: &ActorRef<Msg>,
         id: &InvocationId,
         (ending, counted): (&Ending, (u32, Usage)),
         state: &mut State,
@@ -184,8 +177,9 @@ impl RootSession {
                 released.await;
                 workplaces.close(&whose).await
             };
-            let work =
-                spawn_task(me, work, move |left| Msg::Subagents(SubagentsMsg::Closed(told, left)));
+            let work = spawn_task(&state.me, work, move |left| {
+                Msg::Subagents(SubagentsMsg::Closed(told, left))
+            });
             workspace.ending = Some((ending.clone(), counted, work));
         }
         true
@@ -212,13 +206,7 @@ impl RootSession {
     }
 
     /// The examination is complete.
-    pub(super) fn workspace_closed(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        left: Closed,
-        state: &mut State,
-    ) {
+    pub(super) fn workspace_closed(&self, id: &InvocationId, left: Closed, state: &mut State) {
         let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         let Some(workspace) = &mut child.workspace else { return };
         let Some((ending, counted, _)) = workspace.ending.take() else { return };
@@ -228,6 +216,6 @@ impl RootSession {
             Ok(Ok(left)) => WorktreeSummary { cwd, kept: true, left },
             Ok(Err(_)) | Err(_) => WorktreeSummary::unknown(cwd),
         });
-        self.finish_child(me, id, &ending, counted, state);
+        self.finish_child(id, &ending, counted, state);
     }
 }

@@ -5,7 +5,7 @@
 //! There is no deadlock: a subagent uses the slot of a caller that waits for it, so the deepest
 //! always proceed, and each end frees a slot.
 
-use ractor::{ActorRef, SpawnErr};
+use ractor::SpawnErr;
 use tokio::sync::oneshot;
 
 use crate::conversation::{InvocationId, Message};
@@ -16,7 +16,7 @@ use crate::mailbox::Report;
 use crate::root_session::main_run::Resumed;
 use crate::root_session::subagents::Subagents;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{RootSession, State};
 
 /// Subagent that waits for its start.
 pub(super) struct QueuedSubagent {
@@ -70,7 +70,6 @@ impl RootSession {
     /// Queues a start request. Requests of a caller that is being stopped are ignored.
     pub(super) async fn delegate(
         &self,
-        me: &ActorRef<Msg>,
         one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
@@ -83,15 +82,11 @@ impl RootSession {
             return Ok(());
         }
         state.subagents.waiting.push_back(one);
-        self.start_queued(me, state).await
+        self.start_queued(state).await
     }
 
     /// Starts queued subagents, as long as there are slots.
-    pub(super) async fn start_queued(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
+    pub(super) async fn start_queued(&self, state: &mut State) -> Result<(), SpawnErr> {
         if state.end.refusal().is_err() {
             return Ok(());
         }
@@ -105,17 +100,12 @@ impl RootSession {
                 state.subagents.waiting.push_back(one);
                 continue;
             }
-            self.try_start(me, one, state).await?;
+            self.try_start(one, state).await?;
         }
         Ok(())
     }
 
-    async fn try_start(
-        &self,
-        me: &ActorRef<Msg>,
-        mut one: QueuedSubagent,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
+    async fn try_start(&self, mut one: QueuedSubagent, state: &mut State) -> Result<(), SpawnErr> {
         let resumed_entry = match &one.start.resume {
             None => None,
             Some(id) => match state.subagents.resumable(id, &one.start) {
@@ -128,7 +118,7 @@ impl RootSession {
         };
         let ahead = state.subagents.waiting.len();
         match self.admit_child(&one.id, &one.start, ahead, state) {
-            Ok(permit) => self.begin_child(me, one, resumed_entry, permit, state).await?,
+            Ok(permit) => self.begin_child(one, resumed_entry, permit, state).await?,
             Err(refused) if refused.is_place_limit() && !one.start.background => {
                 if let Some(queued) = one.start.queued.take() {
                     queued.send(state.subagents.places()).ok();
@@ -143,7 +133,6 @@ impl RootSession {
     /// Starts it with its permit. `resumed_entry`: index of the earlier run, if it is resumed.
     async fn begin_child(
         &self,
-        me: &ActorRef<Msg>,
         one: QueuedSubagent,
         resumed_entry: Option<u32>,
         permit: Permit,
@@ -169,10 +158,10 @@ impl RootSession {
         self.transcript.note(Some(&child.origin), child.started(kind));
         if let Some(nth) = resumed_entry {
             state.subagents.all.remove(&nth);
-            child.rereading = Some(self.resume_from_records(me, &child, true));
+            child.rereading = Some(self.resume_from_records(&state.me, &child, true));
         } else {
             let messages = vec![Message::User { content }.into()];
-            self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
+            self.start_child(&state.me, &mut child, kind, messages, Resumed::default()).await?;
         }
         self.register_background(&child);
         let background = child.background;

@@ -201,7 +201,6 @@ impl RootSession {
     /// the main agent continues.
     pub(in crate::root_session) fn resume_subagents(
         &self,
-        me: &ActorRef<Msg>,
         unfinished: Option<&Unfinished>,
         state: &mut State,
     ) {
@@ -217,15 +216,15 @@ impl RootSession {
                             one.task
                         ));
                     }
-                    self.resume_subagent(me, &one, permit, state);
+                    self.resume_subagent(&one, permit, state);
                 }
-                ResumeDecision::End(outcome) => self.end_unresumed(me, &one, outcome, state),
+                ResumeDecision::End(outcome) => self.end_unresumed(&one, outcome, state),
             }
         }
         for id in std::mem::take(&mut state.subagents.stopped) {
             let ended = state.subagents.find(&id).and_then(|child| child.ended.clone());
             if let Some((ended, _)) = ended {
-                self.send_end_notice(me, &id, &ended, state);
+                self.send_end_notice(&id, &ended, state);
             }
         }
         if !at_work.is_empty() {
@@ -295,20 +294,14 @@ impl RootSession {
     }
 
     /// Resumes it from its own records.
-    fn resume_subagent(
-        &self,
-        me: &ActorRef<Msg>,
-        one: &Delegated,
-        permit: Permit,
-        state: &mut State,
-    ) {
+    fn resume_subagent(&self, one: &Delegated, permit: Permit, state: &mut State) {
         let mut child = self.child_of(one, permit, state);
         if !one.began
             && let Some(kind) = state.subagents.kinds.get(child.kind)
         {
             self.transcript.note(Some(&child.origin), child.started(kind));
         }
-        child.rereading = Some(self.resume_from_records(me, &child, false));
+        child.rereading = Some(self.resume_from_records(&state.me, &child, false));
         child.returned = true;
         child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
         child.cost = (one.run_nano_usd, 0);
@@ -350,19 +343,13 @@ impl RootSession {
     }
 
     /// Ends one that does not continue.
-    fn end_unresumed(
-        &self,
-        me: &ActorRef<Msg>,
-        one: &Delegated,
-        outcome: SubagentOutcome,
-        state: &mut State,
-    ) {
+    fn end_unresumed(&self, one: &Delegated, outcome: SubagentOutcome, state: &mut State) {
         self.close_delegated(one, outcome, state);
         let child = state.subagents.find(one.id()).and_then(|child| child.ended.clone());
         if one.background
             && let Some((ended, _)) = child
         {
-            self.send_end_notice(me, one.id(), &ended, state);
+            self.send_end_notice(one.id(), &ended, state);
         }
     }
 

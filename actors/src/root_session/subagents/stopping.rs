@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use ractor::ActorRef;
-
 use crate::agent_invocation;
 use crate::conversation::{InvocationId, Usage};
 use crate::mailbox::{OwnedTask, spawn_task, tell};
@@ -65,7 +63,6 @@ impl RootSession {
     /// main agent is to be stopped at once.
     pub(in crate::root_session) fn stop_children(
         &self,
-        me: &ActorRef<Msg>,
         reach: Reach,
         ending: &Ending,
         state: &mut State,
@@ -79,42 +76,31 @@ impl RootSession {
             return false;
         }
         let ending = main.map(|_| ending.clone());
-        self.begin_stop(me, ids, ending, state);
+        self.begin_stop(ids, ending, state);
         true
     }
 
     /// Stops all descendants of `id`, which has ended.
-    pub(super) fn stop_below(&self, me: &ActorRef<Msg>, id: &InvocationId, state: &mut State) {
+    pub(super) fn stop_below(&self, id: &InvocationId, state: &mut State) {
         let ids = state.subagents.below(id);
         if !ids.is_empty() {
-            self.begin_stop(me, ids, None, state);
+            self.begin_stop(ids, None, state);
         }
     }
 
     /// Stops the subagents that the main agent of this id still waited for when it ended.
-    pub(in crate::root_session) fn stop_awaited(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        state: &mut State,
-    ) {
+    pub(in crate::root_session) fn stop_awaited(&self, id: &InvocationId, state: &mut State) {
         if !state.subagents.any_live() {
             return;
         }
         let ids = state.subagents.reached(Reach::Foreground, Some(id));
         if !ids.is_empty() {
-            self.begin_stop(me, ids, None, state);
+            self.begin_stop(ids, None, state);
         }
     }
 
-    fn begin_stop(
-        &self,
-        me: &ActorRef<Msg>,
-        ids: Vec<InvocationId>,
-        main: Option<Ending>,
-        state: &mut State,
-    ) {
-        let overdue = spawn_task(me, self.ports.clock.sleep(GRACE), |_| {
+    fn begin_stop(&self, ids: Vec<InvocationId>, main: Option<Ending>, state: &mut State) {
+        let overdue = spawn_task(&state.me, self.ports.clock.sleep(GRACE), |_| {
             Msg::Subagents(SubagentsMsg::Overdue)
         });
         let stopping = state.subagents.stopping.get_or_insert_with(|| StopInProgress {
@@ -126,11 +112,11 @@ impl RootSession {
         if let Some(main) = main {
             stopping.main.get_or_insert(main);
         }
-        self.continue_stop(me, state);
+        self.continue_stop(state);
     }
 
     /// Stops the deepest remaining subagents; then the main agent.
-    pub(super) fn continue_stop(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn continue_stop(&self, state: &mut State) {
         loop {
             let Some(stopping) = &state.subagents.stopping else { return };
             let left = |child: &&mut Child| child.is_live() && stopping.ids.contains(child.id());
@@ -151,25 +137,19 @@ impl RootSession {
             }
             match gone {
                 Some(id) => {
-                    self.conclude_child(
-                        me,
-                        &id,
-                        &Ending::Interrupted,
-                        (0, Usage::default()),
-                        state,
-                    );
+                    self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()), state);
                 }
                 None => return,
             }
         }
         let ending = state.subagents.stopping.take().and_then(|stopping| stopping.main);
         if let Some(ending) = ending {
-            self.stop_main_run(me, ending, state);
+            self.stop_main_run(ending, state);
         }
     }
 
     /// Kills stopped subagents that have not ended.
-    pub(super) fn stop_overdue(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn stop_overdue(&self, state: &mut State) {
         let Some(stopping) = &state.subagents.stopping else { return };
         let told = |child: &&mut Child| {
             child.is_live() && child.stopping.is_some() && stopping.ids.contains(child.id())
@@ -187,11 +167,11 @@ impl RootSession {
             })
             .collect();
         for id in late {
-            self.conclude_child(me, &id, &Ending::Interrupted, (0, Usage::default()), state);
+            self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()), state);
         }
         if let Some(StopInProgress { ids, main, .. }) = state.subagents.stopping.take() {
             // Their ancestors have a grace period of their own.
-            let overdue = spawn_task(me, self.ports.clock.sleep(GRACE), |_| {
+            let overdue = spawn_task(&state.me, self.ports.clock.sleep(GRACE), |_| {
                 Msg::Subagents(SubagentsMsg::Overdue)
             });
             state.subagents.stopping = Some(StopInProgress { ids, main, _overdue: overdue });

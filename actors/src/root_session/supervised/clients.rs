@@ -107,11 +107,10 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 impl RootSession {
     pub(in crate::root_session) async fn start_clients(
         &self,
-        me: &ActorRef<Msg>,
         state: &mut State,
     ) -> StartResult<()> {
         for client in &state.supervised.clients.0 {
-            self.start_client(me, client, state.budget.handle(), false).await?;
+            self.start_client(&state.me, client, state.budget.handle(), false).await?;
         }
         Ok(())
     }
@@ -141,7 +140,6 @@ impl RootSession {
 
     pub(in crate::root_session) async fn client_crashed(
         &self,
-        me: &ActorRef<Msg>,
         nth: usize,
         cause: &str,
         state: &mut State,
@@ -151,12 +149,12 @@ impl RootSession {
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.spend(name, budget, cause) {
-            return self.start_client(me, client, state.budget.handle(), true).await;
+            return self.start_client(&state.me, client, state.budget.handle(), true).await;
         }
         client.supervised.give_up();
         // If fallbacks are configured, they are used from now on.
         if alone {
-            self.park(me, name, cause, state);
+            self.park(name, cause, state);
         }
         Ok(())
     }
