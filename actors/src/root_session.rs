@@ -30,6 +30,7 @@ use crate::tool_call::Services;
 use crate::transcript_writer::{Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
+use handle::ChildActors;
 pub use handle::{RunningPrompt, SessionHandle, StartError};
 pub use main_run::own_call::UserCall;
 pub use resumption::Resumption;
@@ -72,7 +73,11 @@ impl Msg {
     }
 }
 
-struct RootSession {
+struct RootSession;
+
+/// Unchanging parts of a session: its ports, settings and lines.
+struct SessionBase {
+    me: ActorRef<Msg>,
     ports: Ports,
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
@@ -86,7 +91,7 @@ struct RootSession {
 }
 
 struct State {
-    me: ActorRef<Msg>,
+    base: SessionBase,
     supervised: SupervisedActors,
     main_run: MainRun,
     subagents: Subagents,
@@ -97,67 +102,71 @@ struct State {
     end: SessionEnd,
 }
 
+/// Ports, settings, senders to the supervised actors, and the event stream.
+type SessionParts = (Ports, SessionSettings, ChildActors, Feed);
+
 impl Actor for RootSession {
     type Msg = Msg;
     type State = State;
-    type Arguments = handle::ChildActors;
+    type Arguments = SessionParts;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::ChildActors) -> StartResult<State> {
-        let budget = || {
-            let limits = &self.settings.limits;
-            RestartBudget::new(limits.restarts_max, limits.restart_window)
-        };
-        let own = self
-            .delegation_handle
-            .iter()
-            .flat_map(|delegation_handle| &delegation_handle.delegation.subagents);
+    async fn pre_start(
+        &self,
+        me: ActorRef<Msg>,
+        (ports, settings, tree, feed): SessionParts,
+    ) -> StartResult<State> {
+        let base = SessionBase::new(me, ports, settings, &tree, feed);
+        let settings = Arc::clone(&base.settings);
+        let budget =
+            || RestartBudget::new(settings.limits.restarts_max, settings.limits.restart_window);
+        let own = base.delegation_handle.iter().flat_map(|handle| &handle.delegation.subagents);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
-        let context = &self.settings.context;
+        let context = &settings.context;
         let roles = context.compact.iter().chain(&context.title);
         let own = own.chain(roles.map(|role| (&role.provider, role.price.clone())));
-        let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
-        self.subscribe_notices(&me);
-        let (session, accounts) = (me.clone(), self.accounts());
+        let clients = Clients::new(&base.ports, settings.price.as_ref(), own, budget);
+        base.subscribe_notices();
+        let (session, accounts) = (base.me.clone(), base.accounts());
         let line = move |order| tell(&session, Msg::Budget(order));
-        let budget_handle = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
+        let budget_handle = BudgetHandle::new(settings.budget, accounts.last_request, line);
         let mut state = State {
             main_run: MainRun::new(
-                self.settings.history.clone(),
-                clients.model_routes(&self.ports),
+                settings.history.clone(),
+                clients.model_routes(&base.ports),
                 budget(),
             ),
-            subagents: self.subagents(&me, &clients),
-            me,
+            subagents: base.subagents(&clients),
             budget: SessionBudget::new(budget_handle, accounts),
             compactor: Compactor::new(clients.of_role(context.compact.as_ref())),
-            titler: self.titler(&clients),
-            end: self.session_end(),
-            supervised: SupervisedActors::new(
-                Supervised::new("TranscriptWriter", tree.writer, budget()),
-                Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
+            titler: base.titler(&clients),
+            end: base.session_end(),
+            supervised: SupervisedActors {
+                writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
+                coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
                 clients,
-            ),
+            },
+            base,
         };
-        self.start_supervised(&mut state).await?;
-        self.begin_or_resume(&mut state);
-        for event in self.settings.noted.iter().cloned() {
-            self.transcript.note(None, event);
+        state.start_supervised().await?;
+        state.begin_or_resume();
+        for event in settings.noted.iter().cloned() {
+            state.base.transcript.note(None, event);
         }
-        self.open(&mut state);
+        state.open();
         Ok(state)
     }
 
     async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        self.settings.fail.hit("RootSession", msg.kind());
+        state.base.settings.fail.hit("RootSession", msg.kind());
         match msg {
-            Msg::MainRun(msg) => self.handle_main_run(msg, state).await?,
-            Msg::Subagents(msg) => self.handle_subagents(msg, state).await?,
+            Msg::MainRun(msg) => state.handle_main_run(msg).await?,
+            Msg::Subagents(msg) => state.handle_subagents(msg).await?,
             Msg::Budget(order) => state.budget.on(order),
-            Msg::Compactor(msg) => self.handle_compactor(msg, state),
-            Msg::Titler(msg) => self.handle_titler(msg, state),
-            Msg::Jobs(msg) => self.handle_jobs(msg, state),
-            Msg::End(msg) => self.handle_end(msg, state).await,
-            Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
+            Msg::Compactor(msg) => state.handle_compactor(msg),
+            Msg::Titler(msg) => state.handle_titler(msg),
+            Msg::Jobs(msg) => state.handle_jobs(msg),
+            Msg::End(msg) => state.handle_end(msg).await,
+            Msg::Warn(message) => state.base.transcript.note(None, Event::Warning { message }),
         }
         Ok(())
     }
@@ -171,7 +180,7 @@ impl Actor for RootSession {
     ) -> HandlerResult {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
-                self.child_crashed(child.get_id(), &chain(&*cause), state).await
+                state.child_crashed(child.get_id(), &chain(&*cause)).await
             }
             // Subagents that end normally were stopped by the session.
             SupervisionEvent::ActorTerminated(..)
@@ -181,7 +190,7 @@ impl Actor for RootSession {
     }
 }
 
-impl RootSession {
+impl SessionBase {
     fn started(&self, forked_from: Option<Branch>) -> Event {
         Event::SessionStarted {
             posse: self.settings.posse.clone(),

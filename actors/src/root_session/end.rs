@@ -10,7 +10,7 @@ use crate::outcome::Ending;
 use crate::permission_coordinator as permission;
 use crate::ports::{BackgroundScope, Clock};
 use crate::root_session::main_run::stop::Reach;
-use crate::root_session::{Msg, PromptError, RootSession, SessionEnding, State};
+use crate::root_session::{Msg, PromptError, SessionBase, SessionEnding, State};
 use crate::subscription::Feed;
 
 /// Messages about the end.
@@ -96,61 +96,46 @@ impl Drop for EndNotifier {
     }
 }
 
-impl RootSession {
-    pub(super) async fn handle_end(&self, msg: EndMsg, state: &mut State) {
+impl State {
+    pub(super) async fn handle_end(&mut self, msg: EndMsg) {
         match msg {
-            EndMsg::End(ending, done) => self.end(ending, done, state),
-            EndMsg::Closed => self.closed(state).await,
+            EndMsg::End(ending, done) => self.end(ending, done),
+            EndMsg::Closed => self.closed().await,
         }
     }
 
-    pub(super) fn session_end(&self) -> SessionEnd {
-        let observed = EndNotifier {
-            feed: self.feed.clone(),
-            session_id: self.settings.session_id.clone(),
-            clock: Arc::clone(&self.ports.clock),
-        };
-        SessionEnd {
-            ending: None,
-            waiting: Vec::new(),
-            parked: None,
-            closing: None,
-            _observed: observed,
-        }
-    }
-
-    fn end(&self, ending: SessionEnding, done: Report<()>, state: &mut State) {
-        if !state.end.begin(ending, done) {
+    fn end(&mut self, ending: SessionEnding, done: Report<()>) {
+        if !self.end.begin(ending, done) {
             return;
         }
-        self.give_up_summary(state);
+        self.give_up_summary();
         // An ending session does not wait for disk space.
-        self.outbox.hurry();
-        state.supervised.wake_writer();
-        if state.main_run.is_busy() || state.subagents.any_live() {
-            self.stop(Reach::All, Ending::Interrupted, state);
+        self.base.outbox.hurry();
+        self.supervised.wake_writer();
+        if self.main_run.is_busy() || self.subagents.any_live() {
+            self.stop(Reach::All, Ending::Interrupted);
         } else {
-            self.close(state);
+            self.close();
         }
     }
 
     /// Closes an ending session when nothing runs any more.
-    pub(super) fn close_if_idle(&self, state: &mut State) {
-        if state.end.is_ending() && !state.main_run.is_busy() && !state.subagents.any_live() {
-            self.close(state);
+    pub(super) fn close_if_idle(&mut self) {
+        if self.end.is_ending() && !self.main_run.is_busy() && !self.subagents.any_live() {
+            self.close();
         }
     }
 
     /// Writes the last record. The writer is the last actor to stop.
-    pub(super) fn close(&self, state: &mut State) {
-        let Some(reason) = state.end.ending().map(|ending| ending.reason.clone()) else {
+    pub(super) fn close(&mut self) {
+        let Some(reason) = self.end.ending().map(|ending| ending.reason.clone()) else {
             return;
         };
-        if self.awaits_title(&reason, state) {
+        if self.awaits_title(&reason) {
             return;
         }
-        let Some(ending) = state.end.ending() else { return };
-        let spent = &state.budget.accounts().total;
+        let Some(ending) = self.end.ending() else { return };
+        let spent = &self.budget.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
@@ -158,19 +143,19 @@ impl RootSession {
             cost_usd: spent.cost().map(usd),
             cost_nano_usd: spent.known(),
             unpriced_requests: spent.unpriced,
-            turns: state.main_run.turns(),
+            turns: self.main_run.turns(),
             result: ending.result.clone(),
         };
-        let (transcript, feed) = (self.transcript.clone(), self.feed.clone());
+        let (transcript, feed) = (self.base.transcript.clone(), self.base.feed.clone());
         let passing = AnnouncedEvent::Ephemeral {
-            ts: self.ports.clock.wall_ms(),
-            session_id: self.settings.session_id.clone(),
+            ts: self.base.ports.clock.wall_ms(),
+            session_id: self.base.settings.session_id.clone(),
             origin: None,
             event: event.clone(),
         };
-        let permissions = state.supervised.coordinator_line();
-        let hooks = self.closing_hooks(&ending.reason);
-        let released = self.release_and_wait(&BackgroundScope::Session);
+        let permissions = self.supervised.coordinator_line();
+        let hooks = self.base.closing_hooks(&ending.reason);
+        let released = self.base.release_and_wait(&BackgroundScope::Session);
         let last = async move {
             // The end of background work is recorded before the session's own end.
             released.await;
@@ -185,19 +170,36 @@ impl RootSession {
             }
             feed.close();
         };
-        state.end.closing = Some(spawn_task(&state.me, last, |_| Msg::End(EndMsg::Closed)));
+        self.end.closing = Some(spawn_task(&self.base.me, last, |_| Msg::End(EndMsg::Closed)));
     }
 
-    async fn closed(&self, state: &mut State) {
-        state
+    async fn closed(&mut self) {
+        self.base
             .me
             .get_cell()
-            .stop_children_and_wait(None, Some(self.settings.limits.ask_timeout))
+            .stop_children_and_wait(None, Some(self.base.settings.limits.ask_timeout))
             .await;
-        for done in std::mem::take(&mut state.end.waiting) {
+        for done in std::mem::take(&mut self.end.waiting) {
             done.send(());
         }
-        state.me.stop(None);
+        self.base.me.stop(None);
+    }
+}
+
+impl SessionBase {
+    pub(super) fn session_end(&self) -> SessionEnd {
+        let observed = EndNotifier {
+            feed: self.feed.clone(),
+            session_id: self.settings.session_id.clone(),
+            clock: Arc::clone(&self.ports.clock),
+        };
+        SessionEnd {
+            ending: None,
+            waiting: Vec::new(),
+            parked: None,
+            closing: None,
+            _observed: observed,
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use ractor::ActorRef;
 
 use crate::agent_invocation::QueuedInput;
 use crate::conversation::ContentPart;
@@ -13,7 +12,7 @@ use crate::mailbox::tell;
 use crate::ports::BackgroundScope;
 use crate::replay::{LostJob, Replayed};
 use crate::root_session::main_run::MainRun;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Messages about background work of calls.
 pub(super) enum JobsMsg {
@@ -32,28 +31,30 @@ impl JobsMsg {
     }
 }
 
-impl RootSession {
-    pub(super) fn handle_jobs(&self, msg: JobsMsg, state: &mut State) {
+impl State {
+    pub(super) fn handle_jobs(&mut self, msg: JobsMsg) {
         match msg {
-            JobsMsg::Notice(origin, content) => self.notified(&origin, content, state),
-            JobsMsg::Release(what) => self.release(&what),
+            JobsMsg::Notice(origin, content) => self.notified(&origin, content),
+            JobsMsg::Release(what) => self.base.release(&what),
         }
-    }
-
-    pub(super) fn subscribe_notices(&self, me: &ActorRef<Msg>) {
-        let session = me.clone();
-        self.services.notices.open(move |origin, content| {
-            tell(&session, Msg::Jobs(JobsMsg::Notice(origin, content)));
-        });
     }
 
     /// Delivers a message of background work to its agent.
-    fn notified(&self, origin: &Arc<Origin>, content: Vec<ContentPart>, state: &mut State) {
+    fn notified(&mut self, origin: &Arc<Origin>, content: Vec<ContentPart>) {
         // On resume, the session reports its end.
-        if !state.end.is_ending() {
-            let id = self.ports.ids.message();
-            self.notify(origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
+        if !self.end.is_ending() {
+            let id = self.base.ports.ids.message();
+            self.notify(origin, QueuedInput { id, kind: MessageKind::Notice, content });
         }
+    }
+}
+
+impl SessionBase {
+    pub(super) fn subscribe_notices(&self) {
+        let session = self.me.clone();
+        self.services.notices.open(move |origin, content| {
+            tell(&session, Msg::Jobs(JobsMsg::Notice(origin, content)));
+        });
     }
 
     /// Stops background work of calls without waiting.

@@ -27,7 +27,7 @@ use crate::ports::{JournalError, ToolOutput};
 use crate::replay::{Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::root_session::{
-    DeliverError, Msg, PromptError, RootSession, State, TurnOutcome, UserCall,
+    DeliverError, Msg, PromptError, SessionBase, State, TurnOutcome, UserCall,
 };
 
 use admission::{PendingAdmission, RunTask, StartHooks};
@@ -274,112 +274,95 @@ impl State {
     }
 }
 
-impl RootSession {
-    pub(super) async fn handle_main_run(
-        &self,
-        msg: MainRunMsg,
-        state: &mut State,
-    ) -> HandlerResult {
+impl State {
+    pub(super) async fn handle_main_run(&mut self, msg: MainRunMsg) -> HandlerResult {
         match msg {
             MainRunMsg::Prompt(prompt, reply) => {
-                let admission = self.prompt(prompt, state).await?;
+                let admission = self.prompt(prompt).await?;
                 answer(reply, admission);
             }
             MainRunMsg::Continue(reply) => {
-                let admission = self.resume_run(state).await?;
+                let admission = self.resume_run().await?;
                 answer(reply, admission);
             }
-            MainRunMsg::Opened(hooked) => self.opened(hooked, state).await?,
-            MainRunMsg::Admitted(id, hooked) => self.admitted(&id, hooked, state).await?,
-            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &state.main_run),
-            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(withdrawal, state),
+            MainRunMsg::Opened(hooked) => self.opened(hooked).await?,
+            MainRunMsg::Admitted(id, hooked) => self.admitted(&id, hooked).await?,
+            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &self.main_run),
+            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(withdrawal),
             MainRunMsg::OwnCall(wanted, reply) => {
-                let admission = self.own_call(wanted, state).await?;
+                let admission = self.own_call(wanted).await?;
                 answer(reply, admission);
             }
-            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(output, state),
-            MainRunMsg::Interrupt(reach) => self.stop(reach, Ending::Interrupted, state),
+            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(output),
+            MainRunMsg::Interrupt(reach) => self.stop(reach, Ending::Interrupted),
             MainRunMsg::History(reply) => {
-                self.append_own_calls(&mut state.main_run);
-                answer(reply, state.main_run.history.clone());
+                self.base.append_own_calls(&mut self.main_run);
+                answer(reply, self.main_run.history.clone());
             }
-            MainRunMsg::Ended(id, outcome) => self.invocation_ended(&id, outcome, state),
-            MainRunMsg::Reread(id, replayed) => self.reread(&id, *replayed, state).await?,
+            MainRunMsg::Ended(id, outcome) => self.invocation_ended(&id, outcome),
+            MainRunMsg::Reread(id, replayed) => self.reread(&id, *replayed).await?,
         }
         Ok(())
     }
 
-    async fn prompt(&self, prompt: Prompt, state: &mut State) -> Result<PromptAdmission, SpawnErr> {
-        if let Err(error) = state.may_begin() {
+    async fn prompt(&mut self, prompt: Prompt) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = self.may_begin() {
             return Ok(Err(error));
         }
-        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
-        let base = state.main_run.history.len();
-        self.admit_as(self.new_origin(), base, RunTask::Prompt(prompt), state).await
-    }
-
-    fn invocation_started(&self) -> Event {
-        Event::InvocationStarted {
-            provider: self.provider_info.profile.clone(),
-            model: self.provider_info.model.clone(),
-            tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
-            after: None,
-        }
+        self.main_run
+            .model_routes
+            .retry_now(self.base.ports.clock.monotonic(), &self.base.settings.limits);
+        let base = self.main_run.history.len();
+        self.admit_as(self.base.new_origin(), base, RunTask::Prompt(prompt)).await
     }
 
     async fn start_invocation(
-        &self,
+        &mut self,
         main: &mut MainInvocation,
         resumed: Resumed,
-        state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let system = Message::System { content: self.settings.system_prompt.clone() };
-        let mut history = Vec::with_capacity(state.main_run.history.len() + 64);
+        let system = Message::System { content: self.base.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(self.main_run.history.len() + 64);
         history.push(Arc::new(system));
-        history.extend(state.main_run.history.iter().cloned());
+        history.extend(self.main_run.history.iter().cloned());
         history.truncate(history.len() - resumed.pending.len());
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
-        state.subagents.take_pending(&id, &mut resumed.queued);
+        self.subagents.take_pending(&id, &mut resumed.queued);
         let (presence, absence) = AliveToken::new();
-        let spent = self.ports.clock.monotonic().saturating_sub(main.began);
+        let spent = self.base.ports.clock.monotonic().saturating_sub(main.began);
         let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
-            services: Arc::clone(&self.services),
-            model_routes: state.main_run.model_routes.clone(),
-            options: self.settings.options.clone(),
-            tools: Arc::clone(&self.specs),
+            services: Arc::clone(&self.base.services),
+            model_routes: self.main_run.model_routes.clone(),
+            options: self.base.settings.options.clone(),
+            tools: Arc::clone(&self.base.specs),
             history,
             pending: resumed.pending,
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
             actions: resumed.actions,
-            time: self.settings.limits.duration_max.map(limit),
+            time: self.base.settings.limits.duration_max.map(limit),
             tokens_max: None,
-            fitter: self.fitter(&state.compactor),
+            fitter: self.base.fitter(&self.compactor),
             presence,
-            report: Report::to(&state.me, move |outcome| {
+            report: Report::to(&self.base.me, move |outcome| {
                 Msg::MainRun(MainRunMsg::Ended(id, outcome))
             }),
         };
-        main.actor = Some(AgentInvocation::start(args, &state.me).await?);
+        main.actor = Some(AgentInvocation::start(args, &self.base.me).await?);
         main.absence = Some(absence);
         Ok(())
     }
 
-    fn invocation_ended(
-        &self,
-        id: &InvocationId,
-        outcome: Result<InvocationOutcome, Lost>,
-        state: &mut State,
-    ) {
+    fn invocation_ended(&mut self, id: &InvocationId, outcome: Result<InvocationOutcome, Lost>) {
         // Supervision reports a crash as well, and restarts it.
         let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
             return;
         };
-        let Some(main) = state.main_run.invocation.take_if(|main| main.origin.invocation_id == *id)
+        let Some(main) = self.main_run.invocation.take_if(|main| main.origin.invocation_id == *id)
         else {
             return;
         };
@@ -387,26 +370,30 @@ impl RootSession {
             actor.stop(None);
         }
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
-        state.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
-        state.main_run.queued.extend(queued);
-        self.stop_awaited(id, state);
-        self.conclude(main, ending, turns, usage, state);
+        self.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
+        self.main_run.queued.extend(queued);
+        self.stop_awaited(id);
+        self.conclude(main, ending, turns, usage);
     }
 
-    fn conclude(
-        &self,
-        main: MainInvocation,
-        ending: Ending,
-        turns: u32,
-        usage: Usage,
-        state: &mut State,
-    ) {
-        state.main_run.turns += main.uncounted(turns);
-        let unanswered = self.services.book.unanswered();
-        let not_by_yes = self.services.book.not_by_yes();
-        self.name_session(&main.origin, &ending, state);
+    fn conclude(&mut self, main: MainInvocation, ending: Ending, turns: u32, usage: Usage) {
+        self.main_run.turns += main.uncounted(turns);
+        let unanswered = self.base.services.book.unanswered();
+        let not_by_yes = self.base.services.book.not_by_yes();
+        self.name_session(&main.origin, &ending);
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
-        self.close_if_idle(state);
+        self.close_if_idle();
+    }
+}
+
+impl SessionBase {
+    fn invocation_started(&self) -> Event {
+        Event::InvocationStarted {
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
+            after: None,
+        }
     }
 }
 

@@ -14,10 +14,10 @@ use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
 use crate::outcome::Ending;
 use crate::ports::{HookInvocation, HookPayload};
 use crate::root_session::main_run::{MainInvocation, MainRunMsg, PromptAdmission, Resumed};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Result of the hooks at the start of the session.
-pub(in crate::root_session) enum StartHooks {
+pub(crate) enum StartHooks {
     /// No objection.
     Open,
     /// Hooks are running.
@@ -27,7 +27,7 @@ pub(in crate::root_session) enum StartHooks {
 }
 
 /// Task of a run.
-pub(in crate::root_session) enum RunTask {
+pub(crate) enum RunTask {
     /// A prompt of the user.
     Prompt(Prompt),
     /// Continue unfinished work.
@@ -35,47 +35,42 @@ pub(in crate::root_session) enum RunTask {
 }
 
 /// A task that waits for hooks.
-pub(in crate::root_session) struct PendingAdmission {
+pub(crate) struct PendingAdmission {
     task: RunTask,
     /// `None` while the session-start hooks run.
     _work: Option<OwnedTask>,
 }
 
-impl RootSession {
+impl State {
     /// Starts the session-start hooks, if there are any. Prompts wait for them.
-    pub(in crate::root_session) fn open(&self, state: &mut State) {
-        if self.ports.hooks.has_hook(HookEvent::SessionStart, None) {
-            let fired = self.fire(None, HookPayload::SessionStart);
+    pub(crate) fn open(&mut self) {
+        if self.base.ports.hooks.has_hook(HookEvent::SessionStart, None) {
+            let fired = self.base.fire(None, HookPayload::SessionStart);
             let opened = |hooked| Msg::MainRun(MainRunMsg::Opened(hooked));
-            state.main_run.opening = StartHooks::Asking(spawn_task(&state.me, fired, opened));
+            self.main_run.opening = StartHooks::Asking(spawn_task(&self.base.me, fired, opened));
         }
     }
 
-    pub(in crate::root_session) async fn opened(
-        &self,
-        hooked: Result<HookOutcome, JoinError>,
-        state: &mut State,
-    ) -> HandlerResult {
-        state.main_run.opening = match block_reason(hooked) {
+    pub(crate) async fn opened(&mut self, hooked: Result<HookOutcome, JoinError>) -> HandlerResult {
+        self.main_run.opening = match block_reason(hooked) {
             None => StartHooks::Open,
             Some(why) => StartHooks::Blocked(why),
         };
         let waits = |main: &mut MainInvocation| main.admitting.is_some();
-        if let Some(mut main) = state.main_run.invocation.take_if(waits)
+        if let Some(mut main) = self.main_run.invocation.take_if(waits)
             && let Some(PendingAdmission { task, .. }) = main.admitting.take()
         {
-            self.admit(main, task, state).await?;
+            self.admit(main, task).await?;
         }
         Ok(())
     }
 
     /// Admits `task` as the invocation of `origin`, whose history begins after `base` messages.
-    pub(in crate::root_session) async fn admit_as(
-        &self,
+    pub(crate) async fn admit_as(
+        &mut self,
         origin: Arc<Origin>,
         base: usize,
         task: RunTask,
-        state: &mut State,
     ) -> Result<PromptAdmission, SpawnErr> {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
@@ -88,118 +83,105 @@ impl RootSession {
             stopping: None,
             base,
             counted: 0,
-            began: self.ports.clock.monotonic(),
+            began: self.base.ports.clock.monotonic(),
             absence: None,
         };
-        self.admit(main, task, state).await?;
+        self.admit(main, task).await?;
         Ok(Ok((id, receiver)))
     }
 
     /// Takes `task` one step further: session-start hooks, prompt hooks, start of the run.
-    async fn admit(
-        &self,
-        mut main: MainInvocation,
-        task: RunTask,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
-        match &state.main_run.opening {
+    async fn admit(&mut self, mut main: MainInvocation, task: RunTask) -> Result<(), SpawnErr> {
+        match &self.main_run.opening {
             StartHooks::Open => {}
             StartHooks::Blocked(why) => {
                 let why = why.clone();
-                self.refuse(main, blocked_ending(why), state);
+                self.refuse(main, blocked_ending(why));
                 return Ok(());
             }
             StartHooks::Asking(_) => {
                 main.admitting = Some(PendingAdmission { task, _work: None });
-                state.main_run.invocation = Some(main);
+                self.main_run.invocation = Some(main);
                 return Ok(());
             }
         }
         // Messages before the start were seen by hooks of the earlier process.
-        let heard = self.ports.hooks.has_hook(HookEvent::UserPromptSubmit, None);
-        let RunTask::Prompt(prompt) = task else { return self.begin(main, task, state).await };
+        let heard = self.base.ports.hooks.has_hook(HookEvent::UserPromptSubmit, None);
+        let RunTask::Prompt(prompt) = task else { return self.begin(main, task).await };
         if !heard {
-            return self.begin(main, RunTask::Prompt(prompt), state).await;
+            return self.begin(main, RunTask::Prompt(prompt)).await;
         }
         let moment = HookPayload::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
-        let fired = self.fire(Some(&main), moment);
+        let fired = self.base.fire(Some(&main), moment);
         let admitted = move |hooked| Msg::MainRun(MainRunMsg::Admitted(id, hooked));
-        let work = spawn_task(&state.me, fired, admitted);
+        let work = spawn_task(&self.base.me, fired, admitted);
         main.admitting =
             Some(PendingAdmission { task: RunTask::Prompt(prompt), _work: Some(work) });
-        state.main_run.invocation = Some(main);
+        self.main_run.invocation = Some(main);
         Ok(())
     }
 
-    pub(in crate::root_session) async fn admitted(
-        &self,
+    pub(crate) async fn admitted(
+        &mut self,
         id: &InvocationId,
         hooked: Result<HookOutcome, JoinError>,
-        state: &mut State,
     ) -> HandlerResult {
         let theirs = |main: &mut MainInvocation| {
             main.origin.invocation_id == *id && main.admitting.is_some()
         };
-        let Some(mut main) = state.main_run.invocation.take_if(theirs) else { return Ok(()) };
+        let Some(mut main) = self.main_run.invocation.take_if(theirs) else { return Ok(()) };
         let Some(PendingAdmission { task, .. }) = main.admitting.take() else { return Ok(()) };
         match block_reason(hooked) {
-            None => self.begin(main, task, state).await?,
-            Some(why) => self.refuse(main, blocked_ending(why), state),
+            None => self.begin(main, task).await?,
+            Some(why) => self.refuse(main, blocked_ending(why)),
         }
         Ok(())
     }
 
     /// Starts the run.
-    async fn begin(
-        &self,
-        mut main: MainInvocation,
-        task: RunTask,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
+    async fn begin(&mut self, mut main: MainInvocation, task: RunTask) -> Result<(), SpawnErr> {
         match task {
-            RunTask::Prompt(prompt) => self.begin_with(&mut main, prompt, state).await?,
-            RunTask::Continue => self.resume_now(&mut main, state).await?,
+            RunTask::Prompt(prompt) => self.begin_with(&mut main, prompt).await?,
+            RunTask::Continue => self.resume_now(&mut main).await?,
         }
-        state.main_run.invocation = Some(main);
+        self.main_run.invocation = Some(main);
         Ok(())
     }
 
     /// Adds the prompt to the history and starts the run.
     async fn begin_with(
-        &self,
+        &mut self,
         main: &mut MainInvocation,
         prompt: Prompt,
-        state: &mut State,
     ) -> Result<(), SpawnErr> {
-        self.drop_unfinished(state);
-        self.resume_subagents(None, state);
+        self.drop_unfinished();
+        self.resume_subagents(None);
         let origin = Arc::clone(&main.origin);
         // Messages that arrived too late for the previous run precede this prompt.
-        for queued in std::mem::take(&mut state.main_run.queued) {
-            state
-                .main_run
-                .history
-                .push(Arc::new(Message::User { content: queued.content.clone() }));
-            queued.note_delivered(&self.transcript, &origin);
+        for queued in std::mem::take(&mut self.main_run.queued) {
+            self.main_run.history.push(Arc::new(Message::User { content: queued.content.clone() }));
+            queued.note_delivered(&self.base.transcript, &origin);
         }
-        if let Some(delegation_handle) = &self.delegation_handle {
+        if let Some(delegation_handle) = &self.base.delegation_handle {
             delegation_handle.set_user_request(&text_of(&prompt.content));
         }
         let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
-        self.transcript.note(Some(&origin), event);
-        self.transcript.note(Some(&origin), self.invocation_started());
-        state.main_run.history.push(Arc::new(Message::User { content: prompt.content }));
-        self.start_invocation(main, Resumed::default(), state).await
+        self.base.transcript.note(Some(&origin), event);
+        self.base.transcript.note(Some(&origin), self.base.invocation_started());
+        self.main_run.history.push(Arc::new(Message::User { content: prompt.content }));
+        self.start_invocation(main, Resumed::default()).await
     }
 
     /// Concludes an invocation that never began: its prompt is in no history.
-    pub(super) fn refuse(&self, main: MainInvocation, ending: Ending, state: &mut State) {
-        self.conclude(main, ending, 0, Usage::default(), state);
+    pub(super) fn refuse(&mut self, main: MainInvocation, ending: Ending) {
+        self.conclude(main, ending, 0, Usage::default());
     }
+}
 
+impl SessionBase {
     /// Runs the hooks for the end of the session, if any is registered.
-    pub(in crate::root_session) fn closing_hooks(
+    pub(crate) fn closing_hooks(
         &self,
         reason: &SessionEndReason,
     ) -> Option<impl Future<Output = HookOutcome> + Send + 'static> {

@@ -13,38 +13,33 @@ use crate::ports::{JournalError, JournalStore};
 use crate::replay::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::root_session::main_run::resume::{self, OpenCalls, closed_event};
 use crate::root_session::main_run::{MainInvocation, MainRunMsg, Resumed};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Records per read when an invocation is rebuilt.
 const RECORDS_AT_A_TIME: u64 = 1024;
 
-impl RootSession {
+impl State {
     /// Concludes an invocation that cannot do so itself.
-    pub(in crate::root_session) fn conclude_for(
-        &self,
-        main: MainInvocation,
-        ending: Ending,
-        resumed: Resumed,
-        state: &mut State,
-    ) {
+    pub(crate) fn conclude_for(&mut self, main: MainInvocation, ending: Ending, resumed: Resumed) {
         let Resumed { queued, turns, usage, .. } = resumed;
         let event = ended_event(&ending, turns, usage);
-        self.transcript.note(Some(&main.origin), event);
-        state.main_run.queued.extend(queued);
-        self.conclude(main, ending, turns, usage, state);
+        self.base.transcript.note(Some(&main.origin), event);
+        self.main_run.queued.extend(queued);
+        self.conclude(main, ending, turns, usage);
     }
 
     /// Rebuilds the main invocation from the journal, at the last durable turn.
-    pub(in crate::root_session) fn main_crashed(&self, cause: &str, state: &mut State) {
-        let Some(main) = &mut state.main_run.invocation else { return };
+    pub(crate) fn main_crashed(&mut self, cause: &str) {
+        let Some(main) = &mut self.main_run.invocation else { return };
         main.actor = None;
         let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
         // Its request would continue to cost money without a receiver.
-        state.supervised.cancel_requests(&id);
-        if !self.spend("AgentInvocation", &mut state.main_run.restarts, cause) {
-            return self.park("AgentInvocation", cause, state);
+        self.supervised.cancel_requests(&id);
+        if !self.base.spend("AgentInvocation", &mut self.main_run.restarts, cause) {
+            return self.park("AgentInvocation", cause);
         }
-        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let (transcript, store) =
+            (self.base.transcript.clone(), Arc::clone(&self.base.ports.journal));
         let reread = async move {
             // The crash is reported before its last tool is dropped: effects until then belong into
             // the history.
@@ -55,60 +50,61 @@ impl RootSession {
             read_back(&*store, &id).await
         };
         let id = main.origin.invocation_id.clone();
-        main.rereading = Some(spawn_task(&state.me, reread, move |replayed| {
+        main.rereading = Some(spawn_task(&self.base.me, reread, move |replayed| {
             Msg::MainRun(MainRunMsg::Reread(id, Box::new(replayed)))
         }));
     }
 
-    pub(in crate::root_session) async fn reread(
-        &self,
+    pub(crate) async fn reread(
+        &mut self,
         id: &InvocationId,
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
-        state: &mut State,
     ) -> HandlerResult {
         let theirs =
             |main: &mut MainInvocation| main.origin.invocation_id == *id && main.actor.is_none();
-        let Some(mut main) = state.main_run.invocation.take_if(theirs) else { return Ok(()) };
+        let Some(mut main) = self.main_run.invocation.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
         let replayed = match replayed {
             Ok(Ok(replayed)) => replayed,
             Ok(Err(error)) => {
                 let ending = journal_failed(error.to_string());
-                self.conclude_for(main, ending, Resumed::default(), state);
+                self.conclude_for(main, ending, Resumed::default());
                 return Ok(());
             }
             Err(died) => {
                 let ending = journal_failed(panic_text(died));
-                self.conclude_for(main, ending, Resumed::default(), state);
+                self.conclude_for(main, ending, Resumed::default());
                 return Ok(());
             }
         };
         let left = match main.stopping {
-            None => state.subagents.open_calls_of(&main.origin, &replayed, false),
+            None => self.subagents.open_calls_of(&main.origin, &replayed, false),
             Some(_) => OpenCalls::default(),
         };
-        self.close_open_calls(&main.origin, &replayed, &left);
+        self.base.close_open_calls(&main.origin, &replayed, &left);
         let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
         let pending = resume::pending(&messages, &left);
         // The history of a run after a compaction is complete.
         if compacted {
             main.base = 0;
         }
-        state.main_run.history.truncate(main.base);
-        state.main_run.history.extend(messages);
+        self.main_run.history.truncate(main.base);
+        self.main_run.history.extend(messages);
         let queued = queued.iter().map(resume::queued).collect();
         let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
-            self.conclude_for(main, ending, resumed, state);
+            self.conclude_for(main, ending, resumed);
             return Ok(());
         }
-        self.start_invocation(&mut main, resumed, state).await?;
-        state.main_run.invocation = Some(main);
+        self.start_invocation(&mut main, resumed).await?;
+        self.main_run.invocation = Some(main);
         Ok(())
     }
+}
 
+impl SessionBase {
     /// Closes calls that the crash left open in the journal, as in the history.
-    pub(in crate::root_session) fn close_open_calls(
+    pub(crate) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,
         replayed: &Replayed,
@@ -133,7 +129,7 @@ impl RootSession {
 }
 
 /// Records of an invocation in the journal.
-pub(in crate::root_session) async fn read_back(
+pub(crate) async fn read_back(
     store: &dyn JournalStore,
     id: &InvocationId,
 ) -> Result<Replayed, JournalError> {
@@ -151,6 +147,6 @@ pub(in crate::root_session) async fn read_back(
     }
 }
 
-pub(in crate::root_session) fn journal_failed(cause: String) -> Ending {
+pub(crate) fn journal_failed(cause: String) -> Ending {
     Ending::Failed { class: "journal".to_owned(), cause }
 }

@@ -8,7 +8,7 @@ use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::outcome::Ending;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, State};
 
 /// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
@@ -58,52 +58,47 @@ impl Subagents {
     }
 }
 
-impl RootSession {
+impl State {
     /// Stops subagents of the main agent, then the main agent. `false`: there are none, and the
     /// main agent is to be stopped at once.
-    pub(in crate::root_session) fn stop_children(
-        &self,
-        reach: Reach,
-        ending: &Ending,
-        state: &mut State,
-    ) -> bool {
-        if !state.subagents.any_live() {
+    pub(crate) fn stop_children(&mut self, reach: Reach, ending: &Ending) -> bool {
+        if !self.subagents.any_live() {
             return false;
         }
-        let main = state.main_run.id().cloned();
-        let ids = state.subagents.reached(reach, main.as_ref());
+        let main = self.main_run.id().cloned();
+        let ids = self.subagents.reached(reach, main.as_ref());
         if ids.is_empty() {
             return false;
         }
         let ending = main.map(|_| ending.clone());
-        self.begin_stop(ids, ending, state);
+        self.begin_stop(ids, ending);
         true
     }
 
     /// Stops all descendants of `id`, which has ended.
-    pub(super) fn stop_below(&self, id: &InvocationId, state: &mut State) {
-        let ids = state.subagents.below(id);
+    pub(super) fn stop_below(&mut self, id: &InvocationId) {
+        let ids = self.subagents.below(id);
         if !ids.is_empty() {
-            self.begin_stop(ids, None, state);
+            self.begin_stop(ids, None);
         }
     }
 
     /// Stops the subagents that the main agent of this id still waited for when it ended.
-    pub(in crate::root_session) fn stop_awaited(&self, id: &InvocationId, state: &mut State) {
-        if !state.subagents.any_live() {
+    pub(crate) fn stop_awaited(&mut self, id: &InvocationId) {
+        if !self.subagents.any_live() {
             return;
         }
-        let ids = state.subagents.reached(Reach::Foreground, Some(id));
+        let ids = self.subagents.reached(Reach::Foreground, Some(id));
         if !ids.is_empty() {
-            self.begin_stop(ids, None, state);
+            self.begin_stop(ids, None);
         }
     }
 
-    fn begin_stop(&self, ids: Vec<InvocationId>, main: Option<Ending>, state: &mut State) {
-        let overdue = spawn_task(&state.me, self.ports.clock.sleep(GRACE), |_| {
+    fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) {
+        let overdue = spawn_task(&self.base.me, self.base.ports.clock.sleep(GRACE), |_| {
             Msg::Subagents(SubagentsMsg::Overdue)
         });
-        let stopping = state.subagents.stopping.get_or_insert_with(|| StopInProgress {
+        let stopping = self.subagents.stopping.get_or_insert_with(|| StopInProgress {
             ids: Vec::new(),
             main: None,
             _overdue: overdue,
@@ -112,15 +107,15 @@ impl RootSession {
         if let Some(main) = main {
             stopping.main.get_or_insert(main);
         }
-        self.continue_stop(state);
+        self.continue_stop();
     }
 
     /// Stops the deepest remaining subagents; then the main agent.
-    pub(super) fn continue_stop(&self, state: &mut State) {
+    pub(super) fn continue_stop(&mut self) {
         loop {
-            let Some(stopping) = &state.subagents.stopping else { return };
+            let Some(stopping) = &self.subagents.stopping else { return };
             let left = |child: &&mut Child| child.is_live() && stopping.ids.contains(child.id());
-            let mut left: Vec<&mut Child> = state.subagents.all.values_mut().filter(left).collect();
+            let mut left: Vec<&mut Child> = self.subagents.all.values_mut().filter(left).collect();
             let Some(depth) = left.iter().map(|child| child.depth()).max() else { break };
             left.retain(|child| child.depth() == depth);
             let mut gone = None;
@@ -137,24 +132,24 @@ impl RootSession {
             }
             match gone {
                 Some(id) => {
-                    self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()), state);
+                    self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()));
                 }
                 None => return,
             }
         }
-        let ending = state.subagents.stopping.take().and_then(|stopping| stopping.main);
+        let ending = self.subagents.stopping.take().and_then(|stopping| stopping.main);
         if let Some(ending) = ending {
-            self.stop_main_run(ending, state);
+            self.stop_main_run(ending);
         }
     }
 
     /// Kills stopped subagents that have not ended.
-    pub(super) fn stop_overdue(&self, state: &mut State) {
-        let Some(stopping) = &state.subagents.stopping else { return };
+    pub(super) fn stop_overdue(&mut self) {
+        let Some(stopping) = &self.subagents.stopping else { return };
         let told = |child: &&mut Child| {
             child.is_live() && child.stopping.is_some() && stopping.ids.contains(child.id())
         };
-        let late: Vec<InvocationId> = state
+        let late: Vec<InvocationId> = self
             .subagents
             .all
             .values_mut()
@@ -167,14 +162,14 @@ impl RootSession {
             })
             .collect();
         for id in late {
-            self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()), state);
+            self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()));
         }
-        if let Some(StopInProgress { ids, main, .. }) = state.subagents.stopping.take() {
+        if let Some(StopInProgress { ids, main, .. }) = self.subagents.stopping.take() {
             // Their ancestors have a grace period of their own.
-            let overdue = spawn_task(&state.me, self.ports.clock.sleep(GRACE), |_| {
+            let overdue = spawn_task(&self.base.me, self.base.ports.clock.sleep(GRACE), |_| {
                 Msg::Subagents(SubagentsMsg::Overdue)
             });
-            state.subagents.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
+            self.subagents.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
         }
     }
 }
