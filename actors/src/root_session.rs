@@ -23,7 +23,7 @@ use crate::delegation::DelegationHandle;
 use crate::event::{Branch, Event};
 use crate::ledger::{BudgetHandle, BudgetMsg};
 use crate::mailbox::{HandlerResult, StartResult, tell};
-use crate::ports::{Ports, ProviderInfo, ToolSpec};
+use crate::ports::{Ports, ProviderInfo, ToolSpec, chain};
 use crate::restarts::RestartBudget;
 use crate::subscription::Feed;
 use crate::tool_call::Services;
@@ -61,13 +61,13 @@ enum Msg {
 impl Msg {
     fn kind(&self) -> &'static str {
         match self {
-            Msg::MainRun(msg) => msg.kind(),
-            Msg::Subagents(msg) => msg.kind(),
+            Msg::MainRun(msg) => msg.into(),
+            Msg::Subagents(msg) => msg.into(),
             Msg::Budget(_) => "Ledger",
-            Msg::Compactor(msg) => msg.kind(),
-            Msg::Titler(msg) => msg.kind(),
-            Msg::Jobs(msg) => msg.kind(),
-            Msg::End(msg) => msg.kind(),
+            Msg::Compactor(msg) => msg.into(),
+            Msg::Titler(msg) => msg.into(),
+            Msg::Jobs(msg) => msg.into(),
+            Msg::End(msg) => msg.into(),
             Msg::Warn(_) => "Warn",
         }
     }
@@ -161,7 +161,7 @@ impl Actor for RootSession {
         match msg {
             Msg::MainRun(msg) => state.handle_main_run(msg).await?,
             Msg::Subagents(msg) => state.handle_subagents(msg).await?,
-            Msg::Budget(order) => state.budget.on(order),
+            Msg::Budget(order) => state.budget.keeper.take(order),
             Msg::Compactor(msg) => state.handle_compactor(msg),
             Msg::Titler(msg) => state.handle_titler(msg),
             Msg::Jobs(msg) => state.handle_jobs(msg),
@@ -206,16 +206,4 @@ impl SessionBase {
             forked_from,
         }
     }
-}
-
-/// An error with its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

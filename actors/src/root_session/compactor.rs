@@ -11,7 +11,7 @@ use crate::agent_invocation::{
 use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
 use crate::context::{ContextMeter, ContextReading};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{AnnouncedEvent, CompactionCause, ContextUse, Event};
+use crate::event::{CompactionCause, ContextUse, Event};
 use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
 use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
@@ -21,6 +21,7 @@ use crate::root_session::{Msg, PromptError, SessionBase, State};
 pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
 /// Messages about the size of the context.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum CompactorMsg {
     /// Compact, with the user's words about text to keep.
     Compact(Option<String>, CompactReply),
@@ -28,16 +29,6 @@ pub(super) enum CompactorMsg {
     Summarised(Result<Result<String, String>, JoinError>),
     /// Composition of the context, for the caller or for every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
-}
-
-impl CompactorMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            CompactorMsg::Compact(..) => "Compact",
-            CompactorMsg::Summarised(_) => "Summarised",
-            CompactorMsg::Context(_) => "Context",
-        }
-    }
 }
 
 /// A summary being written between prompts.
@@ -91,12 +82,11 @@ impl State {
         }
         let budget = &self.base.settings.limits.context_main;
         let turns = budget.recent_turns_min;
-        let quarter =
-            CompactionGoal::quarter(self.main_run.history(), turns, budget.summary_tokens);
+        let quarter = CompactionGoal::quarter(&self.main_run.history, turns, budget.summary_tokens);
         let origin = self.base.new_origin();
         let goal =
             CompactionGoal { keep, beside: self.base.services.background_work(&origin), ..quarter };
-        let plan = plan(self.main_run.history(), goal, self.compactor.summariser.is_some());
+        let plan = plan(&self.main_run.history, goal, self.compactor.summariser.is_some());
         let (goal, gone) = match plan {
             CompactionPlan::Nothing => return answer(reply, Ok(None)),
             CompactionPlan::Apply(compacted) => {
@@ -106,7 +96,7 @@ impl State {
             CompactionPlan::Summarise(goal, gone) => (goal, gone),
         };
         let Some(summariser) = &self.compactor.summariser else { return };
-        let gone = self.main_run.history()[..gone].to_vec();
+        let gone = self.main_run.history[..gone].to_vec();
         let settings = &self.base.settings.context;
         let summary = Summary::new(&self.base.services, summariser, settings, &origin, &goal);
         let id = summary.id();
@@ -125,7 +115,7 @@ impl State {
         let model = self.compactor.summariser.as_ref().and_then(ModelRoutes::info);
         let summary = summary.unwrap_or_else(|died| Err(panic_text(died)));
         let summarised =
-            summarise(self.main_run.history(), goal, summary, model.map(|info| info.model));
+            summarise(&self.main_run.history, goal, summary, model.map(|info| info.model));
         if let Some(message) = summarised.warning {
             self.base.transcript.note(None, Event::Warning { message });
         }
@@ -148,7 +138,7 @@ impl State {
     fn apply(&mut self, compacted: CompactedHistory, by: Option<String>) -> CompactedHistory {
         self.drop_unfinished();
         let before = self.reading().total;
-        self.main_run.set_history(compacted.history.clone());
+        self.main_run.history.clone_from(&compacted.history);
         self.compactor.meter.compacted(&self.told());
         self.base.ports.tools.iter().for_each(|tool| tool.history_shortened());
         let tokens = (before, self.reading().total);
@@ -169,12 +159,8 @@ impl State {
     }
 
     pub(super) fn announce_context(&self) {
-        self.base.feed.publish(AnnouncedEvent::Ephemeral {
-            ts: self.base.ports.clock.wall_ms(),
-            session_id: self.base.settings.session_id.clone(),
-            origin: None,
-            event: Event::ContextUsed { used: self.context() },
-        });
+        let event = Event::ContextUsed { used: self.context() };
+        self.base.feed.publish(self.base.ephemeral(event));
     }
 
     fn reading(&self) -> ContextReading {
@@ -187,9 +173,9 @@ impl State {
     /// The history with the system message in front.
     fn told(&self) -> Vec<Arc<Message>> {
         let system = Message::System { content: self.base.settings.system_prompt.clone() };
-        let mut history = Vec::with_capacity(self.main_run.history().len() + 1);
+        let mut history = Vec::with_capacity(self.main_run.history.len() + 1);
         history.push(Arc::new(system));
-        history.extend(self.main_run.history().iter().cloned());
+        history.extend(self.main_run.history.iter().cloned());
         history
     }
 }

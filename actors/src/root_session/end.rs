@@ -14,19 +14,11 @@ use crate::root_session::{Msg, PromptError, SessionBase, SessionEnding, State};
 use crate::subscription::Feed;
 
 /// Messages about the end.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum EndMsg {
     End(SessionEnding, Report<()>),
     /// The last record is written.
     Closed,
-}
-
-impl EndMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            EndMsg::End(..) => "End",
-            EndMsg::Closed => "Closed",
-        }
-    }
 }
 
 /// Progress of the session towards its end.
@@ -36,7 +28,7 @@ pub(super) struct SessionEnd {
     /// Callers that wait for the last record.
     waiting: Vec<Report<()>>,
     /// Reason for accepting no work: an actor crashed too often.
-    parked: Option<String>,
+    pub(super) parked: Option<String>,
     /// Writes the last record.
     closing: Option<OwnedTask>,
     _observed: EndNotifier,
@@ -51,16 +43,8 @@ impl SessionEnd {
         is_first
     }
 
-    fn ending(&self) -> Option<&SessionEnding> {
-        self.ending.as_ref()
-    }
-
     pub(super) fn is_ending(&self) -> bool {
         self.ending.is_some()
-    }
-
-    pub(super) fn park(&mut self, cause: String) {
-        self.parked = Some(cause);
     }
 
     /// Returns an error if the session accepts no more work.
@@ -128,14 +112,11 @@ impl State {
 
     /// Writes the last record. The writer is the last actor to stop.
     pub(super) fn close(&mut self) {
-        let Some(reason) = self.end.ending().map(|ending| ending.reason.clone()) else {
-            return;
-        };
-        if self.awaits_title(&reason) {
+        let Some(ending) = self.end.ending.clone() else { return };
+        if self.awaits_title(&ending.reason) {
             return;
         }
-        let Some(ending) = self.end.ending() else { return };
-        let spent = &self.budget.accounts().total;
+        let spent = &self.budget.keeper.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
@@ -143,16 +124,11 @@ impl State {
             cost_usd: spent.cost().map(usd),
             cost_nano_usd: spent.known(),
             unpriced_requests: spent.unpriced,
-            turns: self.main_run.turns(),
-            result: ending.result.clone(),
+            turns: self.main_run.turns,
+            result: ending.result,
         };
         let (transcript, feed) = (self.base.transcript.clone(), self.base.feed.clone());
-        let passing = AnnouncedEvent::Ephemeral {
-            ts: self.base.ports.clock.wall_ms(),
-            session_id: self.base.settings.session_id.clone(),
-            origin: None,
-            event: event.clone(),
-        };
+        let passing = self.base.ephemeral(event.clone());
         let permissions = self.supervised.coordinator_line();
         let hooks = self.base.closing_hooks(&ending.reason);
         let released = self.base.release_and_wait(&BackgroundScope::Session);
@@ -187,6 +163,12 @@ impl State {
 }
 
 impl SessionBase {
+    /// `event` for observers only, without a record.
+    pub(super) fn ephemeral(&self, event: Event) -> AnnouncedEvent {
+        let (ts, session_id) = (self.ports.clock.wall_ms(), self.settings.session_id.clone());
+        AnnouncedEvent::Ephemeral { ts, session_id, origin: None, event }
+    }
+
     pub(super) fn session_end(&self) -> SessionEnd {
         let observed = EndNotifier {
             feed: self.feed.clone(),
@@ -239,7 +221,7 @@ mod tests {
         for (is_ending, parked, refusal) in table {
             let mut end = end();
             if let Some(cause) = parked {
-                end.park(cause);
+                end.parked = Some(cause);
             }
             if is_ending {
                 assert!(end.begin(ending("completed"), Report::call(|_| ())));
@@ -253,7 +235,7 @@ mod tests {
         let mut end = end();
         assert!(end.begin(ending("completed"), Report::call(|_| ())));
         assert!(!end.begin(ending("failed"), Report::call(|_| ())));
-        assert_eq!(end.ending(), Some(&ending("completed")));
+        assert_eq!(end.ending, Some(ending("completed")));
         assert_eq!(end.waiting.len(), 2);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::{oneshot, watch};
 
-use crate::agent_invocation::QueuedInput;
 use crate::compaction::CompactedHistory;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
@@ -17,6 +16,7 @@ use crate::mailbox::{Report, SupervisedRef, ask, tell};
 use crate::outcome::Memories;
 use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
 use crate::ports::{BackgroundScope, Ids, JournalStore, Ports};
+use crate::replay::QueuedInput;
 use crate::root_session::compactor::CompactorMsg;
 use crate::root_session::end::EndMsg;
 use crate::root_session::jobs::JobsMsg;
@@ -298,10 +298,7 @@ impl SessionHandle {
 
     /// Ends the session and everything it started; returns when the last record is written.
     pub async fn end(&self, ending: SessionEnding) {
-        let (done, ended) = oneshot::channel();
-        let report = Report::call(move |_| {
-            done.send(()).ok();
-        });
+        let (report, ended) = Report::channel();
         tell(&self.session, Msg::End(EndMsg::End(ending, report)));
         ended.await.ok();
     }

@@ -5,30 +5,21 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::agent_invocation::QueuedInput;
 use crate::conversation::ContentPart;
 use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
 use crate::ports::BackgroundScope;
-use crate::replay::{LostJob, Replayed};
+use crate::replay::{LostJob, QueuedInput, Replayed};
 use crate::root_session::main_run::MainRun;
 use crate::root_session::{Msg, SessionBase, State};
 
 /// Messages about background work of calls.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum JobsMsg {
     /// Message for the agent of the call.
     Notice(Arc<Origin>, Vec<ContentPart>),
     /// Stop background work.
     Release(BackgroundScope),
-}
-
-impl JobsMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            JobsMsg::Notice(..) => "Notice",
-            JobsMsg::Release(_) => "Release",
-        }
-    }
 }
 
 impl State {
@@ -96,10 +87,9 @@ impl SessionBase {
             }
             let queued =
                 self.lost(job, &format!(" read_file output:{call_id} has what it printed."));
-            let QueuedInput { id: message_id, kind, content } = queued.clone();
             // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
-            self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
+            self.transcript.note(main, queued.event());
             run.queue(queued);
         }
     }

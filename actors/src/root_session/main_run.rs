@@ -15,22 +15,23 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit, UnfinishedCall,
+    self, AgentInvocation, InvocationOutcome, ModelRoutes, Resumed, TimeLimit,
 };
 use crate::conversation::{InvocationId, Message, MessageId, Prompt, Usage};
-use crate::delegation::ActionLog;
 use crate::event::{Event, MessageKind, Origin};
 use crate::hook_events::HookOutcome;
-use crate::mailbox::{AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer};
+use crate::mailbox::{
+    AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer, spawn_child,
+};
 use crate::outcome::Ending;
-use crate::ports::{JournalError, ToolOutput};
-use crate::replay::{Replayed, awaits_answer};
+use crate::ports::ToolOutput;
+use crate::replay::{QueuedInput, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::root_session::{
     DeliverError, Msg, PromptError, SessionBase, State, TurnOutcome, UserCall,
 };
 
-use admission::{PendingAdmission, RunTask, StartHooks};
+use admission::{PendingAdmission, StartHooks};
 use messages::Withdrawal;
 use own_call::OwnCall;
 use resume::Unfinished;
@@ -40,6 +41,7 @@ pub(super) type PromptAdmission =
     Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
 /// Messages about the main run.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum MainRunMsg {
     Prompt(Prompt, RpcReplyPort<PromptAdmission>),
     /// Continue an interrupted run.
@@ -55,40 +57,10 @@ pub(super) enum MainRunMsg {
     OwnCallEnded(Result<ToolOutput, Lost>),
     Interrupt(Reach),
     History(RpcReplyPort<Vec<Arc<Message>>>),
+    #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
     /// Journal state of the crashed invocation.
-    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
-}
-
-impl MainRunMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            MainRunMsg::Prompt(..) => "Prompt",
-            MainRunMsg::Continue(_) => "Continue",
-            MainRunMsg::Opened(_) => "Opened",
-            MainRunMsg::Admitted(..) => "Admitted",
-            MainRunMsg::Deliver(..) => "Deliver",
-            MainRunMsg::Withdraw(_) => "Withdraw",
-            MainRunMsg::OwnCall(..) => "OwnCall",
-            MainRunMsg::OwnCallEnded(_) => "OwnCallEnded",
-            MainRunMsg::Interrupt(_) => "Interrupt",
-            MainRunMsg::History(_) => "History",
-            MainRunMsg::Ended(..) => "InvocationEnded",
-            MainRunMsg::Reread(..) => "Reread",
-        }
-    }
-}
-
-/// State of an earlier incarnation of an invocation.
-#[derive(Default)]
-pub(super) struct Resumed {
-    /// The calls of the last reply, if not all of them are done; their results end the history.
-    pub(super) pending: Vec<UnfinishedCall>,
-    pub(super) queued: Vec<QueuedInput>,
-    pub(super) turns: u32,
-    pub(super) usage: Usage,
-    /// Its actions, if it is a subagent.
-    pub(super) actions: ActionLog,
+    Reread(InvocationId, Box<Result<Replayed, String>>),
 }
 
 /// The main invocation.
@@ -115,7 +87,7 @@ pub(super) struct MainInvocation {
 /// State of the main run.
 pub(super) struct MainRun {
     /// The conversation, without system messages.
-    history: Vec<Arc<Message>>,
+    pub(super) history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<QueuedInput>,
     invocation: Option<MainInvocation>,
@@ -129,7 +101,7 @@ pub(super) struct MainRun {
     model_routes: ModelRoutes,
     restarts: RestartBudget,
     /// Replies in this session, also of subagents.
-    turns: u32,
+    pub(super) turns: u32,
 }
 
 impl MainRun {
@@ -149,14 +121,6 @@ impl MainRun {
             restarts,
             turns: 0,
         }
-    }
-
-    pub(super) fn history(&self) -> &[Arc<Message>] {
-        &self.history
-    }
-
-    pub(super) fn set_history(&mut self, history: Vec<Arc<Message>>) {
-        self.history = history;
     }
 
     /// Replaces the message with this index, if there is one.
@@ -185,14 +149,6 @@ impl MainRun {
     /// Removes messages about actions of the user outside the conversation.
     fn take_asides(&mut self) -> Vec<QueuedInput> {
         self.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside).collect()
-    }
-
-    pub(super) fn turns(&self) -> u32 {
-        self.turns
-    }
-
-    pub(super) fn add_turns(&mut self, turns: u32) {
-        self.turns += turns;
     }
 
     /// True while there is a main invocation, also one that is rebuilt or waits for hooks.
@@ -313,7 +269,7 @@ impl State {
             .model_routes
             .retry_now(self.base.ports.clock.monotonic(), &self.base.settings.limits);
         let base = self.main_run.history.len();
-        self.admit_as(self.base.new_origin(), base, RunTask::Prompt(prompt)).await
+        self.admit_as(self.base.new_origin(), base, Some(prompt)).await
     }
 
     async fn start_invocation(
@@ -339,11 +295,7 @@ impl State {
             options: self.base.settings.options.clone(),
             tools: Arc::clone(&self.base.specs),
             history,
-            pending: resumed.pending,
-            queued: resumed.queued,
-            turns: resumed.turns,
-            usage: resumed.usage,
-            actions: resumed.actions,
+            resumed,
             time: self.base.settings.limits.duration_max.map(limit),
             tokens_max: None,
             fitter: self.base.fitter(&self.compactor),
@@ -352,7 +304,7 @@ impl State {
                 Msg::MainRun(MainRunMsg::Ended(id, outcome))
             }),
         };
-        main.actor = Some(AgentInvocation::start(args, &self.base.me).await?);
+        main.actor = Some(spawn_child(AgentInvocation, args, &self.base.me).await?);
         main.absence = Some(absence);
         Ok(())
     }
@@ -378,15 +330,19 @@ impl State {
 
     fn conclude(&mut self, main: MainInvocation, ending: Ending, turns: u32, usage: Usage) {
         self.main_run.turns += main.uncounted(turns);
-        let unanswered = self.base.services.book.unanswered();
-        let not_by_yes = self.base.services.book.not_by_yes();
         self.name_session(&main.origin, &ending);
-        main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
+        main.outcome.send(self.base.turn_outcome(ending, turns, usage)).ok();
         self.close_if_idle();
     }
 }
 
 impl SessionBase {
+    fn turn_outcome(&self, ending: Ending, turns: u32, usage: Usage) -> TurnOutcome {
+        let book = &self.services.book;
+        let (unanswered, not_by_yes) = (book.unanswered(), book.not_by_yes());
+        TurnOutcome { ending, turns, usage, unanswered, not_by_yes }
+    }
+
     fn invocation_started(&self) -> Event {
         Event::InvocationStarted {
             provider: self.provider_info.profile.clone(),

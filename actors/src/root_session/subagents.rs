@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use ractor::{ActorId, ActorRef, RpcReplyPort, SpawnErr};
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
 
+use crate::agent_invocation::Resumed;
 use crate::agent_invocation::{
-    self, AgentInvocation, InvocationOutcome, QueuedInput, RequestOptions, TimeLimit,
+    self, AgentInvocation, InvocationOutcome, RequestOptions, TimeLimit,
 };
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{
@@ -29,13 +29,12 @@ use crate::delegation::{
 };
 use crate::event::{Event, Origin};
 use crate::governor::{FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
-use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer};
+use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer, spawn_child};
 use crate::outcome::{Ending, Memories};
-use crate::ports::{JournalError, ToolSpec};
-use crate::replay::{Delegated, Replayed};
+use crate::ports::ToolSpec;
+use crate::replay::{Delegated, QueuedInput, Replayed};
 use crate::restarts::RestartBudget;
 use crate::root_session::budget::SessionBudget;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, SessionBase, State};
 use crate::tool_call::Services;
@@ -46,6 +45,7 @@ use stopping::StopInProgress;
 use subagent_config::SubagentConfig;
 
 /// Messages about subagents.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum SubagentsMsg {
     /// A request of a delegation tool.
     Request(DelegationRequest),
@@ -60,27 +60,12 @@ pub(super) enum SubagentsMsg {
     /// The workspace of an ended subagent was examined.
     Closed(InvocationId, Closed),
     /// The invocation of a subagent has ended.
+    #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
     /// Journal state of a crashed or returning subagent.
-    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
+    Reread(InvocationId, Box<Result<Replayed, String>>),
     /// Memory of subagents, after deleting part of it.
     Memories(Forget, RpcReplyPort<Memories>),
-}
-
-impl SubagentsMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            SubagentsMsg::Ended(..) => "InvocationEnded",
-            SubagentsMsg::Reread(..) => "Reread",
-            SubagentsMsg::Memories(..) => "Memories",
-            SubagentsMsg::Request(_)
-            | SubagentsMsg::PlaceFreed
-            | SubagentsMsg::Overdue
-            | SubagentsMsg::Undelivered(..)
-            | SubagentsMsg::Reopened(..)
-            | SubagentsMsg::Closed(..) => "Children",
-        }
-    }
 }
 
 /// All subagents of the session.
@@ -521,12 +506,11 @@ impl SessionBase {
         messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
-        let Resumed { pending, queued, turns, usage, actions } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(child.system(kind));
         history.extend(messages);
         // Results of unfinished calls are at the end.
-        history.truncate(history.len() - pending.len());
+        history.truncate(history.len() - resumed.pending.len());
         let id = child.id().clone();
         let (presence, absence) = AliveToken::new();
         let now = self.ports.clock.monotonic();
@@ -537,11 +521,7 @@ impl SessionBase {
             options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
             tools: child.specs(kind),
             history,
-            pending,
-            queued,
-            turns,
-            usage,
-            actions,
+            resumed,
             time: child.permit.until.map(|until| TimeLimit {
                 whole: until.saturating_sub(child.began),
                 left: until.saturating_sub(now),
@@ -551,7 +531,7 @@ impl SessionBase {
             presence,
             report: Report::to(&self.me, move |left| Msg::Subagents(SubagentsMsg::Ended(id, left))),
         };
-        child.actor = Some(AgentInvocation::start(args, &self.me).await?);
+        child.actor = Some(spawn_child(AgentInvocation, args, &self.me).await?);
         child.absence = Some(absence);
         Ok(())
     }

@@ -4,17 +4,17 @@ pub(super) mod clients;
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId, ActorRef};
+use ractor::{ActorId, ActorRef};
 use tokio::sync::watch;
 
+use crate::agent_invocation::Resumed;
 use crate::conversation::InvocationId;
-use crate::event::{AnnouncedEvent, Event};
-use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, tell};
+use crate::event::Event;
+use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, spawn_child, tell};
 use crate::outcome::Ending;
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::provider_client;
 use crate::restarts::RestartBudget;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::main_run::recovery::journal_failed;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::{SessionBase, State};
@@ -110,8 +110,7 @@ impl State {
             patience: self.base.settings.limits.patience,
             fail: self.base.settings.fail.clone(),
         };
-        let actor = TranscriptWriter::new(args);
-        let (writer, _) = Actor::spawn_linked(None, actor, (), self.base.me.get_cell()).await?;
+        let writer = spawn_child(TranscriptWriter, args, &self.base.me).await?;
         self.supervised.writer.put_writer(writer);
         Ok(())
     }
@@ -127,20 +126,15 @@ impl State {
             questions_max: self.base.settings.limits.questions_max,
             fail: self.base.settings.fail.clone(),
         };
-        let actor = PermissionCoordinator::new(args);
-        let (coordinator, _) =
-            Actor::spawn_linked(None, actor, (), self.base.me.get_cell()).await?;
+        let coordinator = spawn_child(PermissionCoordinator, args, &self.base.me).await?;
         self.supervised.coordinator.put(coordinator);
         Ok(())
     }
 
     pub(super) async fn child_crashed(&mut self, child: ActorId, cause: &str) -> HandlerResult {
         if self.supervised.writer.is(child) {
-            if self.base.spend(
-                self.supervised.writer.name,
-                &mut self.supervised.writer.budget,
-                cause,
-            ) {
+            let Supervised { name, budget, .. } = &mut self.supervised.writer;
+            if self.base.spend(name, budget, cause) {
                 self.start_writer().await?;
             } else {
                 self.supervised.writer.give_up();
@@ -148,11 +142,8 @@ impl State {
                 self.park("TranscriptWriter", cause);
             }
         } else if self.supervised.coordinator.is(child) {
-            if self.base.spend(
-                self.supervised.coordinator.name,
-                &mut self.supervised.coordinator.budget,
-                cause,
-            ) {
+            let Supervised { name, budget, .. } = &mut self.supervised.coordinator;
+            if self.base.spend(name, budget, cause) {
                 self.start_coordinator().await?;
             } else {
                 self.supervised.coordinator.give_up();
@@ -181,16 +172,11 @@ impl State {
         let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
         if is_writer {
             // Recording is impossible; observers are informed anyway.
-            self.base.feed.publish(AnnouncedEvent::Ephemeral {
-                ts: self.base.ports.clock.wall_ms(),
-                session_id: self.base.settings.session_id.clone(),
-                origin: None,
-                event,
-            });
+            self.base.feed.publish(self.base.ephemeral(event));
         } else {
             self.base.transcript.note(None, event);
         }
-        self.end.park(cause.clone());
+        self.end.parked = Some(cause.clone());
         let ending = if is_writer {
             journal_failed(why)
         } else {
@@ -249,12 +235,9 @@ mod tests {
             patience: Duration::ZERO,
             fail: FailPoints::none(),
         };
-        let (actor, _) = Actor::spawn(None, TranscriptWriter::new(args), ()).await.unwrap();
+        let (actor, _) = ractor::Actor::spawn(None, TranscriptWriter, args).await.unwrap();
         // It answers when the journal is open.
-        let (opened, is_open) = tokio::sync::oneshot::channel();
-        let report = Report::call(move |answer| {
-            opened.send(answer).ok();
-        });
+        let (report, is_open) = Report::channel();
         tell(&actor, transcript_writer::Msg::Drain(report));
         assert_eq!(is_open.await, Ok(Ok(())));
         let event = Event::SessionTitled { title: "Mend the login".to_owned() };

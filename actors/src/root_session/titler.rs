@@ -30,20 +30,12 @@ const INSTRUCTION: &str = "You name conversations with a coding agent, for a lis
     to be done. No quotation marks, no full stop.";
 
 /// Messages about the title.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum TitlerMsg {
     /// Result of the title request.
     Titled(Result<Result<String, String>, JoinError>),
     /// The title did not arrive in time.
     Untitled,
-}
-
-impl TitlerMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            TitlerMsg::Titled(_) => "Titled",
-            TitlerMsg::Untitled => "Untitled",
-        }
-    }
 }
 
 /// Something that concerns the title.
@@ -174,7 +166,7 @@ impl State {
     /// again.
     pub(super) fn name_session(&mut self, above: &Arc<Origin>, ending: &Ending) {
         let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
-        let history = self.main_run.history();
+        let history = &self.main_run.history;
         let effects = self.titler.progress.on(TitleInput::RunEnded { above, history, answer });
         self.perform_title_effects(effects);
     }

@@ -6,14 +6,14 @@ use ractor::SpawnErr;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
+use crate::agent_invocation::Resumed;
 use crate::agent_invocation::hooked as blocked_ending;
 use crate::conversation::{InvocationId, Message, Prompt, Usage, text_of};
 use crate::event::{Event, HookEvent, Origin, SessionEndReason};
-use crate::hook_events::{self, HookOutcome};
+use crate::hook_events::HookOutcome;
 use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
-use crate::outcome::Ending;
-use crate::ports::{HookInvocation, HookPayload};
-use crate::root_session::main_run::{MainInvocation, MainRunMsg, PromptAdmission, Resumed};
+use crate::ports::HookPayload;
+use crate::root_session::main_run::{MainInvocation, MainRunMsg, PromptAdmission};
 use crate::root_session::{Msg, SessionBase, State};
 
 /// Result of the hooks at the start of the session.
@@ -26,17 +26,9 @@ pub(crate) enum StartHooks {
     Blocked(String),
 }
 
-/// Task of a run.
-pub(crate) enum RunTask {
-    /// A prompt of the user.
-    Prompt(Prompt),
-    /// Continue unfinished work.
-    Continue,
-}
-
-/// A task that waits for hooks.
+/// A prompt, or the continuation of unfinished work, that waits for hooks.
 pub(crate) struct PendingAdmission {
-    task: RunTask,
+    prompt: Option<Prompt>,
     /// `None` while the session-start hooks run.
     _work: Option<OwnedTask>,
 }
@@ -45,7 +37,7 @@ impl State {
     /// Starts the session-start hooks, if there are any. Prompts wait for them.
     pub(crate) fn open(&mut self) {
         if self.base.ports.hooks.has_hook(HookEvent::SessionStart, None) {
-            let fired = self.base.fire(None, HookPayload::SessionStart);
+            let fired = self.base.services.fire(None, HookPayload::SessionStart);
             let opened = |hooked| Msg::MainRun(MainRunMsg::Opened(hooked));
             self.main_run.opening = StartHooks::Asking(spawn_task(&self.base.me, fired, opened));
         }
@@ -58,19 +50,20 @@ impl State {
         };
         let waits = |main: &mut MainInvocation| main.admitting.is_some();
         if let Some(mut main) = self.main_run.invocation.take_if(waits)
-            && let Some(PendingAdmission { task, .. }) = main.admitting.take()
+            && let Some(PendingAdmission { prompt, .. }) = main.admitting.take()
         {
-            self.admit(main, task).await?;
+            self.admit(main, prompt).await?;
         }
         Ok(())
     }
 
-    /// Admits `task` as the invocation of `origin`, whose history begins after `base` messages.
+    /// Admits `prompt`, or the continuation of unfinished work, as the invocation of
+    /// `origin`, whose history begins after `base` messages.
     pub(crate) async fn admit_as(
         &mut self,
         origin: Arc<Origin>,
         base: usize,
-        task: RunTask,
+        prompt: Option<Prompt>,
     ) -> Result<PromptAdmission, SpawnErr> {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
@@ -86,38 +79,40 @@ impl State {
             began: self.base.ports.clock.monotonic(),
             absence: None,
         };
-        self.admit(main, task).await?;
+        self.admit(main, prompt).await?;
         Ok(Ok((id, receiver)))
     }
 
-    /// Takes `task` one step further: session-start hooks, prompt hooks, start of the run.
-    async fn admit(&mut self, mut main: MainInvocation, task: RunTask) -> Result<(), SpawnErr> {
+    /// Takes a run one step further: session-start hooks, prompt hooks, start of the run.
+    async fn admit(
+        &mut self,
+        mut main: MainInvocation,
+        prompt: Option<Prompt>,
+    ) -> Result<(), SpawnErr> {
         match &self.main_run.opening {
             StartHooks::Open => {}
             StartHooks::Blocked(why) => {
                 let why = why.clone();
-                self.refuse(main, blocked_ending(why));
+                self.conclude(main, blocked_ending(why), 0, Usage::default());
                 return Ok(());
             }
             StartHooks::Asking(_) => {
-                main.admitting = Some(PendingAdmission { task, _work: None });
+                main.admitting = Some(PendingAdmission { prompt, _work: None });
                 self.main_run.invocation = Some(main);
                 return Ok(());
             }
         }
         // Messages before the start were seen by hooks of the earlier process.
         let heard = self.base.ports.hooks.has_hook(HookEvent::UserPromptSubmit, None);
-        let RunTask::Prompt(prompt) = task else { return self.begin(main, task).await };
-        if !heard {
-            return self.begin(main, RunTask::Prompt(prompt)).await;
-        }
-        let moment = HookPayload::UserPromptSubmit { content: prompt.content.clone() };
+        let Some(text) = prompt.as_ref().filter(|_| heard) else {
+            return self.begin(main, prompt).await;
+        };
+        let moment = HookPayload::UserPromptSubmit { content: text.content.clone() };
         let id = main.origin.invocation_id.clone();
-        let fired = self.base.fire(Some(&main), moment);
+        let fired = self.base.services.fire(Some(&main.origin), moment);
         let admitted = move |hooked| Msg::MainRun(MainRunMsg::Admitted(id, hooked));
         let work = spawn_task(&self.base.me, fired, admitted);
-        main.admitting =
-            Some(PendingAdmission { task: RunTask::Prompt(prompt), _work: Some(work) });
+        main.admitting = Some(PendingAdmission { prompt, _work: Some(work) });
         self.main_run.invocation = Some(main);
         Ok(())
     }
@@ -131,19 +126,23 @@ impl State {
             main.origin.invocation_id == *id && main.admitting.is_some()
         };
         let Some(mut main) = self.main_run.invocation.take_if(theirs) else { return Ok(()) };
-        let Some(PendingAdmission { task, .. }) = main.admitting.take() else { return Ok(()) };
+        let Some(PendingAdmission { prompt, .. }) = main.admitting.take() else { return Ok(()) };
         match block_reason(hooked) {
-            None => self.begin(main, task).await?,
-            Some(why) => self.refuse(main, blocked_ending(why)),
+            None => self.begin(main, prompt).await?,
+            Some(why) => self.conclude(main, blocked_ending(why), 0, Usage::default()),
         }
         Ok(())
     }
 
     /// Starts the run.
-    async fn begin(&mut self, mut main: MainInvocation, task: RunTask) -> Result<(), SpawnErr> {
-        match task {
-            RunTask::Prompt(prompt) => self.begin_with(&mut main, prompt).await?,
-            RunTask::Continue => self.resume_now(&mut main).await?,
+    async fn begin(
+        &mut self,
+        mut main: MainInvocation,
+        prompt: Option<Prompt>,
+    ) -> Result<(), SpawnErr> {
+        match prompt {
+            Some(prompt) => self.begin_with(&mut main, prompt).await?,
+            None => self.resume_now(&mut main).await?,
         }
         self.main_run.invocation = Some(main);
         Ok(())
@@ -172,11 +171,6 @@ impl State {
         self.main_run.history.push(Arc::new(Message::User { content: prompt.content }));
         self.start_invocation(main, Resumed::default()).await
     }
-
-    /// Concludes an invocation that never began: its prompt is in no history.
-    pub(super) fn refuse(&mut self, main: MainInvocation, ending: Ending) {
-        self.conclude(main, ending, 0, Usage::default());
-    }
 }
 
 impl SessionBase {
@@ -186,21 +180,7 @@ impl SessionBase {
         reason: &SessionEndReason,
     ) -> Option<impl Future<Output = HookOutcome> + Send + 'static> {
         let heard = self.ports.hooks.has_hook(HookEvent::SessionEnd, None);
-        heard.then(|| self.fire(None, HookPayload::SessionEnd { reason: reason.clone() }))
-    }
-
-    fn fire(
-        &self,
-        main: Option<&MainInvocation>,
-        moment: HookPayload,
-    ) -> impl Future<Output = HookOutcome> + Send + 'static {
-        let occasion = HookInvocation {
-            session_id: self.settings.session_id.clone(),
-            origin: main.map(|main| Arc::clone(&main.origin)),
-            moment,
-        };
-        let (hooks, transcript) = (Arc::clone(&self.ports.hooks), self.transcript.clone());
-        hook_events::fire(hooks, transcript, occasion, self.services.limits.result_bytes_max)
+        heard.then(|| self.services.fire(None, HookPayload::SessionEnd { reason: reason.clone() }))
     }
 }
 

@@ -3,10 +3,11 @@
 use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, QueuedInput};
+use crate::agent_invocation::{self};
 use crate::conversation::{ContentPart, Message, MessageId};
 use crate::event::Event;
 use crate::mailbox::{answer, tell};
+use crate::replay::QueuedInput;
 use crate::root_session::main_run::{MainRun, MainRunMsg};
 use crate::root_session::{DeliverError, Msg, SessionBase, State};
 

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId, ActorRef, SpawnErr};
+use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{QueuedInput, lost_output, requested_event};
+use crate::agent_invocation::{lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin, ToolFailureClass};
-use crate::mailbox::{AliveToken, Lost, Report, tell};
+use crate::mailbox::{AliveToken, Lost, Report, spawn_unless_lost, tell};
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
-use crate::replay::OpenOwnCall;
+use crate::replay::{OpenOwnCall, QueuedInput};
 use crate::root_session::main_run::MainRun;
 use crate::root_session::main_run::admission::StartHooks;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
@@ -100,13 +100,7 @@ impl State {
                 Msg::MainRun(MainRunMsg::OwnCallEnded(output))
             }),
         };
-        let actor =
-            match Actor::spawn_linked(None, ToolCallRun, args, self.base.me.get_cell()).await {
-                Ok((actor, _)) => Some(actor),
-                // Its report was dropped with it, so the call ends as lost.
-                Err(SpawnErr::StartupFailed(_)) => None,
-                Err(error) => return Err(error),
-            };
+        let actor = spawn_unless_lost(ToolCallRun, args, &self.base.me).await?;
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
         let stopped = false;
@@ -127,11 +121,7 @@ impl State {
         self.base.queue_own_call_message(own.message_id, own.said, output.content, run);
         let ending =
             if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
-        let unanswered = self.base.services.book.unanswered();
-        let not_by_yes = self.base.services.book.not_by_yes();
-        let usage = Usage::default();
-        let outcome = TurnOutcome { ending, turns: 0, usage, unanswered, not_by_yes };
-        own.outcome.send(outcome).ok();
+        own.outcome.send(self.base.turn_outcome(ending, 0, Usage::default())).ok();
         self.close_if_idle();
     }
 }
@@ -167,8 +157,8 @@ impl SessionBase {
         let kind = MessageKind::Aside;
         let content: Vec<ContentPart> =
             std::iter::once(ContentPart::text(said)).chain(output).collect();
-        let (message_id, queued) = (id.clone(), content.clone());
-        self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
-        run.queued.push(QueuedInput { id, kind, content });
+        let queued = QueuedInput { id, kind, content };
+        self.transcript.note(None, queued.event());
+        run.queued.push(queued);
     }
 }

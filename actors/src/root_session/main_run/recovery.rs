@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinError;
-
+use crate::agent_invocation::Resumed;
 use crate::agent_invocation::ended_event;
 use crate::conversation::InvocationId;
 use crate::event::Origin;
-use crate::mailbox::{HandlerResult, panic_text, spawn_task};
+use crate::mailbox::{AllGone, HandlerResult, OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::ports::{JournalError, JournalStore};
 use crate::replay::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::root_session::main_run::resume::{self, OpenCalls, closed_event};
-use crate::root_session::main_run::{MainInvocation, MainRunMsg, Resumed};
+use crate::root_session::main_run::{MainInvocation, MainRunMsg};
 use crate::root_session::{Msg, SessionBase, State};
 
 /// Records per read when an invocation is rebuilt.
@@ -38,42 +37,24 @@ impl State {
         if !self.base.spend("AgentInvocation", &mut self.main_run.restarts, cause) {
             return self.park("AgentInvocation", cause);
         }
-        let (transcript, store) =
-            (self.base.transcript.clone(), Arc::clone(&self.base.ports.journal));
-        let reread = async move {
-            // The crash is reported before its last tool is dropped: effects until then belong into
-            // the history.
-            if let Some(absence) = absence {
-                absence.complete().await;
-            }
-            transcript.drained().await;
-            read_back(&*store, &id).await
-        };
-        let id = main.origin.invocation_id.clone();
-        main.rereading = Some(spawn_task(&self.base.me, reread, move |replayed| {
-            Msg::MainRun(MainRunMsg::Reread(id, Box::new(replayed)))
+        main.rereading = Some(self.base.read_back(&id, absence, |id, replayed| {
+            Msg::MainRun(MainRunMsg::Reread(id, replayed))
         }));
     }
 
     pub(crate) async fn reread(
         &mut self,
         id: &InvocationId,
-        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        replayed: Result<Replayed, String>,
     ) -> HandlerResult {
         let theirs =
             |main: &mut MainInvocation| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = self.main_run.invocation.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
         let replayed = match replayed {
-            Ok(Ok(replayed)) => replayed,
-            Ok(Err(error)) => {
-                let ending = journal_failed(error.to_string());
-                self.conclude_for(main, ending, Resumed::default());
-                return Ok(());
-            }
-            Err(died) => {
-                let ending = journal_failed(panic_text(died));
-                self.conclude_for(main, ending, Resumed::default());
+            Ok(replayed) => replayed,
+            Err(failed) => {
+                self.conclude_for(main, journal_failed(failed), Resumed::default());
                 return Ok(());
             }
         };
@@ -90,7 +71,6 @@ impl State {
         }
         self.main_run.history.truncate(main.base);
         self.main_run.history.extend(messages);
-        let queued = queued.iter().map(resume::queued).collect();
         let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
             self.conclude_for(main, ending, resumed);
@@ -103,6 +83,30 @@ impl State {
 }
 
 impl SessionBase {
+    /// Reads all records of an invocation from the journal, when nothing of its last incarnation is
+    /// left.
+    pub(crate) fn read_back(
+        &self,
+        id: &InvocationId,
+        absence: Option<AllGone>,
+        message: impl FnOnce(InvocationId, Box<Result<Replayed, String>>) -> Msg + Send + 'static,
+    ) -> OwnedTask {
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let (whose, told) = (id.clone(), id.clone());
+        let read = async move {
+            // The crash is reported before its last tool is dropped: effects until then belong into
+            // the history.
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
+            transcript.drained().await;
+            records_of(&*store, &whose).await.map_err(|error| error.to_string())
+        };
+        spawn_task(&self.me, read, |read| {
+            message(told, Box::new(read.unwrap_or_else(|died| Err(panic_text(died)))))
+        })
+    }
+
     /// Closes calls that the crash left open in the journal, as in the history.
     pub(crate) fn close_open_calls(
         &self,
@@ -129,10 +133,7 @@ impl SessionBase {
 }
 
 /// Records of an invocation in the journal.
-pub(crate) async fn read_back(
-    store: &dyn JournalStore,
-    id: &InvocationId,
-) -> Result<Replayed, JournalError> {
+async fn records_of(store: &dyn JournalStore, id: &InvocationId) -> Result<Replayed, JournalError> {
     let mut replay = Replay::new(Some(id.clone()));
     let mut from = 1;
     loop {

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use ractor::SpawnErr;
 
-use crate::agent_invocation::{QueuedInput, UnfinishedCall};
+use crate::agent_invocation::Resumed;
+use crate::agent_invocation::UnfinishedCall;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, ToolFailureClass};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::outcome::Memories;
 use crate::ports::ToolOutput;
-use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
-use crate::root_session::main_run::admission::RunTask;
-use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission, Resumed};
+use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedInput, Replayed};
+use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission};
 use crate::root_session::{PromptError, SessionBase, SessionSettings, State};
 
 /// Reason of a withdrawn permission request whose call does not run again.
@@ -31,26 +31,24 @@ const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal 
 /// An interrupted run that can be continued.
 pub(crate) struct Unfinished {
     last: LastInvocation,
-    /// Calls that had not started.
-    waiting: Vec<OpenCall>,
-    /// Calls that had started subagents, which are waited for again.
-    attached: Vec<OpenCall>,
-    /// Open permission requests about them.
-    questions: Vec<OpenQuestion>,
+    open: OpenCalls,
 }
 
 impl Unfinished {
     /// True if the call waits again for its subagent.
     pub(crate) fn waits_for(&self, call: &CallId) -> bool {
-        self.attached.iter().any(|open| open.call.id == *call)
+        self.open.attached.iter().any(|open| open.call.id == *call)
     }
 }
 
 /// Open calls of an invocation: some have not started, some wait for their subagents.
 #[derive(Default)]
 pub(crate) struct OpenCalls {
+    /// Calls that had not started.
     pub(crate) waiting: Vec<OpenCall>,
+    /// Calls that had started subagents, which are waited for again.
     pub(crate) attached: Vec<OpenCall>,
+    /// Open permission requests about them.
     pub(crate) questions: Vec<OpenQuestion>,
 }
 
@@ -63,7 +61,7 @@ impl State {
         };
         let replayed = &resumption.replayed;
         self.main_run.history.clone_from(&replayed.messages);
-        self.main_run.queued = replayed.queued.iter().map(queued).collect();
+        self.main_run.queued.clone_from(&replayed.queued);
         if resumption.lost {
             self.base.queue_lost_records_message(resumption.branch.is_some(), &mut self.main_run);
         }
@@ -117,7 +115,7 @@ impl State {
         self.main_run
             .model_routes
             .retry_now(self.base.ports.clock.monotonic(), &self.base.settings.limits);
-        self.admit_as(origin, base, RunTask::Continue).await
+        self.admit_as(origin, base, None).await
     }
 
     /// Continues an interrupted run, or sends undelivered messages to the model.
@@ -130,11 +128,10 @@ impl State {
         if !known {
             self.base.transcript.note(Some(&main.origin), self.base.invocation_started());
         }
-        if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
+        if let Some(Unfinished { last, open }) = unfinished {
             (resumed.turns, resumed.usage) = (last.turns, last.usage);
             main.counted = last.turns;
-            resumed.pending =
-                pending(&self.main_run.history, &OpenCalls { waiting, attached, questions });
+            resumed.pending = pending(&self.main_run.history, &open);
         }
         self.start_invocation(main, resumed).await
     }
@@ -142,7 +139,7 @@ impl State {
     /// The user sent a new prompt: interrupted work does not continue.
     pub(crate) fn drop_unfinished(&mut self) {
         let Some(unfinished) = self.main_run.unfinished.take() else { return };
-        let Unfinished { last, waiting, attached, questions } = unfinished;
+        let Unfinished { last, open: OpenCalls { waiting, attached, questions } } = unfinished;
         self.base.withdraw(questions);
         for open in &attached {
             self.abandon_wait(&last.origin, open);
@@ -180,8 +177,7 @@ impl SessionBase {
     /// Records the message about lost records for `origin`, or for the main agent.
     pub(crate) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> QueuedInput {
         let queued = self.lost_records_notice();
-        let QueuedInput { id: message_id, kind, content } = queued.clone();
-        self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
+        self.transcript.note(origin, queued.event());
         queued
     }
 
@@ -210,9 +206,8 @@ impl SessionBase {
             memories,
         };
         self.transcript.note(None, forked);
-        for QueuedInput { id, kind, content } in &run.queued {
-            let (message_id, kind, content) = (id.clone(), *kind, content.clone());
-            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
+        for queued in &run.queued {
+            self.transcript.note(None, queued.event());
         }
     }
 
@@ -252,7 +247,8 @@ impl SessionBase {
             .cloned()
             .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
         self.withdraw(moot);
-        can_resume.then_some(Unfinished { last, waiting, attached, questions })
+        let open = OpenCalls { waiting, attached, questions };
+        can_resume.then_some(Unfinished { last, open })
     }
 
     pub(crate) fn withdraw(&self, questions: Vec<OpenQuestion>) {
@@ -277,11 +273,6 @@ impl MainInvocation {
     pub(crate) fn uncounted(&self, turns: u32) -> u32 {
         turns.saturating_sub(self.counted)
     }
-}
-
-pub(crate) fn queued(queued: &QueuedMessage) -> QueuedInput {
-    let QueuedMessage { id, kind, content } = queued.clone();
-    QueuedInput { id, kind, content }
 }
 
 /// Record for a call without an end, matching the history that was built without it.

@@ -1,6 +1,7 @@
 //! Stop of the running or queued work.
 
 use crate::agent_invocation;
+use crate::conversation::Usage;
 use crate::mailbox::tell;
 use crate::outcome::Ending;
 use crate::ports::BackgroundScope;
@@ -47,7 +48,7 @@ impl State {
     pub(crate) fn stop_main_run(&mut self, ending: Ending) {
         match self.main_run.invocation.take_if(|main| main.admitting.is_some()) {
             // Its actor does not exist, so the session ends it.
-            Some(main) => self.refuse(main, ending),
+            Some(main) => self.conclude(main, ending, 0, Usage::default()),
             None => self.main_run.stop(ending),
         }
     }

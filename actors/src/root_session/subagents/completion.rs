@@ -4,20 +4,19 @@
 use std::sync::Arc;
 
 use ractor::ActorRef;
-use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, InvocationOutcome as Left, QueuedInput, ended_event};
+use crate::agent_invocation::Resumed;
+use crate::agent_invocation::{self, InvocationOutcome as Left, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
 use crate::delegation::{FinishedTask, SubagentEnd, WORKSPACE_GONE, files_of, notice_id};
-use crate::event::{Event, MessageKind, Origin};
+use crate::event::{MessageKind, Origin};
 use crate::governor::SubagentUsage;
-use crate::mailbox::{HandlerResult, Lost, Report, panic_text, tell};
+use crate::mailbox::{HandlerResult, Lost, Report, tell};
 use crate::outcome::{Ending, SubagentOutcome, WorktreeSummary};
-use crate::ports::{BackgroundScope, JournalError};
+use crate::ports::BackgroundScope;
 use crate::provider_client;
-use crate::replay::{QueuedMessage, Replayed};
+use crate::replay::{QueuedInput, Replayed};
 use crate::root_session::budget::NANO_IN_MICRO;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::main_run::recovery::journal_failed;
 use crate::root_session::main_run::resume::pending;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
@@ -51,12 +50,8 @@ impl State {
     }
 
     /// Ends a subagent that cannot report its own end.
-    pub(super) fn conclude_child(
-        &mut self,
-        id: &InvocationId,
-        ending: &Ending,
-        (turns, usage): (u32, Usage),
-    ) {
+    pub(super) fn conclude_child(&mut self, id: &InvocationId, ending: &Ending) {
+        let (turns, usage) = (0, Usage::default());
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) {
             // It has ended already; reported once its workspace was examined.
@@ -127,7 +122,7 @@ impl State {
         if !self.subagents.waiting.is_empty() {
             tell(&self.base.me, Msg::Subagents(SubagentsMsg::PlaceFreed));
         }
-        self.main_run.add_turns(turns);
+        self.main_run.turns += turns;
         self.base.release(&BackgroundScope::Invocation(id.clone()));
         self.report_end(id, &ended);
         // The answers of its own subagents would have no reader.
@@ -178,10 +173,7 @@ impl State {
     /// Delivers a message from posse to `caller`, if it can still read one.
     pub(crate) fn notify(&mut self, caller: &Arc<Origin>, queued: QueuedInput) {
         let note = |origin| {
-            let QueuedInput { id, kind, content } = queued.clone();
-            self.base
-                .transcript
-                .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
+            self.base.transcript.note(Some(origin), queued.event());
         };
         if caller.parent_invocation_id.is_some() {
             let above = self.subagents.find(&caller.invocation_id).filter(|above| above.is_live());
@@ -245,7 +237,7 @@ impl State {
                 class: "crashed".to_owned(),
                 cause: format!("it crashed too often: {cause}"),
             });
-            return self.conclude_child(id, &ending, (0, Usage::default()));
+            return self.conclude_child(id, &ending);
         }
         let work = self.base.reread_child(id, absence);
         if let Some(child) = self.subagents.find(id) {
@@ -256,18 +248,16 @@ impl State {
     pub(crate) async fn child_reread(
         &mut self,
         id: &InvocationId,
-        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        replayed: Result<Replayed, String>,
     ) -> HandlerResult {
         let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
         if !self.subagents.find(id).is_some_and(waits) {
             return Ok(());
         }
-        let failed = match replayed {
-            Ok(Ok(replayed)) => return self.resume_child(id, replayed).await,
-            Ok(Err(error)) => error.to_string(),
-            Err(died) => panic_text(died),
-        };
-        self.conclude_child(id, &journal_failed(failed), (0, Usage::default()));
+        match replayed {
+            Ok(replayed) => return self.resume_child(id, replayed).await,
+            Err(failed) => self.conclude_child(id, &journal_failed(failed)),
+        }
         Ok(())
     }
 
@@ -282,13 +272,9 @@ impl State {
         }
         let left = self.subagents.open_calls_of(&child.origin, &replayed, child.returned);
         self.base.close_open_calls(&child.origin, &replayed, &left);
-        let Replayed { messages, queued, last, actions, .. } = replayed;
+        let Replayed { messages, mut queued, last, actions, .. } = replayed;
         // A resumed subagent has the full number of turns.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
-        let mut queued: Vec<QueuedInput> = queued
-            .into_iter()
-            .map(|QueuedMessage { id, kind, content }| QueuedInput { id, kind, content })
-            .collect();
         self.subagents.take_pending(id, &mut queued);
         if lost {
             queued.push(self.base.lost_records(Some(&child.origin)));

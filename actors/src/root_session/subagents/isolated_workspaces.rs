@@ -103,7 +103,7 @@ impl State {
                 let class = WORKSPACE_GONE.to_owned();
                 let cause = format!("it cannot go on in its worktree: {why}");
                 let ending = Ending::Failed { class, cause };
-                self.conclude_child(id, &ending, (0, Usage::default()));
+                self.conclude_child(id, &ending);
             }
         }
     }

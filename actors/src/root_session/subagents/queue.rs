@@ -8,13 +8,13 @@
 use ractor::SpawnErr;
 use tokio::sync::oneshot;
 
+use crate::agent_invocation::Resumed;
 use crate::conversation::{InvocationId, Message};
 use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo, waiting_for};
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
 use crate::root_session::State;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::subagents::Subagents;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
 

@@ -6,15 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent_invocation::QueuedInput;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
 use crate::delegation::{DELEGATE, DetachedSubagent, StartedSubagent, SubagentEnd};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::{Permit, PermitRequest, SubagentRefusal, SubagentUsage};
 use crate::ledger::tokens;
-use crate::mailbox::OwnedTask;
+use crate::mailbox::{AllGone, OwnedTask};
 use crate::outcome::{Memories, SubagentOutcome};
-use crate::replay::{Delegated, OpenCall, Replayed};
+use crate::replay::{Delegated, OpenCall, QueuedInput, Replayed};
 use crate::root_session::budget::NANO_IN_MICRO;
 use crate::root_session::main_run::resume::{OpenCalls, Unfinished};
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
@@ -198,11 +197,9 @@ impl State {
                 at_work.join("\n")
             );
             let (id, kind) = (self.base.ports.ids.message(), MessageKind::Notice);
-            let content = vec![ContentPart::text(text)];
-            let event =
-                Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
-            self.base.transcript.note(None, event);
-            self.main_run.queue(QueuedInput { id, kind, content });
+            let queued = QueuedInput { id, kind, content: vec![ContentPart::text(text)] };
+            self.base.transcript.note(None, queued.event());
+            self.main_run.queue(queued);
         }
     }
 
@@ -387,28 +384,14 @@ impl SessionBase {
     /// Records a message for the caller about the end of a subagent.
     fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> QueuedInput {
         let queued = self.notice(one.id(), &one.call_id, ended);
-        let QueuedInput { id, kind, content } = queued.clone();
-        let event = Event::MessageQueued { message_id: id, kind, content };
-        self.transcript.note(Some(&one.caller), event);
+        self.transcript.note(Some(&one.caller), queued.event());
         queued
     }
 
     /// Reads all records of a subagent from the journal.
-    pub(super) fn reread_child(
-        &self,
-        id: &InvocationId,
-        absence: Option<crate::mailbox::AllGone>,
-    ) -> OwnedTask {
-        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
-        let (whose, told) = (id.clone(), id.clone());
-        let reread = async move {
-            if let Some(absence) = absence {
-                absence.complete().await;
-            }
-            transcript.drained().await;
-            crate::root_session::main_run::recovery::read_back(&*store, &whose).await
-        };
-        let reread_msg = move |read| SubagentsMsg::Reread(told, Box::new(read));
-        crate::mailbox::spawn_task(&self.me, reread, |read| Msg::Subagents(reread_msg(read)))
+    pub(super) fn reread_child(&self, id: &InvocationId, absence: Option<AllGone>) -> OwnedTask {
+        self.read_back(id, absence, |id, replayed| {
+            Msg::Subagents(SubagentsMsg::Reread(id, replayed))
+        })
     }
 }

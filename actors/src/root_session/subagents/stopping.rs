@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::agent_invocation;
-use crate::conversation::{InvocationId, Usage};
+use crate::conversation::InvocationId;
 use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::outcome::Ending;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ pub(super) struct StopInProgress {
     ids: Vec<InvocationId>,
     /// Ending of the main agent after all others have ended.
     main: Option<Ending>,
-    _overdue: OwnedTask,
+    overdue: OwnedTask,
 }
 
 impl Subagents {
@@ -50,64 +50,43 @@ impl Subagents {
             .map(|child| child.id().clone())
             .collect()
     }
-
-    /// Descendants of `id`.
-    fn below(&self, id: &InvocationId) -> Vec<InvocationId> {
-        let live = self.all.values().filter(|child| child.is_live());
-        live.filter(|child| self.is_below(child, id)).map(|child| child.id().clone()).collect()
-    }
 }
 
 impl State {
     /// Stops subagents of the main agent, then the main agent. `false`: there are none, and the
     /// main agent is to be stopped at once.
     pub(crate) fn stop_children(&mut self, reach: Reach, ending: &Ending) -> bool {
-        if !self.subagents.any_live() {
-            return false;
-        }
-        let main = self.main_run.id().cloned();
-        let ids = self.subagents.reached(reach, main.as_ref());
-        if ids.is_empty() {
-            return false;
-        }
-        let ending = main.map(|_| ending.clone());
-        self.begin_stop(ids, ending);
-        true
+        let main = self.main_run.id();
+        let ids = self.subagents.reached(reach, main);
+        self.begin_stop(ids, main.map(|_| ending.clone()))
     }
 
     /// Stops all descendants of `id`, which has ended.
     pub(super) fn stop_below(&mut self, id: &InvocationId) {
-        let ids = self.subagents.below(id);
-        if !ids.is_empty() {
-            self.begin_stop(ids, None);
-        }
+        let live = self.subagents.all.values().filter(|child| child.is_live());
+        let below = live.filter(|child| self.subagents.is_below(child, id));
+        self.begin_stop(below.map(|child| child.id().clone()).collect(), None);
     }
 
     /// Stops the subagents that the main agent of this id still waited for when it ended.
     pub(crate) fn stop_awaited(&mut self, id: &InvocationId) {
-        if !self.subagents.any_live() {
-            return;
-        }
-        let ids = self.subagents.reached(Reach::Foreground, Some(id));
-        if !ids.is_empty() {
-            self.begin_stop(ids, None);
-        }
+        self.begin_stop(self.subagents.reached(Reach::Foreground, Some(id)), None);
     }
 
-    fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) {
-        let overdue = spawn_task(&self.base.me, self.base.ports.clock.sleep(GRACE), |_| {
-            Msg::Subagents(SubagentsMsg::Overdue)
-        });
-        let stopping = self.subagents.stopping.get_or_insert_with(|| StopInProgress {
-            ids: Vec::new(),
-            main: None,
-            _overdue: overdue,
-        });
+    /// Stops the subagents `ids`, then the main agent with the ending `main`. Returns false if there
+    /// are none.
+    fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) -> bool {
+        if ids.is_empty() {
+            return false;
+        }
+        let begun = || StopInProgress { ids: Vec::new(), main: None, overdue: self.base.grace() };
+        let stopping = self.subagents.stopping.get_or_insert_with(begun);
         stopping.ids.extend(ids);
         if let Some(main) = main {
             stopping.main.get_or_insert(main);
         }
         self.continue_stop();
+        true
     }
 
     /// Stops the deepest remaining subagents; then the main agent.
@@ -131,9 +110,7 @@ impl State {
                 }
             }
             match gone {
-                Some(id) => {
-                    self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()));
-                }
+                Some(id) => self.conclude_child(&id, &Ending::Interrupted),
                 None => return,
             }
         }
@@ -162,14 +139,19 @@ impl State {
             })
             .collect();
         for id in late {
-            self.conclude_child(&id, &Ending::Interrupted, (0, Usage::default()));
+            self.conclude_child(&id, &Ending::Interrupted);
         }
-        if let Some(StopInProgress { ids, main, .. }) = self.subagents.stopping.take() {
+        if let Some(stopping) = &mut self.subagents.stopping {
             // Their ancestors have a grace period of their own.
-            let overdue = spawn_task(&self.base.me, self.base.ports.clock.sleep(GRACE), |_| {
-                Msg::Subagents(SubagentsMsg::Overdue)
-            });
-            self.subagents.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
+            stopping.overdue = self.base.grace();
         }
+    }
+}
+
+impl SessionBase {
+    /// Timer for subagents that were asked to end.
+    fn grace(&self) -> OwnedTask {
+        let overdue = |_| Msg::Subagents(SubagentsMsg::Overdue);
+        spawn_task(&self.me, self.ports.clock.sleep(GRACE), overdue)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId};
+use ractor::ActorId;
 use tokio::sync::watch;
 
 use crate::agent_invocation::{ModelRoute, ModelRoutes};
 use crate::cost::PriceLookup;
 use crate::ledger::BudgetHandle;
-use crate::mailbox::{HandlerResult, StartResult};
+use crate::mailbox::{HandlerResult, StartResult, spawn_child};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
 use crate::restarts::RestartBudget;
@@ -104,7 +104,7 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 impl State {
     pub(crate) async fn start_clients(&mut self) -> StartResult<()> {
         for client in &self.supervised.clients.0 {
-            self.base.start_client(client, self.budget.handle(), false).await?;
+            self.base.start_client(client, self.budget.keeper.budget_handle(), false).await?;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl State {
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.base.spend(name, budget, cause) {
-            return self.base.start_client(client, self.budget.handle(), true).await;
+            return self.base.start_client(client, self.budget.keeper.budget_handle(), true).await;
         }
         client.supervised.give_up();
         // If fallbacks are configured, they are used from now on.
@@ -143,8 +143,7 @@ impl SessionBase {
             fail: self.settings.fail.clone(),
             half_open,
         };
-        let actor = ProviderClient::new(args);
-        let (actor, _) = Actor::spawn_linked(None, actor, (), self.me.get_cell()).await?;
+        let actor = spawn_child(ProviderClient, args, &self.me).await?;
         client.supervised.put(actor);
         Ok(())
     }
