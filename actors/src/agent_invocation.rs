@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
+use ractor::{Actor, ActorRef, RpcReplyPort, SupervisionEvent};
 use tokio::task::JoinError;
 
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
@@ -32,10 +32,10 @@ use crate::mailbox::{
 use crate::outcome::Ending;
 use crate::ports::{Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
+use crate::replay::QueuedInput;
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-pub(crate) use agent_loop::QueuedInput;
 pub(crate) use auto_compact::{ContextFitter, Summary, compacted_event, without_summary};
 pub(crate) use auxiliary_request::AuxiliaryRequest;
 pub(crate) use calls::lost_output;
@@ -65,18 +65,9 @@ pub(crate) struct Args {
     pub(crate) model_routes: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
-    /// Valid history. Ends with the message to answer, or with the reply whose calls are `pending`.
+    /// Valid history. Ends with the message to answer, or with the reply whose calls are pending.
     pub(crate) history: Vec<Arc<Message>>,
-    /// The calls of the last reply, if an earlier incarnation did not get all of them done.
-    pub(crate) pending: Vec<UnfinishedCall>,
-    /// Messages that wait already.
-    pub(crate) queued: Vec<QueuedInput>,
-    /// Replies that an earlier incarnation had.
-    pub(crate) turns: u32,
-    /// Tokens used so far.
-    pub(crate) usage: Usage,
-    /// Actions so far.
-    pub(crate) actions: ActionLog,
+    pub(crate) resumed: Resumed,
     /// Time limit, if there is one.
     pub(crate) time: Option<TimeLimit>,
     /// Tokens that it may use, if there is a limit.
@@ -85,6 +76,18 @@ pub(crate) struct Args {
     pub(crate) fitter: ContextFitter,
     pub(crate) presence: AliveToken,
     pub(crate) report: Report<InvocationOutcome>,
+}
+
+/// State of an earlier incarnation of an invocation.
+#[derive(Default)]
+pub(crate) struct Resumed {
+    /// The calls of the last reply, if not all of them are done; their results end the history.
+    pub(crate) pending: Vec<UnfinishedCall>,
+    /// Messages that wait already.
+    pub(crate) queued: Vec<QueuedInput>,
+    pub(crate) turns: u32,
+    pub(crate) usage: Usage,
+    pub(crate) actions: ActionLog,
 }
 
 /// A call of a reply that an earlier incarnation did not get done.
@@ -126,6 +129,7 @@ pub(crate) struct InvocationOutcome {
     pub(crate) actions: ActionLog,
 }
 
+#[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     /// The journal has space and hooks have run: the model request may start.
     Cleared(Result<Result<RequestClearance, Unrecorded>, JoinError>),
@@ -157,24 +161,10 @@ impl QueuedInput {
     }
 }
 
-impl Msg {
-    fn kind(&self) -> &'static str {
-        match self {
-            Msg::Cleared(_) => "Cleared",
-            Msg::Replied(_) => "Replied",
-            Msg::Summarised(_) => "Summarised",
-            Msg::Settled(_) => "Settled",
-            Msg::CallEnded(..) => "CallEnded",
-            Msg::Deliver(..) => "Deliver",
-            Msg::Withdraw(..) => "Withdraw",
-            Msg::Notice(..) => "Notice",
-            Msg::Stop(_) => "Stop",
-            Msg::TimeUp => "TimeUp",
-        }
-    }
-}
+pub(crate) struct AgentInvocation;
 
-pub(crate) struct AgentInvocation {
+pub(crate) struct State {
+    me: ActorRef<Msg>,
     origin: Arc<Origin>,
     services: Arc<Services>,
     model_routes: ModelRoutes,
@@ -184,12 +174,8 @@ pub(crate) struct AgentInvocation {
     /// Token calibration for its history.
     calibration: TokenCalibration,
     fitter: ContextFitter,
-    presence: AliveToken,
     /// Time limit in total.
     time_max: Option<Duration>,
-}
-
-pub(crate) struct State {
     agent_loop: AgentLoop,
     calls: HashMap<CallId, RunningCall>,
     /// Questions about calls that did not start yet, from an earlier incarnation.
@@ -211,41 +197,18 @@ pub(crate) struct State {
     /// Actions of its calls so far.
     actions: ActionLog,
     _time_limit: Option<OwnedTask>,
+    /// The last field: its drop means that nothing of the invocation is left.
+    presence: AliveToken,
 }
 
-/// The part of the arguments that becomes state.
-pub(crate) struct InvocationWork {
-    agent_loop: AgentLoop,
-    asked: HashMap<CallId, QuestionId>,
-    attached: HashSet<CallId>,
-    report: Report<InvocationOutcome>,
-    actions: ActionLog,
-    time_left: Option<Duration>,
-}
+impl Actor for AgentInvocation {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
 
-impl AgentInvocation {
-    pub(crate) async fn start<M: ractor::Message>(
-        args: Args,
-        parent: &ActorRef<M>,
-    ) -> Result<ActorRef<Msg>, SpawnErr> {
-        let Args {
-            origin,
-            services,
-            model_routes,
-            options,
-            tools,
-            history,
-            pending,
-            queued,
-            turns,
-            usage,
-            actions,
-            time,
-            tokens_max,
-            fitter,
-            presence,
-            report,
-        } = args;
+    async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> StartResult<State> {
+        let Args { origin, services, tools, history, resumed, time, tokens_max, .. } = args;
+        let Resumed { pending, queued, turns, usage, actions } = resumed;
         let limits = &services.limits;
         let bounds = LoopBounds {
             turns_max: limits.turns_max,
@@ -259,53 +222,22 @@ impl AgentInvocation {
         let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
         let attached = attached.collect();
         let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
-        let work = InvocationWork {
+        let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
+        let prompt = history.last().filter(is_user).cloned();
+        let limit =
+            |time: TimeLimit| spawn_task(&me, services.clock.sleep(time.left), |_| Msg::TimeUp);
+        let mut state = State {
+            visible: tools.iter().map(|tool| tool.name.clone()).collect(),
+            calibration: TokenCalibration::default(),
+            time_max: time.map(|time| time.whole),
             agent_loop: AgentLoop::new(
                 bounds,
                 LoopStart { history, pending, queued, turns, usage },
             ),
-            asked,
-            attached,
-            report,
-            actions,
-            time_left: time.map(|time| time.left),
-        };
-        let time_max = time.map(|time| time.whole);
-        let visible = tools.iter().map(|tool| tool.name.clone()).collect();
-        let actor = AgentInvocation {
-            origin,
-            services,
-            model_routes,
-            options,
-            tools,
-            visible,
-            calibration: TokenCalibration::default(),
-            fitter,
-            presence,
-            time_max,
-        };
-        let (actor, _) = Actor::spawn_linked(None, actor, work, parent.get_cell()).await?;
-        Ok(actor)
-    }
-}
-
-impl Actor for AgentInvocation {
-    type Msg = Msg;
-    type State = State;
-    type Arguments = InvocationWork;
-
-    async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> StartResult<State> {
-        let InvocationWork { agent_loop, asked, attached, report, actions, time_left } = work;
-        let limit =
-            |duration| spawn_task(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
-        let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
-        let prompt = agent_loop.history().last().filter(is_user).cloned();
-        let mut state = State {
-            agent_loop,
             calls: HashMap::new(),
             asked,
             attached,
-            report: Some(report),
+            report: Some(args.report),
             clearing: None,
             asking: None,
             fitting: None,
@@ -314,27 +246,35 @@ impl Actor for AgentInvocation {
             settling: None,
             holds: 0,
             actions,
-            _time_limit: time_left.map(limit),
+            _time_limit: time.map(limit),
+            model_routes: args.model_routes,
+            options: args.options,
+            fitter: args.fitter,
+            presence: args.presence,
+            origin,
+            services,
+            tools,
+            me,
         };
         let effects = state.agent_loop.step(LoopInput::Begin);
-        self.perform(&me, effects, &mut state).await?;
+        state.perform(effects).await?;
         Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        self.services.fail.hit("AgentInvocation", msg.kind());
+    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
+        state.services.fail.hit("AgentInvocation", (&msg).into());
         let input = match msg {
-            Msg::Cleared(cleared) => self.cleared(&me, cleared, state)?,
-            Msg::Replied(replied) => self.heard(&me, replied, state)?,
+            Msg::Cleared(cleared) => state.cleared(cleared)?,
+            Msg::Replied(replied) => state.heard(replied)?,
             Msg::Summarised(summary) => {
-                self.summarised(&me, summary, state)?;
+                state.summarised(summary)?;
                 None
             }
-            Msg::Settled(hooked) => self.settled(hooked, state)?,
-            Msg::CallEnded(id, output) => self.call_ended(id, output, state),
-            Msg::Deliver(queued, reply) => self.queue(queued, reply, state),
+            Msg::Settled(hooked) => state.settled(hooked)?,
+            Msg::CallEnded(id, output) => state.call_ended(id, output),
+            Msg::Deliver(queued, reply) => state.queue(queued, reply),
             Msg::Withdraw(id, reply) => {
-                self.withdraw(&id, reply, state);
+                state.withdraw(&id, reply);
                 None
             }
             Msg::Notice(queued, heard) => state.report.is_some().then(|| {
@@ -342,134 +282,117 @@ impl Actor for AgentInvocation {
                 LoopInput::QueuedInput(queued)
             }),
             Msg::Stop(ending) => Some(LoopInput::Stop(ending)),
-            Msg::TimeUp => Some(LoopInput::Stop(self.time_is_up())),
+            Msg::TimeUp => Some(LoopInput::Stop(state.time_is_up())),
         };
         let Some(input) = input else { return Ok(()) };
         let effects = state.agent_loop.step(input);
-        self.perform(&me, effects, state).await
+        state.perform(effects).await
     }
 
     // A crashing call costs that call. ractor's default would end us with it.
     async fn handle_supervisor_evt(
         &self,
-        me: ActorRef<Msg>,
+        _: ActorRef<Msg>,
         event: SupervisionEvent,
         state: &mut State,
     ) -> HandlerResult {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
                 let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_string());
-                let crashed = Event::ActorCrashed { actor, cause };
-                self.services.transcript.note(Some(&self.origin), crashed);
-                calls::died(&me, child.get_id(), state);
+                state.note(Event::ActorCrashed { actor, cause });
+                state.call_died(child.get_id());
             }
             // Calls that we stopped are forgotten by then.
-            SupervisionEvent::ActorTerminated(child, ..) => calls::died(&me, child.get_id(), state),
+            SupervisionEvent::ActorTerminated(child, ..) => state.call_died(child.get_id()),
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
         }
         Ok(())
     }
 }
 
-impl AgentInvocation {
-    async fn perform(
-        &self,
-        me: &ActorRef<Msg>,
-        effects: Vec<Effect>,
-        state: &mut State,
-    ) -> HandlerResult {
+impl State {
+    fn note(&self, event: Event) {
+        self.services.transcript.note(Some(&self.origin), event);
+    }
+
+    async fn perform(&mut self, effects: Vec<Effect>) -> HandlerResult {
         for effect in effects {
             match effect {
-                Effect::AskModel => self.clear_way(me, state),
-                Effect::Start(call) => self.start_call(me, call, state).await?,
-                Effect::Skip(call, output) => self.skip(&call, &output, state),
+                Effect::AskModel => self.clear_way(),
+                Effect::Start(call) => self.start_call(call).await?,
+                Effect::Skip(call, output) => self.skip(&call, &output),
                 Effect::Deliver(queued) => {
                     queued.note_delivered(&self.services.transcript, &self.origin);
                 }
-                Effect::Cancel(calls) => self.cancel(calls, state),
-                Effect::Settle(answer) => self.settle(me, answer, state),
-                Effect::Finish(ending) => self.finish(ending, state),
+                Effect::Cancel(calls) => self.cancel(calls),
+                Effect::Settle(answer) => self.settle(answer),
+                Effect::Finish(ending) => self.finish(ending),
             }
         }
         Ok(())
     }
 
-    fn skip(&self, call: &ToolCall, output: &ToolOutput, state: &mut State) {
-        if let Some(request_id) = state.asked.remove(&call.id) {
+    fn skip(&mut self, call: &ToolCall, output: &ToolOutput) {
+        if let Some(request_id) = self.asked.remove(&call.id) {
             let reason = "the call that asked was skipped".to_owned();
-            let event = Event::PermissionWithdrawn { request_id, reason };
-            self.services.transcript.note(Some(&self.origin), event);
+            self.note(Event::PermissionWithdrawn { request_id, reason });
         }
-        let event = failed_event(call, output, ToolFailureClass::Skipped);
-        self.services.transcript.note(Some(&self.origin), event);
+        self.note(failed_event(call, output, ToolFailureClass::Skipped));
     }
 
     fn queue(
         &self,
         queued: QueuedInput,
         reply: RpcReplyPort<Result<(), QueueFull>>,
-        state: &State,
     ) -> Option<LoopInput> {
         // Without a reply the session assumes that nothing runs.
-        state.report.as_ref()?;
-        if !state.agent_loop.has_room() {
+        self.report.as_ref()?;
+        if !self.agent_loop.has_room() {
             answer(reply, Err(QueueFull));
             return None;
         }
-        let event = Event::MessageQueued {
-            message_id: queued.id.clone(),
-            kind: queued.kind,
-            content: queued.content.clone(),
-        };
-        self.services.transcript.note(Some(&self.origin), event);
+        self.note(queued.event());
         answer(reply, Ok(()));
         Some(LoopInput::QueuedInput(queued))
     }
 
-    fn withdraw(
-        &self,
-        id: &MessageId,
-        reply: RpcReplyPort<Option<Vec<ContentPart>>>,
-        state: &mut State,
-    ) {
-        if state.report.is_none() {
+    fn withdraw(&mut self, id: &MessageId, reply: RpcReplyPort<Option<Vec<ContentPart>>>) {
+        if self.report.is_none() {
             return;
         }
-        let taken = state.agent_loop.withdraw(id);
+        let taken = self.agent_loop.withdraw(id);
         if taken.is_some() {
-            let event = Event::MessageWithdrawn { message_id: id.clone() };
-            self.services.transcript.note(Some(&self.origin), event);
+            self.note(Event::MessageWithdrawn { message_id: id.clone() });
         }
         answer(reply, taken.map(|queued| queued.content));
     }
 
-    fn cancel(&self, calls: Vec<CallId>, state: &mut State) {
-        state.clearing = None;
-        self.give_up_fitting(state);
-        state.settling = None;
-        if let Some(asking) = state.asking.take() {
+    fn cancel(&mut self, calls: Vec<CallId>) {
+        self.clearing = None;
+        self.give_up_fitting();
+        self.settling = None;
+        if let Some(asking) = self.asking.take() {
             asking.cut_off(&self.services.transcript, &self.origin);
         }
         let id = &self.origin.invocation_id;
         self.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
         for id in calls {
-            if let Some(actor) = state.calls.get(&id).and_then(|running| running.actor.as_ref()) {
+            if let Some(actor) = self.calls.get(&id).and_then(|running| running.actor.as_ref()) {
                 tell(actor, tool_call::Msg::Cancel("the run was stopped".to_owned()));
             }
         }
     }
 
-    fn finish(&self, ending: Ending, state: &mut State) {
+    fn finish(&mut self, ending: Ending) {
         if let Some(event) = limit_event(&ending) {
-            self.services.transcript.note(Some(&self.origin), event);
+            self.note(event);
         }
-        let (turns, usage) = (state.agent_loop.turns(), state.agent_loop.usage());
-        let event = ended_event(&ending, turns, usage);
-        self.services.transcript.note(Some(&self.origin), event);
-        let history = state.agent_loop.history().to_vec();
-        if let Some(report) = state.report.take() {
-            let queued = state.agent_loop.take_queue();
-            let actions = std::mem::take(&mut state.actions);
+        let (turns, usage) = (self.agent_loop.turns(), self.agent_loop.usage());
+        self.note(ended_event(&ending, turns, usage));
+        let history = self.agent_loop.history().to_vec();
+        if let Some(report) = self.report.take() {
+            let queued = self.agent_loop.take_queue();
+            let actions = std::mem::take(&mut self.actions);
             report.send(InvocationOutcome { ending, history, queued, turns, usage, actions });
         }
     }

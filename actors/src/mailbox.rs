@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ractor::rpc::CallResult;
-use ractor::{ActorProcessingErr, ActorRef, Message, RpcReplyPort};
-use tokio::sync::{mpsc, watch};
+use ractor::{Actor, ActorProcessingErr, ActorRef, Message, RpcReplyPort, SpawnErr};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinError};
 
 /// Result of starting an actor. `Err` is returned to the spawner.
@@ -21,6 +21,29 @@ pub(crate) type HandlerResult = Result<(), ActorProcessingErr>;
 
 pub(crate) fn tell<M: Message>(peer: &ActorRef<M>, message: M) {
     peer.cast(message).ok();
+}
+
+/// Starts `actor` as a child of `parent`.
+pub(crate) async fn spawn_child<A: Actor, M: Message>(
+    actor: A,
+    args: A::Arguments,
+    parent: &ActorRef<M>,
+) -> Result<ActorRef<A::Msg>, SpawnErr> {
+    Ok(Actor::spawn_linked(None, actor, args, parent.get_cell()).await?.0)
+}
+
+/// Starts `actor` as a child of `parent`. `None`: it crashed at once, and its report was dropped with
+/// it.
+pub(crate) async fn spawn_unless_lost<A: Actor, M: Message>(
+    actor: A,
+    args: A::Arguments,
+    parent: &ActorRef<M>,
+) -> Result<Option<ActorRef<A::Msg>>, SpawnErr> {
+    match spawn_child(actor, args, parent).await {
+        Ok(actor) => Ok(Some(actor)),
+        Err(SpawnErr::StartupFailed(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn answer<T>(reply: RpcReplyPort<T>, value: T) {
@@ -63,6 +86,18 @@ impl<T: 'static> Report<T> {
 
     pub(crate) fn call(line: impl FnOnce(Result<T, Lost>) + Send + 'static) -> Report<T> {
         Report(Some(Box::new(line)))
+    }
+
+    /// A report whose result arrives at the receiver.
+    pub(crate) fn channel() -> (Report<T>, oneshot::Receiver<Result<T, Lost>>)
+    where
+        T: Send,
+    {
+        let (heard, answer) = oneshot::channel();
+        let report = Report::call(move |value| {
+            heard.send(value).ok();
+        });
+        (report, answer)
     }
 
     pub(crate) fn send(mut self, value: T) {
@@ -168,10 +203,7 @@ impl<M: Message> SupervisedRef<M> {
         let mut incarnations = self.0.clone();
         loop {
             let peer = incarnations.borrow_and_update().clone()?;
-            let (heard, answer) = tokio::sync::oneshot::channel();
-            let report = Report::call(move |value| {
-                heard.send(value).ok();
-            });
+            let (report, answer) = Report::channel();
             tell(&peer, message(report));
             drop(peer);
             if let Ok(Ok(value)) = answer.await {

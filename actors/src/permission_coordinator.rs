@@ -153,6 +153,7 @@ pub enum AnswerError {
 
 type AnswerReply = RpcReplyPort<Result<(), AnswerError>>;
 
+#[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Ask(Box<ApprovalRequest>),
     /// The last but one: who answers, if it is not the front end that owns the session.
@@ -165,24 +166,10 @@ pub(crate) enum Msg {
     Settle(Report<()>),
 }
 
-impl Msg {
-    fn kind(&self) -> &'static str {
-        match self {
-            Msg::Ask(_) => "Ask",
-            Msg::Answer(..) => "Answer",
-            Msg::Withdraw(_) => "Withdraw",
-            Msg::Settled(_) => "Settled",
-            Msg::Settle(_) => "Settle",
-        }
-    }
-}
+pub(crate) struct PermissionCoordinator;
 
-pub(crate) struct PermissionCoordinator {
-    args: Args,
-}
-
-#[derive(Default)]
 pub(crate) struct State {
+    args: Args,
     /// Oldest first.
     open: VecDeque<ApprovalRequest>,
     /// Answers on their way to the disk.
@@ -191,35 +178,30 @@ pub(crate) struct State {
     waiting: Vec<Report<()>>,
 }
 
-impl PermissionCoordinator {
-    pub(crate) fn new(args: Args) -> PermissionCoordinator {
-        PermissionCoordinator { args }
-    }
-}
-
 impl Actor for PermissionCoordinator {
     type Msg = Msg;
     type State = State;
-    type Arguments = ();
+    type Arguments = Args;
 
-    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> StartResult<State> {
+    async fn pre_start(&self, _: ActorRef<Msg>, args: Args) -> StartResult<State> {
+        let state = State { args, open: VecDeque::new(), settling: 0, waiting: Vec::new() };
         // Waiting calls ask again; the other requests would stay open on the screen.
-        for (id, ShownQuestion { origin, .. }) in self.args.book.end_orphans() {
-            self.withdrawn(&id, &origin, GONE);
+        for (id, ShownQuestion { origin, .. }) in state.args.book.end_orphans() {
+            state.withdrawn(&id, &origin, GONE);
         }
-        Ok(State::default())
+        Ok(state)
     }
 
     async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        self.args.fail.hit("PermissionCoordinator", msg.kind());
+        state.args.fail.hit("PermissionCoordinator", (&msg).into());
         match msg {
-            Msg::Ask(ask) => self.ask(*ask, state),
-            Msg::Answer(id, decision, by, told) => self.answer(&id, decision, by, told, state),
-            Msg::Withdraw(id) => self.withdraw(&id, state),
+            Msg::Ask(ask) => state.ask(*ask),
+            Msg::Answer(id, decision, by, told) => state.answer(&id, decision, by, told),
+            Msg::Withdraw(id) => state.withdraw(&id),
             Msg::Settled(granted) => {
                 state.settling = state.settling.saturating_sub(1);
                 if granted {
-                    self.judge_queue_again(state);
+                    state.judge_queue_again();
                 }
             }
             Msg::Settle(report) => state.waiting.push(report),
@@ -231,9 +213,9 @@ impl Actor for PermissionCoordinator {
     }
 }
 
-impl PermissionCoordinator {
-    fn ask(&self, mut ask: ApprovalRequest, state: &mut State) {
-        let Some(verdict) = self.judge_again(&ask) else { return self.open(ask, state) };
+impl State {
+    fn ask(&mut self, mut ask: ApprovalRequest) {
+        let Some(verdict) = self.judge_again(&ask) else { return self.open(ask) };
         // A grant was given while the question was on its way.
         match verdict {
             Verdict::Allow(_) => self.covered(ask),
@@ -243,12 +225,12 @@ impl PermissionCoordinator {
             Verdict::Deny { reason, .. } => ask.reply.send(ApprovalResult::Denied { reason }),
             Verdict::Ask(question) => {
                 ask.question = question;
-                self.open(ask, state);
+                self.open(ask);
             }
         }
     }
 
-    fn open(&self, mut ask: ApprovalRequest, state: &mut State) {
+    fn open(&mut self, mut ask: ApprovalRequest) {
         let widest =
             if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
@@ -268,8 +250,8 @@ impl PermissionCoordinator {
                 let binding = ask.binding();
                 ask.reply.send(ApprovalResult::Allowed(binding));
             }
-            AnswerSource::Human if state.open.len() < self.args.questions_max => {
-                state.open.push_back(ask);
+            AnswerSource::Human if self.open.len() < self.args.questions_max => {
+                self.open.push_back(ask);
             }
             AnswerSource::Human => {
                 self.deny(ask, DecisionSource::Nobody, "too many questions are open".to_owned());
@@ -283,14 +265,13 @@ impl PermissionCoordinator {
     }
 
     fn answer(
-        &self,
+        &mut self,
         id: &QuestionId,
         decision: HumanDecision,
         by: Option<String>,
         told: AnswerReply,
-        state: &mut State,
     ) {
-        let ask = match self.take(id, &decision, by.as_ref(), state) {
+        let ask = match self.take(id, &decision, by.as_ref()) {
             Ok(ask) => ask,
             Err(error) => return answer(told, Err(error)),
         };
@@ -300,38 +281,37 @@ impl PermissionCoordinator {
                 let grant = grant.map(|grant| Grant { scope, ..grant });
                 let event = granted(&ask, DecisionSource::User, by, scope, grant.clone());
                 let allowed = ApprovalResult::Allowed(ask.binding());
-                self.settle(ask, event, allowed, grant, told, state);
+                self.settle(ask, event, allowed, grant, told);
             }
             HumanDecision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
                 let event = denied(&ask, DecisionSource::User, by, &reason);
-                self.settle(ask, event, ApprovalResult::Denied { reason }, None, told, state);
+                self.settle(ask, event, ApprovalResult::Denied { reason }, None, told);
             }
         }
     }
 
     /// Takes the question out of the queue, if it is there and may be answered like this.
     fn take(
-        &self,
+        &mut self,
         id: &QuestionId,
         decision: &HumanDecision,
         by: Option<&String>,
-        state: &mut State,
     ) -> Result<ApprovalRequest, AnswerError> {
-        let Some(at) = state.open.iter().position(|ask| ask.id == *id) else {
+        let Some(at) = self.open.iter().position(|ask| ask.id == *id) else {
             return Err(self.too_late(id));
         };
-        if state.open[at].asker.strong_count() == 0 {
-            self.withdraw(id, state);
+        if self.open[at].asker.strong_count() == 0 {
+            self.withdraw(id);
             return Err(self.too_late(id));
         }
         if let HumanDecision::Allow(scope) = *decision
-            && !state.open[at].question.scopes.contains(&scope)
+            && !self.open[at].question.scopes.contains(&scope)
         {
             return Err(AnswerError::ScopeNotOffered(scope));
         }
         self.args.book.end(id, QuestionEnd::Answered(by.cloned()));
-        state.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
+        self.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
     /// Error for an answer to a request that is not open.
@@ -361,15 +341,14 @@ impl PermissionCoordinator {
     /// Makes an answer effective once it is on disk. This continues if the actor crashes: the
     /// record is in the outbox when this returns.
     fn settle(
-        &self,
+        &mut self,
         ask: ApprovalRequest,
         event: Event,
         verdict: ApprovalResult,
         grant: Option<Grant>,
         told: AnswerReply,
-        state: &mut State,
     ) {
-        state.settling += 1;
+        self.settling += 1;
         let recorded = self.args.transcript.record(Some(&ask.origin), event, Durability::Synced);
         let (book, line) = (self.args.book.clone(), self.args.line.clone());
         tokio::spawn(async move {
@@ -409,12 +388,12 @@ impl PermissionCoordinator {
     }
 
     /// A new grant may answer questions that are already open.
-    fn judge_queue_again(&self, state: &mut State) {
-        for ask in std::mem::take(&mut state.open) {
+    fn judge_queue_again(&mut self) {
+        for ask in std::mem::take(&mut self.open) {
             match self.judge_again(&ask) {
                 Some(Verdict::Allow(_)) => self.covered(ask),
                 Some(Verdict::Deny { reason, .. }) => self.deny(ask, DecisionSource::User, reason),
-                Some(Verdict::Ask(_)) | None => state.open.push_back(ask),
+                Some(Verdict::Ask(_)) | None => self.open.push_back(ask),
             }
         }
     }
@@ -434,8 +413,8 @@ impl PermissionCoordinator {
         (!grants.is_empty()).then(|| ask.policy.judge(&ask.action, &situation))
     }
 
-    fn withdraw(&self, id: &QuestionId, state: &mut State) {
-        state.open.retain(|ask| ask.id != *id);
+    fn withdraw(&mut self, id: &QuestionId) {
+        self.open.retain(|ask| ask.id != *id);
         if let Some(ShownQuestion { origin, .. }) = self.args.book.end(id, QuestionEnd::Withdrawn) {
             self.withdrawn(id, &origin, GONE);
         }

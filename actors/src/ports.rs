@@ -43,6 +43,18 @@ pub use tool::{
 /// Requirements of a boxed error source.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// An error with its sources, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
 /// A future that a port returns.
 pub type PortFuture<T> = BoxFuture<'static, T>;
 

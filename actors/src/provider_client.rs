@@ -84,6 +84,7 @@ pub(crate) struct Unanswered {
     pub(crate) next_try: Option<Duration>,
 }
 
+#[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Complete(ModelRequest),
     /// The first part of a reply has arrived.
@@ -98,24 +99,11 @@ pub(crate) enum Msg {
     RetryNow,
 }
 
-impl Msg {
-    fn kind(&self) -> &'static str {
-        match self {
-            Msg::Complete(_) => "Complete",
-            Msg::Alive(_) => "Alive",
-            Msg::AttemptEnded(..) => "AttemptEnded",
-            Msg::WaitEnded(_) => "WaitEnded",
-            Msg::Cancel(_) => "Cancel",
-            Msg::RetryNow => "RetryNow",
-        }
-    }
-}
-
-pub(crate) struct ProviderClient {
-    args: Args,
-}
+pub(crate) struct ProviderClient;
 
 pub(crate) struct State {
+    me: ActorRef<Msg>,
+    args: Args,
     last_key: RequestKey,
     open: BTreeMap<RequestKey, InFlightRequest>,
     /// Circuit breaker of each model, by model name.
@@ -141,25 +129,26 @@ struct InFlightRequest {
     next_notice_at: Option<Duration>,
 }
 
-impl ProviderClient {
-    pub(crate) fn new(args: Args) -> ProviderClient {
-        ProviderClient { args }
+impl InFlightRequest {
+    fn keep_partial(&self, transcript: &Transcript, cause: &str) {
+        let ModelRequest { draft, origin, turn, .. } = &self.question;
+        keep_partial(draft, transcript, origin, *turn, cause);
     }
 }
 
 impl Actor for ProviderClient {
     type Msg = Msg;
     type State = State;
-    type Arguments = ();
+    type Arguments = Args;
 
-    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> StartResult<State> {
-        let now = self.args.clock.monotonic();
+    async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> StartResult<State> {
+        let now = args.clock.monotonic();
         let bounds = BreakerBounds {
-            failures_max: self.args.limits.breaker_failures,
-            probe_interval: self.args.limits.probe_interval,
+            failures_max: args.limits.breaker_failures,
+            probe_interval: args.limits.probe_interval,
         };
         let breaker = |provider: &Arc<dyn Provider>| {
-            let breaker = if self.args.half_open {
+            let breaker = if args.half_open {
                 CircuitBreaker::half_open(bounds, now)
             } else {
                 CircuitBreaker::new(bounds)
@@ -167,49 +156,52 @@ impl Actor for ProviderClient {
             (provider.info().model, breaker)
         };
         Ok(State {
+            me,
             last_key: 0,
             open: BTreeMap::new(),
-            breakers: self.args.providers.iter().map(breaker).collect(),
+            breakers: args.providers.iter().map(breaker).collect(),
             open_causes: HashMap::new(),
             alarm: None,
             alarms: 0,
+            args,
         })
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        self.args.fail.hit("ProviderClient", msg.kind());
+    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
+        state.args.fail.hit("ProviderClient", (&msg).into());
         match msg {
-            Msg::Complete(question) => self.arrived(question, state),
-            Msg::Alive(key) => self.alive(key, state),
+            Msg::Complete(question) => state.arrived(question),
+            Msg::Alive(key) => state.alive(key),
             Msg::WaitEnded(nth) if nth != state.alarms => return Ok(()),
             Msg::WaitEnded(_) => state.alarm = None,
-            Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
+            Msg::AttemptEnded(key, Ok(result)) => state.attempt_ended(key, result),
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
-            Msg::Cancel(invocation) => self.cancel(&invocation, state),
+            Msg::Cancel(invocation) => state.cancel(&invocation),
             Msg::RetryNow => {
-                state.breakers.values_mut().for_each(|breaker| breaker.retry_now(self.now()));
+                let now = state.now();
+                state.breakers.values_mut().for_each(|breaker| breaker.retry_now(now));
             }
         }
-        self.proceed(&me, state);
+        state.proceed();
         Ok(())
     }
 }
 
-impl ProviderClient {
+impl State {
     fn now(&self) -> Duration {
         self.args.clock.monotonic()
     }
 
-    fn arrived(&self, question: ModelRequest, state: &mut State) {
-        state.last_key += 1;
+    fn arrived(&mut self, question: ModelRequest) {
+        self.last_key += 1;
         let now = self.now();
         // A reply that was arriving when a client crashed is lost.
         question.deadline.resume(now);
         let Some(provider) = self.args.providers.get(question.model) else { return };
         let name = provider.info().model;
-        if let Some(breaker) = state.breakers.get_mut(&name) {
+        if let Some(breaker) = self.breakers.get_mut(&name) {
             let waiting = question.waits(now, now, now);
-            breaker.wait(state.last_key, waiting);
+            breaker.wait(self.last_key, waiting);
         }
         let open = InFlightRequest {
             question,
@@ -220,48 +212,48 @@ impl ProviderClient {
             unannounced: false,
             next_notice_at: Some(now),
         };
-        state.open.insert(state.last_key, open);
+        self.open.insert(self.last_key, open);
     }
 
-    fn alive(&self, key: RequestKey, state: &mut State) {
-        let Some(open) = state.open.get_mut(&key) else { return };
-        open.question.deadline.suspend(self.now());
-        if let Some(breaker) = state.breakers.get_mut(&open.model_name) {
+    fn alive(&mut self, key: RequestKey) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        open.question.deadline.suspend(self.args.clock.monotonic());
+        if let Some(breaker) = self.breakers.get_mut(&open.model_name) {
             breaker.alive(key);
         }
     }
 
     /// Starts due requests, announces waits, and sets the next alarm.
-    fn proceed(&self, me: &ActorRef<Msg>, state: &mut State) {
+    fn proceed(&mut self) {
         let now = self.now();
-        let names: Vec<String> = state.breakers.keys().cloned().collect();
+        let names: Vec<String> = self.breakers.keys().cloned().collect();
         for name in names {
             while let Some(turn) =
-                state.breakers.get_mut(&name).and_then(|breaker| breaker.turn(now))
+                self.breakers.get_mut(&name).and_then(|breaker| breaker.turn(now))
             {
                 match turn {
-                    Admission::Ask(key) => self.attempt(me, key, state),
-                    Admission::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
+                    Admission::Ask(key) => self.attempt(key),
+                    Admission::GiveUp(key, next_try) => self.give_up(key, next_try),
                 }
             }
         }
-        self.announce_waits(now, state);
-        let notices = state.open.values().filter_map(|open| open.next_notice_at);
-        let due = state.breakers.values().filter_map(CircuitBreaker::due).chain(notices).min();
-        match (due, &state.alarm) {
-            (None, _) => state.alarm = None,
+        self.announce_waits(now);
+        let notices = self.open.values().filter_map(|open| open.next_notice_at);
+        let due = self.breakers.values().filter_map(CircuitBreaker::due).chain(notices).min();
+        match (due, &self.alarm) {
+            (None, _) => self.alarm = None,
             (Some(due), Some((set, _))) if *set == due => {}
             (Some(due), _) => {
                 let pause = self.args.clock.sleep(due.saturating_sub(now));
-                state.alarms += 1;
-                let nth = state.alarms;
-                state.alarm = Some((due, spawn_task(me, pause, move |_| Msg::WaitEnded(nth))));
+                self.alarms += 1;
+                let nth = self.alarms;
+                self.alarm = Some((due, spawn_task(&self.me, pause, move |_| Msg::WaitEnded(nth))));
             }
         }
     }
 
-    fn attempt(&self, me: &ActorRef<Msg>, key: RequestKey, state: &mut State) {
-        let Some(open) = state.open.get_mut(&key) else { return };
+    fn attempt(&mut self, key: RequestKey) {
+        let Some(open) = self.open.get_mut(&key) else { return };
         let Some(provider) = self.args.providers.get(open.question.model) else { return };
         open.attempts.made += 1;
         open.next_notice_at = None;
@@ -281,7 +273,7 @@ impl ProviderClient {
             price: self.args.prices.get(open.question.model).cloned().flatten(),
             calibration: open.question.calibration.clone(),
         });
-        let me_too = me.clone();
+        let me_too = self.me.clone();
         let relay = relay(
             deltas_rx,
             Relay {
@@ -311,18 +303,13 @@ impl ProviderClient {
                 }
             }
         };
-        open.work = Some(spawn_task(me, work, move |ended| Msg::AttemptEnded(key, ended)));
+        open.work = Some(spawn_task(&self.me, work, move |ended| Msg::AttemptEnded(key, ended)));
     }
 
-    fn attempt_ended(
-        &self,
-        key: RequestKey,
-        result: Result<MeteredReply, ProviderError>,
-        state: &mut State,
-    ) {
+    fn attempt_ended(&mut self, key: RequestKey, result: Result<MeteredReply, ProviderError>) {
         let now = self.now();
-        let Some(mut open) = state.open.remove(&key) else { return };
-        let Some(breaker) = state.breakers.get_mut(&open.model_name) else { return };
+        let Some(mut open) = self.open.remove(&key) else { return };
+        let Some(breaker) = self.breakers.get_mut(&open.model_name) else { return };
         open.work = None;
         let error = match result {
             Ok(answered) => {
@@ -334,7 +321,7 @@ impl ProviderClient {
         if let ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. } = &error {
             open.question.draft.or(partial);
         }
-        self.keep_partial(&open, error.class());
+        open.keep_partial(&self.args.transcript, error.class());
         open.question.deadline.resume(now);
         open.attempts.count(&error);
         let jitter = self.args.clock.jitter();
@@ -355,9 +342,9 @@ impl ProviderClient {
             RetryDecision::Refused { wait, asked } => {
                 breaker.refused(key, wait, asked, now);
                 let open_cause = (error.class(), error.reason());
-                state.open_causes.insert(open.model_name.clone(), open_cause);
+                self.open_causes.insert(open.model_name.clone(), open_cause);
                 for other in
-                    state.open.values_mut().filter(|other| other.model_name == open.model_name)
+                    self.open.values_mut().filter(|other| other.model_name == open.model_name)
                 {
                     other.next_notice_at = other.work.is_none().then_some(now);
                 }
@@ -371,12 +358,12 @@ impl ProviderClient {
         breaker.wait(key, open.question.waits(now, not_before, last));
         open.error = Some(error);
         open.unannounced = true;
-        state.open.insert(key, open);
+        self.open.insert(key, open);
     }
 
-    fn give_up(key: RequestKey, next_try: Option<Duration>, state: &mut State) {
-        let Some(open) = state.open.remove(&key) else { return };
-        let error = open.error.unwrap_or_else(|| match state.open_causes.get(&open.model_name) {
+    fn give_up(&mut self, key: RequestKey, next_try: Option<Duration>) {
+        let Some(open) = self.open.remove(&key) else { return };
+        let error = open.error.unwrap_or_else(|| match self.open_causes.get(&open.model_name) {
             Some((class, cause)) => ProviderError::of_class(class, cause.clone().into()),
             None => ProviderError::of_class(
                 "unreachable",
@@ -386,23 +373,18 @@ impl ProviderClient {
         open.question.report.send(Err(Unanswered { error, next_try }));
     }
 
-    fn cancel(&self, invocation: &InvocationId, state: &mut State) {
+    fn cancel(&mut self, invocation: &InvocationId) {
         let now = self.now();
         let theirs = |_: &RequestKey, open: &mut InFlightRequest| {
             open.question.origin.invocation_id == *invocation
         };
-        for (key, mut open) in state.open.extract_if(.., theirs) {
+        for (key, mut open) in self.open.extract_if(.., theirs) {
             open.work = None;
-            self.keep_partial(&open, INTERRUPTED);
-            if let Some(breaker) = state.breakers.get_mut(&open.model_name) {
+            open.keep_partial(&self.args.transcript, INTERRUPTED);
+            if let Some(breaker) = self.breakers.get_mut(&open.model_name) {
                 breaker.cancel(key, now);
             }
         }
-    }
-
-    fn keep_partial(&self, open: &InFlightRequest, cause: &str) {
-        let ModelRequest { draft, origin, turn, .. } = &open.question;
-        keep_partial(draft, &self.args.transcript, origin, *turn, cause);
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Replayed {
     /// Grants that hold until the session ends.
     pub grants: Vec<Grant>,
     /// Messages that wait for a safe point, oldest first.
-    pub queued: Vec<QueuedMessage>,
+    pub queued: Vec<QueuedInput>,
     /// Tokens of the invocation, or of the whole session if none was named.
     pub usage: Usage,
     /// Spending of the whole session.
@@ -202,15 +202,23 @@ pub struct OpenQuestion {
     pub digest: String,
 }
 
-/// A message that has not entered the history yet.
+/// A message that waits for the next safe point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct QueuedMessage {
+pub struct QueuedInput {
     /// Its id.
     pub id: MessageId,
     /// Time of delivery.
     pub kind: MessageKind,
     /// Text and images.
     pub content: Vec<ContentPart>,
+}
+
+impl QueuedInput {
+    /// Record of the queued message.
+    pub(crate) fn event(&self) -> Event {
+        let QueuedInput { id, kind, content } = self.clone();
+        Event::MessageQueued { message_id: id, kind, content }
+    }
 }
 
 impl StartedWith {
@@ -235,7 +243,7 @@ impl Replayed {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
         let beside = self.delegated.iter().any(Delegated::runs_in_background);
-        let asks = |queued: &QueuedMessage| {
+        let asks = |queued: &QueuedInput| {
             matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
         };
         let waiting = self.queued.iter().any(asks);
@@ -577,7 +585,7 @@ impl Replay {
                     || self.replayed.queued.iter().any(|queued| queued.id == *message_id);
                 if !known {
                     let (id, content) = (message_id.clone(), content.clone());
-                    self.replayed.queued.push(QueuedMessage { id, kind: *kind, content });
+                    self.replayed.queued.push(QueuedInput { id, kind: *kind, content });
                 }
             }
             Event::MessageDelivered { message_id } => {

@@ -23,13 +23,14 @@ use crate::delegation::DelegationHandle;
 use crate::event::{Branch, Event};
 use crate::ledger::{BudgetHandle, BudgetMsg};
 use crate::mailbox::{HandlerResult, StartResult, tell};
-use crate::ports::{Ports, ProviderInfo, ToolSpec};
+use crate::ports::{Ports, ProviderInfo, ToolSpec, chain};
 use crate::restarts::RestartBudget;
 use crate::subscription::Feed;
 use crate::tool_call::Services;
 use crate::transcript_writer::{Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
+use handle::ChildActors;
 pub use handle::{RunningPrompt, SessionHandle, StartError};
 pub use main_run::own_call::UserCall;
 pub use resumption::Resumption;
@@ -60,19 +61,23 @@ enum Msg {
 impl Msg {
     fn kind(&self) -> &'static str {
         match self {
-            Msg::MainRun(msg) => msg.kind(),
-            Msg::Subagents(msg) => msg.kind(),
+            Msg::MainRun(msg) => msg.into(),
+            Msg::Subagents(msg) => msg.into(),
             Msg::Budget(_) => "Ledger",
-            Msg::Compactor(msg) => msg.kind(),
-            Msg::Titler(msg) => msg.kind(),
-            Msg::Jobs(msg) => msg.kind(),
-            Msg::End(msg) => msg.kind(),
+            Msg::Compactor(msg) => msg.into(),
+            Msg::Titler(msg) => msg.into(),
+            Msg::Jobs(msg) => msg.into(),
+            Msg::End(msg) => msg.into(),
             Msg::Warn(_) => "Warn",
         }
     }
 }
 
-struct RootSession {
+struct RootSession;
+
+/// Unchanging parts of a session: its ports, settings and lines.
+struct SessionBase {
+    me: ActorRef<Msg>,
     ports: Ports,
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
@@ -86,6 +91,7 @@ struct RootSession {
 }
 
 struct State {
+    base: SessionBase,
     supervised: SupervisedActors,
     main_run: MainRun,
     subagents: Subagents,
@@ -96,66 +102,71 @@ struct State {
     end: SessionEnd,
 }
 
+/// Ports, settings, senders to the supervised actors, and the event stream.
+type SessionParts = (Ports, SessionSettings, ChildActors, Feed);
+
 impl Actor for RootSession {
     type Msg = Msg;
     type State = State;
-    type Arguments = handle::ChildActors;
+    type Arguments = SessionParts;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::ChildActors) -> StartResult<State> {
-        let budget = || {
-            let limits = &self.settings.limits;
-            RestartBudget::new(limits.restarts_max, limits.restart_window)
-        };
-        let own = self
-            .delegation_handle
-            .iter()
-            .flat_map(|delegation_handle| &delegation_handle.delegation.subagents);
+    async fn pre_start(
+        &self,
+        me: ActorRef<Msg>,
+        (ports, settings, tree, feed): SessionParts,
+    ) -> StartResult<State> {
+        let base = SessionBase::new(me, ports, settings, &tree, feed);
+        let settings = Arc::clone(&base.settings);
+        let budget =
+            || RestartBudget::new(settings.limits.restarts_max, settings.limits.restart_window);
+        let own = base.delegation_handle.iter().flat_map(|handle| &handle.delegation.subagents);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
-        let context = &self.settings.context;
+        let context = &settings.context;
         let roles = context.compact.iter().chain(&context.title);
         let own = own.chain(roles.map(|role| (&role.provider, role.price.clone())));
-        let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
-        let (session, accounts) = (me.clone(), self.accounts());
+        let clients = Clients::new(&base.ports, settings.price.as_ref(), own, budget);
+        base.subscribe_notices();
+        let (session, accounts) = (base.me.clone(), base.accounts());
         let line = move |order| tell(&session, Msg::Budget(order));
-        let budget_handle = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
+        let budget_handle = BudgetHandle::new(settings.budget, accounts.last_request, line);
         let mut state = State {
             main_run: MainRun::new(
-                self.settings.history.clone(),
-                clients.model_routes(&self.ports),
+                settings.history.clone(),
+                clients.model_routes(&base.ports),
                 budget(),
             ),
-            subagents: self.subagents(&me, &clients),
+            subagents: base.subagents(&clients),
             budget: SessionBudget::new(budget_handle, accounts),
             compactor: Compactor::new(clients.of_role(context.compact.as_ref())),
-            titler: self.titler(&clients),
-            end: self.session_end(),
-            supervised: SupervisedActors::new(
-                Supervised::new("TranscriptWriter", tree.writer, budget()),
-                Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
+            titler: base.titler(&clients),
+            end: base.session_end(),
+            supervised: SupervisedActors {
+                writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
+                coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
                 clients,
-            ),
+            },
+            base,
         };
-        self.subscribe_notices(&me);
-        self.start_supervised(&me, &mut state).await?;
-        self.begin_or_resume(&mut state);
-        for event in self.settings.noted.iter().cloned() {
-            self.transcript.note(None, event);
+        state.start_supervised().await?;
+        state.begin_or_resume();
+        for event in settings.noted.iter().cloned() {
+            state.base.transcript.note(None, event);
         }
-        self.open(&me, &mut state);
+        state.open();
         Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        self.settings.fail.hit("RootSession", msg.kind());
+    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
+        state.base.settings.fail.hit("RootSession", msg.kind());
         match msg {
-            Msg::MainRun(msg) => self.handle_main_run(&me, msg, state).await?,
-            Msg::Subagents(msg) => self.handle_subagents(&me, msg, state).await?,
-            Msg::Budget(order) => state.budget.on(order),
-            Msg::Compactor(msg) => self.handle_compactor(&me, msg, state),
-            Msg::Titler(msg) => self.handle_titler(&me, msg, state),
-            Msg::Jobs(msg) => self.handle_jobs(&me, msg, state),
-            Msg::End(msg) => self.handle_end(&me, msg, state).await,
-            Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
+            Msg::MainRun(msg) => state.handle_main_run(msg).await?,
+            Msg::Subagents(msg) => state.handle_subagents(msg).await?,
+            Msg::Budget(order) => state.budget.keeper.take(order),
+            Msg::Compactor(msg) => state.handle_compactor(msg),
+            Msg::Titler(msg) => state.handle_titler(msg),
+            Msg::Jobs(msg) => state.handle_jobs(msg),
+            Msg::End(msg) => state.handle_end(msg).await,
+            Msg::Warn(message) => state.base.transcript.note(None, Event::Warning { message }),
         }
         Ok(())
     }
@@ -163,13 +174,13 @@ impl Actor for RootSession {
     // ractor's default stops a parent with its child. A session must survive its children.
     async fn handle_supervisor_evt(
         &self,
-        me: ActorRef<Msg>,
+        _: ActorRef<Msg>,
         event: SupervisionEvent,
         state: &mut State,
     ) -> HandlerResult {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
-                self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
+                state.child_crashed(child.get_id(), &chain(&*cause)).await
             }
             // Subagents that end normally were stopped by the session.
             SupervisionEvent::ActorTerminated(..)
@@ -179,7 +190,7 @@ impl Actor for RootSession {
     }
 }
 
-impl RootSession {
+impl SessionBase {
     fn started(&self, forked_from: Option<Branch>) -> Event {
         Event::SessionStarted {
             posse: self.settings.posse.clone(),
@@ -195,16 +206,4 @@ impl RootSession {
             forked_from,
         }
     }
-}
-
-/// An error with its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -83,6 +83,7 @@ pub(crate) struct Args {
     pub(crate) report: Report<ToolOutput>,
 }
 
+#[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Ended(Result<CallEnd, JoinError>),
     /// Hooks have looked at the outcome.
@@ -90,17 +91,6 @@ pub(crate) enum Msg {
     Cancel(String),
     /// State of the subagent of a stopped call, if it had started one.
     Left(String, Result<Option<ToolOutput>, JoinError>),
-}
-
-impl Msg {
-    fn kind(&self) -> &'static str {
-        match self {
-            Msg::Ended(_) => "Ended",
-            Msg::Hooked => "Hooked",
-            Msg::Cancel(_) => "Cancel",
-            Msg::Left(..) => "Left",
-        }
-    }
 }
 
 pub(crate) struct ToolCallRun;
@@ -172,7 +162,7 @@ impl Actor for ToolCallRun {
     }
 
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        state.services.fail.hit("ToolCallRun", msg.kind());
+        state.services.fail.hit("ToolCallRun", (&msg).into());
         match msg {
             Msg::Ended(Ok(CallEnd::Ran { output, took, input })) => {
                 state.progress.ran.set(!output.is_error).ok();
@@ -220,7 +210,7 @@ impl State {
             Some(class) => HookPayload::ToolError { used, content, class },
             None => HookPayload::PostToolUse(used, content),
         };
-        let fired = self.services.fire(&self.origin, moment);
+        let fired = self.services.fire(Some(&self.origin), moment);
         let (progress, recorded) = (Arc::clone(&self.progress), output.clone());
         let work = async move {
             let hooked = fired.await;

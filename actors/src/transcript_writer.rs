@@ -37,6 +37,7 @@ pub(crate) struct Args {
 /// Interval between checks of a full disk.
 pub(crate) const PROBE: Duration = Duration::from_secs(2);
 
+#[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     /// The outbox has new entries.
     Wake,
@@ -48,23 +49,11 @@ pub(crate) enum Msg {
     Probe,
 }
 
-impl Msg {
-    fn kind(&self) -> &'static str {
-        match self {
-            Msg::Wake => "Wake",
-            Msg::Opened(_) => "Opened",
-            Msg::Committed(..) => "Committed",
-            Msg::Drain(_) => "Drain",
-            Msg::Probe => "Probe",
-        }
-    }
-}
-
-pub(crate) struct TranscriptWriter {
-    args: Args,
-}
+pub(crate) struct TranscriptWriter;
 
 pub(crate) struct State {
+    me: ActorRef<Msg>,
+    args: Args,
     journal: Option<Box<dyn crate::ports::Journal>>,
     last_record: u64,
     draining: Vec<Report<()>>,
@@ -73,54 +62,51 @@ pub(crate) struct State {
     probe: Option<OwnedTask>,
 }
 
-impl TranscriptWriter {
-    pub(crate) fn new(args: Args) -> TranscriptWriter {
-        TranscriptWriter { args }
-    }
-}
-
 impl Actor for TranscriptWriter {
     type Msg = Msg;
     type State = State;
-    type Arguments = ();
+    type Arguments = Args;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, (): ()) -> StartResult<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> StartResult<State> {
+        let (journal, last_record, draining) = (None, 0, Vec::new());
+        let (opening, probe) = (None, None);
+        let mut state = State { me, args, journal, last_record, draining, opening, probe };
         // A store that panics while it opens is a crash like any other, not a failure to start.
-        let opening = Some(self.open(&me));
-        Ok(State { journal: None, last_record: 0, draining: Vec::new(), opening, probe: None })
+        state.opening = Some(state.open());
+        Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
-        self.args.fail.hit("TranscriptWriter", msg.kind());
+    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
+        state.args.fail.hit("TranscriptWriter", (&msg).into());
         match msg {
             // A journal that is being opened may have room.
             Msg::Wake
                 if state.journal.is_none()
                     && state.opening.is_none()
-                    && self.args.outbox.is_out_of_patience() =>
+                    && state.args.outbox.is_out_of_patience() =>
             {
                 return Err("there is no room for the journal".into());
             }
             Msg::Wake => {
-                self.submit(&me, state);
+                state.submit();
             }
-            Msg::Probe => self.probe(&me, state),
-            Msg::Opened(Ok(Ok(opened))) => self.opened(&me, opened, state),
+            Msg::Probe => state.probe(),
+            Msg::Opened(Ok(Ok(opened))) => state.opened(opened),
             Msg::Opened(Err(died)) => return Err(panic_text(died).into()),
             Msg::Opened(Ok(Err(JournalError::Full { source })))
             | Msg::Committed(_, Err(JournalError::Full { source })) => {
-                self.wait_for_room(&me, &source.to_string(), state)?;
+                state.wait_for_room(&source.to_string())?;
             }
             // The journal is in doubt. The successor opens it again and sees what arrived.
             Msg::Opened(Ok(Err(error))) | Msg::Committed(_, Err(error)) => {
                 return Err(Box::new(error));
             }
             Msg::Committed(entries, Ok(committed)) => {
-                self.committed(&me, entries, committed, state);
+                state.committed(entries, committed);
             }
             Msg::Drain(report) => state.draining.push(report),
         }
-        if state.journal.is_some() && self.args.outbox.is_empty() {
+        if state.journal.is_some() && state.args.outbox.is_empty() {
             for report in state.draining.drain(..) {
                 report.send(());
             }
@@ -129,12 +115,12 @@ impl Actor for TranscriptWriter {
     }
 }
 
-impl TranscriptWriter {
-    fn opened(&self, me: &ActorRef<Msg>, opened: OpenedJournal, state: &mut State) {
-        state.last_record = opened.last_record;
+impl State {
+    fn opened(&mut self, opened: OpenedJournal) {
+        self.last_record = opened.last_record;
         self.args.feed.begins_after(opened.last_record);
-        state.journal = Some(opened.journal);
-        state.opening = None;
+        self.journal = Some(opened.journal);
+        self.opening = None;
         let arrived = self.args.outbox.reconcile(&opened.recent_ids, opened.last_record);
         for fact in arrived {
             fact.announce(&self.args.feed);
@@ -142,22 +128,22 @@ impl TranscriptWriter {
         if let Some(message) = opened.repaired {
             self.args.outbox.warn(message, self.args.clock.wall_ms());
         }
-        if !self.submit(me, state) && self.args.outbox.lacks_room() {
-            self.probe(me, state);
+        if !self.submit() && self.args.outbox.lacks_room() {
+            self.probe();
         }
     }
 
     /// Submits ready entries to the journal. Returns false if there were none.
-    fn submit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
-        let Some(journal) = &state.journal else { return false };
-        let ready = self.args.outbox.take_ready(&mut state.last_record);
+    fn submit(&mut self) -> bool {
+        let Some(journal) = &self.journal else { return false };
+        let ready = self.args.outbox.take_ready(&mut self.last_record);
         for fact in ready.passing {
             self.args.feed.publish(fact);
         }
         if ready.entries == 0 {
             return false;
         }
-        let me = me.clone();
+        let me = self.me.clone();
         let entries = ready.entries;
         journal.submit(JournalBatch {
             records: ready.records,
@@ -169,19 +155,13 @@ impl TranscriptWriter {
         true
     }
 
-    fn committed(
-        &self,
-        me: &ActorRef<Msg>,
-        entries: usize,
-        committed: Committed,
-        state: &mut State,
-    ) {
-        debug_assert!(committed.last_record <= state.last_record, "the journal ran ahead");
+    fn committed(&mut self, entries: usize, committed: Committed) {
+        debug_assert!(committed.last_record <= self.last_record, "the journal ran ahead");
         for fact in self.args.outbox.committed(entries) {
             fact.announce(&self.args.feed);
         }
         if !committed.scarce {
-            state.probe = None;
+            self.probe = None;
             if self.args.outbox.set_room(OutboxCapacity::Enough) {
                 self.tell("there is room for the journal again".to_owned());
             }
@@ -198,14 +178,14 @@ impl TranscriptWriter {
         if self.args.outbox.has_waited(now, self.args.patience) {
             self.args.outbox.refuse("there is hardly any room left".to_owned());
         }
-        state.probe = Some(self.later(me));
+        self.probe = Some(self.later());
     }
 
     /// Opens the journal again after a wait; records stay in the outbox. Returns an error when
     /// patience is exhausted.
-    fn wait_for_room(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) -> HandlerResult {
-        state.journal = None;
-        state.opening = None;
+    fn wait_for_room(&mut self, cause: &str) -> HandlerResult {
+        self.journal = None;
+        self.opening = None;
         let now = self.args.clock.monotonic();
         let first = self.args.outbox.set_room(OutboxCapacity::None { since: now });
         if self.args.outbox.has_waited(now, self.args.patience) {
@@ -218,20 +198,20 @@ impl TranscriptWriter {
                 PROBE.as_secs()
             ));
         }
-        state.probe = Some(self.later(me));
+        self.probe = Some(self.later());
         Ok(())
     }
 
     /// Checks for disk space: opens the journal, or submits an empty batch to an open one.
-    fn probe(&self, me: &ActorRef<Msg>, state: &mut State) {
-        state.probe = None;
-        let Some(journal) = &state.journal else {
-            if state.opening.is_none() {
-                state.opening = Some(self.open(me));
+    fn probe(&mut self) {
+        self.probe = None;
+        let Some(journal) = &self.journal else {
+            if self.opening.is_none() {
+                self.opening = Some(self.open());
             }
             return;
         };
-        let me = me.clone();
+        let me = self.me.clone();
         journal.submit(JournalBatch {
             records: Vec::new(),
             durability: Durability::Written,
@@ -241,13 +221,13 @@ impl TranscriptWriter {
         });
     }
 
-    fn open(&self, me: &ActorRef<Msg>) -> OwnedTask {
+    fn open(&self) -> OwnedTask {
         let store = Arc::clone(&self.args.store);
-        spawn_task(me, async move { store.open().await }, Msg::Opened)
+        spawn_task(&self.me, async move { store.open().await }, Msg::Opened)
     }
 
-    fn later(&self, me: &ActorRef<Msg>) -> OwnedTask {
-        spawn_task(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
+    fn later(&self) -> OwnedTask {
+        spawn_task(&self.me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
     }
 
     /// Announces a line that is not recorded, because there is no space.

@@ -78,8 +78,17 @@ const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
 const CYCLE_MAX: usize = 3;
 
 /// Permitted dependencies of the kernel.
-const KERNEL_DEPENDENCIES: [&str; 8] =
-    ["futures-util", "ractor", "serde", "serde_json", "sha2", "thiserror", "tokio", "tracing"];
+const KERNEL_DEPENDENCIES: [&str; 9] = [
+    "futures-util",
+    "ractor",
+    "serde",
+    "serde_json",
+    "sha2",
+    "strum",
+    "thiserror",
+    "tokio",
+    "tracing",
+];
 
 /// Permitted tokio features of the kernel: no files, no network, no processes.
 const KERNEL_TOKIO: [&str; 5] = ["io-util", "macros", "rt", "sync", "time"];

@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::conversation::{
-    AssistantMessage, CallId, ContentPart, Message, MessageId, StopReason, ToolCall, Usage,
+    AssistantMessage, CallId, Message, MessageId, StopReason, ToolCall, Usage,
 };
 use crate::event::MessageKind;
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
+use crate::replay::QueuedInput;
 
 /// Limits of a loop.
 #[derive(Debug, Clone)]
@@ -40,14 +41,6 @@ pub(crate) struct LoopStart {
     pub(crate) turns: u32,
     /// Tokens used by these turns.
     pub(crate) usage: Usage,
-}
-
-/// A message that waits for the next safe point.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct QueuedInput {
-    pub(crate) id: MessageId,
-    pub(crate) kind: MessageKind,
-    pub(crate) content: Vec<ContentPart>,
 }
 
 /// A call of the current turn. An `alone` call has side effects and never runs in parallel.

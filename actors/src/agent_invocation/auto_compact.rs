@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use ractor::{ActorProcessingErr, ActorRef};
+use ractor::ActorProcessingErr;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::auxiliary_request::AuxiliaryRequest;
 use crate::agent_invocation::failover::ModelRoutes;
-use crate::agent_invocation::{AgentInvocation, Msg, State};
+use crate::agent_invocation::{Msg, State};
 use crate::compaction::{
     CompactedHistory, CompactionGoal, compact, history_text, said_last, size_of,
     summary_instruction,
@@ -97,11 +97,11 @@ fn cramped(reading: &ContextReading, whose: &str) -> String {
     )
 }
 
-impl AgentInvocation {
+impl State {
     /// Compacts the history if the next request would exceed the budget. Returns false while a
     /// model writes the summary.
-    pub(super) fn fit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
-        let reading = self.reading(state);
+    pub(super) fn fit(&mut self) -> bool {
+        let reading = self.reading();
         let ContextFitter { budget, meter, .. } = &self.fitter;
         if !budget.compacts || !reading.is_due() {
             return true;
@@ -110,10 +110,10 @@ impl AgentInvocation {
             let whose =
                 if self.origin.parent_invocation_id.is_some() { "subAgent" } else { "main" };
             let message = cramped(&reading, whose);
-            self.services.transcript.note(Some(&self.origin), Event::Warning { message });
+            self.note(Event::Warning { message });
         }
-        let history = spoken(state.agent_loop.history());
-        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays(state)) else {
+        let history = spoken(self.agent_loop.history());
+        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays()) else {
             // It is as small as it gets; it is not looked at again at each turn.
             meter.settled();
             return true;
@@ -121,21 +121,21 @@ impl AgentInvocation {
         match &self.fitter.summariser {
             Some(summariser) if compacted.messages_removed > 0 => {
                 let gone = history[..compacted.messages_removed].to_vec();
-                state.fitting =
-                    Some(self.summarise(me, summariser, gone, goal, CompactionCause::Threshold));
+                self.fitting =
+                    Some(self.summarise(summariser, gone, goal, CompactionCause::Threshold));
                 false
             }
             _ => {
-                self.apply(compacted, &reading, CompactionCause::Threshold, None, state);
+                self.apply(compacted, &reading, CompactionCause::Threshold, None);
                 true
             }
         }
     }
 
     /// Content that compaction keeps.
-    fn stays(&self, state: &State) -> RetainedContent {
+    fn stays(&self) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
-        let unanswered = said_before(state.agent_loop.history(), state.prompt.as_ref());
+        let unanswered = said_before(self.agent_loop.history(), self.prompt.as_ref());
         RetainedContent {
             beside: self.services.background_work(&self.origin),
             keeps_task,
@@ -143,63 +143,55 @@ impl AgentInvocation {
         }
     }
 
-    fn reading(&self, state: &State) -> ContextReading {
+    fn reading(&self) -> ContextReading {
         let ContextFitter { budget, settings, meter, .. } = &self.fitter;
         let info = self.model_routes.info();
-        meter.read(state.agent_loop.history(), &self.tools, budget, settings, info.as_ref())
+        meter.read(self.agent_loop.history(), &self.tools, budget, settings, info.as_ref())
     }
 
     /// Records it first; from then on models see it.
     fn apply(
-        &self,
+        &mut self,
         compacted: CompactedHistory,
         before: &ContextReading,
         cause: CompactionCause,
         summarised_by: Option<String>,
-        state: &mut State,
     ) {
-        let history = state.agent_loop.history();
+        let history = self.agent_loop.history();
         let told = history.len() - spoken(history).len();
         let mut smaller = history[..told].to_vec();
         smaller.extend(compacted.history.iter().cloned());
         self.fitter.meter.compacted(&smaller);
-        state.agent_loop.replace_history(smaller);
+        self.agent_loop.replace_history(smaller);
         self.services.tools.iter().for_each(|tool| tool.history_shortened());
-        let tokens = (before.total, self.reading(state).total);
-        let event = compacted_event(compacted, tokens, cause, summarised_by);
-        self.services.transcript.note(Some(&self.origin), event);
+        let tokens = (before.total, self.reading().total);
+        self.note(compacted_event(compacted, tokens, cause, summarised_by));
     }
 
     /// Handles a request that the provider rejected for its size: compacts and retries once if that
     /// saves enough. Returns `None` if the retry was started.
-    pub(super) fn refused(
-        &self,
-        me: &ActorRef<Msg>,
-        ending: Ending,
-        state: &mut State,
-    ) -> Option<LoopInput> {
-        let reading = self.reading(state);
-        let tried = state.overflows > 0;
-        state.overflows += 1;
+    pub(super) fn refused(&mut self, ending: Ending) -> Option<LoopInput> {
+        let reading = self.reading();
+        let tried = self.overflows > 0;
+        self.overflows += 1;
         self.fitter.meter.refused();
-        let history = spoken(state.agent_loop.history());
+        let history = spoken(self.agent_loop.history());
         let budget = &self.fitter.budget;
-        let stays = || self.stays(state);
+        let stays = || self.stays();
         let smaller =
             (!tried && budget.compacts).then(|| squeezed(history, &reading, budget, stays()));
         let Some(compacted) = smaller.flatten() else {
             // The next prompt is another beginning.
-            state.overflows = 0;
+            self.overflows = 0;
             return Some(LoopInput::Unanswered(too_large(ending, &reading, tried)));
         };
-        self.apply(compacted, &reading, CompactionCause::Overflow, None, state);
-        self.clear_way(me, state);
+        self.apply(compacted, &reading, CompactionCause::Overflow, None);
+        self.clear_way();
         None
     }
 
     fn summarise(
         &self,
-        me: &ActorRef<Msg>,
         summariser: &ModelRoutes,
         gone: Vec<Arc<Message>>,
         goal: CompactionGoal,
@@ -208,19 +200,17 @@ impl AgentInvocation {
         let asked =
             Summary::new(&self.services, summariser, &self.fitter.settings, &self.origin, &goal);
         let id = asked.id();
-        let work = spawn_task(me, asked.of(gone), Msg::Summarised);
+        let work = spawn_task(&self.me, asked.of(gone), Msg::Summarised);
         PendingSummary { goal, cause, id, _work: work }
     }
 
     /// Continues with the summary, or without one.
     pub(super) fn summarised(
-        &self,
-        me: &ActorRef<Msg>,
+        &mut self,
         summary: Result<Result<String, String>, JoinError>,
-        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         // A stopped run ignores the summary.
-        let Some(PendingSummary { mut goal, cause, .. }) = state.fitting.take() else {
+        let Some(PendingSummary { mut goal, cause, .. }) = self.fitting.take() else {
             return Ok(());
         };
         let by = self.fitter.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
@@ -228,24 +218,24 @@ impl AgentInvocation {
             Ok(text) => goal.summary = Some(text),
             Err(why) => {
                 let message = without_summary(&why);
-                self.services.transcript.note(Some(&self.origin), Event::Warning { message });
+                self.note(Event::Warning { message });
             }
         }
-        let reading = self.reading(state);
-        let history = spoken(state.agent_loop.history());
+        let reading = self.reading();
+        let history = spoken(self.agent_loop.history());
         let by = by.filter(|_| goal.summary.is_some());
         if let Some(compacted) = compact(history, &goal) {
-            self.apply(compacted, &reading, cause, by, state);
+            self.apply(compacted, &reading, cause, by);
         } else {
             self.fitter.meter.settled();
         }
-        self.ask_model(me, state);
+        self.ask_model();
         Ok(())
     }
 
     /// Cancels the summary request.
-    pub(super) fn give_up_fitting(&self, state: &mut State) {
-        if let Some(PendingSummary { id, .. }) = state.fitting.take()
+    pub(super) fn give_up_fitting(&mut self) {
+        if let Some(PendingSummary { id, .. }) = self.fitting.take()
             && let Some(summariser) = &self.fitter.summariser
         {
             summariser.tell(|| provider_client::Msg::Cancel(id.clone()));

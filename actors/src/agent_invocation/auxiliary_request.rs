@@ -78,7 +78,7 @@ impl AuxiliaryRequest {
             draft: PartialReply::default(),
             calibration: TokenCalibration::default(),
         };
-        match self.model_routes.clone().ask_once(model_call).await {
+        match self.model_routes.ask_once(&model_call).await {
             Err(ending) => Err(cause_of(&ending)),
             Ok(answered) => {
                 let said = answered.completion.message.content.clone().unwrap_or_default();

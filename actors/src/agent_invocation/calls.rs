@@ -4,16 +4,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId, ActorRef, SpawnErr};
+use ractor::{ActorId, ActorRef};
 
 use crate::agent_invocation::agent_loop::{LoopInput, TurnCall};
 use crate::agent_invocation::ending::failed_event;
 use crate::agent_invocation::model_turn::{requested_event, runs_alone};
-use crate::agent_invocation::{AgentInvocation, Msg, State, UnfinishedCall};
+use crate::agent_invocation::{Msg, State, UnfinishedCall};
 use crate::conversation::{CallId, QuestionId, ToolCall};
 use crate::delegation::ActionLog;
 use crate::event::{Origin, ToolFailureClass};
-use crate::mailbox::{HandlerResult, Lost, Report, tell};
+use crate::mailbox::{HandlerResult, Lost, Report, spawn_unless_lost, tell};
 use crate::ports::{ToolOutput, ToolSpec};
 use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
 use crate::transcript_writer::Transcript;
@@ -66,66 +66,56 @@ pub(super) fn take_up(
     (calls, asked)
 }
 
-/// Notes that the actor of a call is dead. The call has ended when its work is gone too.
-pub(super) fn died(me: &ActorRef<Msg>, child: ActorId, state: &mut State) {
-    let theirs =
-        |running: &RunningCall| running.actor.as_ref().is_some_and(|actor| actor.get_id() == child);
-    for (id, running) in state.calls.iter_mut().filter(|(_, running)| theirs(running)) {
-        running.died = true;
-        if running.lost {
-            tell(me, Msg::CallEnded(id.clone(), Err(Lost)));
+impl State {
+    /// Notes that the actor of a call is dead. The call has ended when its work is gone too.
+    pub(super) fn call_died(&mut self, child: ActorId) {
+        let is_child = |actor: &ActorRef<tool_call::Msg>| actor.get_id() == child;
+        for (id, running) in &mut self.calls {
+            if running.actor.as_ref().is_some_and(is_child) {
+                running.died = true;
+                if running.lost {
+                    tell(&self.me, Msg::CallEnded(id.clone(), Err(Lost)));
+                }
+            }
         }
     }
-}
 
-impl AgentInvocation {
-    pub(super) async fn start_call(
-        &self,
-        me: &ActorRef<Msg>,
-        call: ToolCall,
-        state: &mut State,
-    ) -> HandlerResult {
+    pub(super) async fn start_call(&mut self, call: ToolCall) -> HandlerResult {
         let progress = Arc::<IntentProgress>::default();
         let id = call.id.clone();
         let args = tool_call::Args {
             call: call.clone(),
-            question: state.asked.remove(&id),
-            attached: state.attached.remove(&id),
+            question: self.asked.remove(&id),
+            attached: self.attached.remove(&id),
             origin: Arc::clone(&self.origin),
             services: Arc::clone(&self.services),
             visible: Arc::clone(&self.visible),
             progress: Arc::clone(&progress),
             presence: self.presence.clone(),
-            report: Report::to(me, {
+            report: Report::to(&self.me, {
                 let id = id.clone();
                 move |output| Msg::CallEnded(id, output)
             }),
         };
-        let actor = match Actor::spawn_linked(None, ToolCallRun, args, me.get_cell()).await {
-            Ok((actor, _)) => Some(actor),
-            // Its report was dropped with it, so the call ends as lost.
-            Err(SpawnErr::StartupFailed(_)) => None,
-            Err(error) => return Err(Box::new(error)),
-        };
+        let actor = spawn_unless_lost(ToolCallRun, args, &self.me).await?;
         let died = actor.is_none();
-        state.calls.insert(id, RunningCall { call, actor, progress, died, lost: false });
+        self.calls.insert(id, RunningCall { call, actor, progress, died, lost: false });
         Ok(())
     }
 
     pub(super) fn call_ended(
-        &self,
+        &mut self,
         id: CallId,
         output: Result<ToolOutput, Lost>,
-        state: &mut State,
     ) -> Option<LoopInput> {
-        let running = state.calls.get_mut(&id)?;
+        let running = self.calls.get_mut(&id)?;
         // Supervision reports the reason later; wait for both.
         if output.is_err() && !running.died {
             running.lost = true;
             return None;
         }
-        let running = state.calls.remove(&id)?;
-        running.add_to(&mut state.actions);
+        let running = self.calls.remove(&id)?;
+        running.add_to(&mut self.actions);
         // The child has reported; its parent does the stopping.
         if let Some(actor) = &running.actor {
             actor.stop(None);

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent_invocation::ending::{no_provider, parked, unanswered};
-use crate::agent_invocation::fallback::{
-    CandidateChoice, FallbackPolicy, FallbackVerdict, Needs, verdict,
-};
+use crate::agent_invocation::fallback::{CandidateChoice, FallbackPolicy, Needs, may_fall_back};
 use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
 use crate::ledger::TokenCalibration;
@@ -41,12 +39,8 @@ pub(crate) struct ModelRoute {
 #[derive(Clone)]
 pub(crate) struct ModelRoutes {
     all: Arc<[ModelRoute]>,
-    known: Arc<Mutex<FallbackState>>,
-}
-
-/// Shared by all invocations; survives their crashes.
-struct FallbackState {
-    policy: FallbackPolicy,
+    /// Shared by all invocations; survives their crashes.
+    policy: Arc<Mutex<FallbackPolicy>>,
 }
 
 /// A model request with its accounting, independent of the model that answers.
@@ -62,13 +56,12 @@ pub(super) struct ModelCall {
 impl ModelRoutes {
     pub(crate) fn new(all: Vec<ModelRoute>) -> ModelRoutes {
         let policy = FallbackPolicy::new(all.iter().skip(1).map(|route| route.abilities));
-        let known = FallbackState { policy };
-        ModelRoutes { all: all.into(), known: Arc::new(Mutex::new(known)) }
+        ModelRoutes { all: all.into(), policy: Arc::new(Mutex::new(policy)) }
     }
 
     /// The model that is used next, as far as known.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
-        let at = self.known().policy.at();
+        let at = self.policy().at();
         self.all.get(at).map(|route| route.info.clone())
     }
 
@@ -82,13 +75,13 @@ impl ModelRoutes {
     /// Retry on request of the user: if no other model is available, unavailable ones are tried
     /// once.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
-        if self.known().policy.retry_now(now, limits) {
+        if self.policy().retry_now(now, limits) {
             self.tell(|| provider_client::Msg::RetryNow);
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, FallbackState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn policy(&self) -> MutexGuard<'_, FallbackPolicy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Requests a reply from the models in turn until one answers. If the setting permits it, waits
@@ -96,7 +89,7 @@ impl ModelRoutes {
     pub(super) async fn ask(self, model_call: ModelCall) -> Result<MeteredReply, Ending> {
         let mut outwaits = model_call.services.limits.outwaits_once;
         loop {
-            let ending = match self.ask_around(&model_call).await {
+            let ending = match self.ask_once(&model_call).await {
                 Ok(answered) => return Ok(answered),
                 Err(ending) => ending,
             };
@@ -115,13 +108,9 @@ impl ModelRoutes {
         }
     }
 
-    /// Sends a request that the run does not depend on: unavailable models are not waited for.
-    pub(super) async fn ask_once(self, model_call: ModelCall) -> Result<MeteredReply, Ending> {
-        self.ask_around(&model_call).await
-    }
-
-    /// Requests a reply from the models in turn until patience is exhausted.
-    async fn ask_around(&self, model_call: &ModelCall) -> Result<MeteredReply, Ending> {
+    /// Requests a reply from the models in turn until patience is exhausted. It does
+    /// not wait beyond that.
+    pub(super) async fn ask_once(&self, model_call: &ModelCall) -> Result<MeteredReply, Ending> {
         let ModelCall { services, request, .. } = model_call;
         let (limits, clock) = (&services.limits, &services.clock);
         let needs = if self.all.len() == 1 { Needs::default() } else { needs(request) };
@@ -129,7 +118,7 @@ impl ModelRoutes {
         let mut last: Option<(usize, ProviderError)> = None;
         loop {
             let now = clock.monotonic();
-            let choice = self.known().policy.choose(needs, now, deadline.get(), limits);
+            let choice = self.policy().choose(needs, now, deadline.get(), limits);
             let (candidate, until) = match (choice, last.take()) {
                 (CandidateChoice::Ask { candidate, until }, failed) => {
                     self.announce(candidate, failed.as_ref(), needs, model_call);
@@ -139,7 +128,7 @@ impl ModelRoutes {
                     return Err(self.give_up(&error, next_try, model_call));
                 }
                 // All models failed in earlier turns; try anyway.
-                (CandidateChoice::GiveUp { .. }, None) => (self.known().policy.at(), None),
+                (CandidateChoice::GiveUp { .. }, None) => (self.policy().at(), None),
             };
             let Some(route) = self.all.get(candidate) else { return Err(no_provider()) };
             let Unanswered { error, next_try } = match route.ask(model_call, &deadline, until).await
@@ -152,11 +141,11 @@ impl ModelRoutes {
                 }
                 Some(Err(unanswered)) => unanswered,
             };
-            if verdict(&error) == FallbackVerdict::Final {
+            if !may_fall_back(&error) {
                 return Err(unanswered(&error));
             }
             let now = clock.monotonic();
-            self.known().policy.failed(candidate, &error, next_try, now, limits);
+            self.policy().failed(candidate, &error, next_try, now, limits);
             if self.all.len() == 1 {
                 return Err(self.give_up(&error, next_try, model_call));
             }
@@ -172,18 +161,18 @@ impl ModelRoutes {
         needs: Needs,
         model_call: &ModelCall,
     ) {
-        let at = self.known().policy.at();
+        let at = self.policy().at();
         // A return to an earlier model is announced when that model answers.
         if let Some((_, error)) = failed
             && candidate > at
         {
             let skipped = (at + 1..candidate).filter_map(|nth| {
-                let why = self.known().policy.unfit(nth, needs)?;
+                let why = self.policy().unfit(nth, needs)?;
                 Some(format!("{}: {why}", self.all.get(nth)?.info.profile))
             });
             let (class, cause) = (error.class(), error.chain());
             model_call.note_failover(&self.all, (at, candidate), class, cause, skipped.collect());
-            self.known().policy.switch(candidate);
+            self.policy().switch(candidate);
         }
         if let Some(route) = self.all.get(candidate) {
             model_call.note_request(&route.info);
@@ -191,7 +180,7 @@ impl ModelRoutes {
     }
 
     fn settle(&self, candidate: usize, model_call: &ModelCall) {
-        let before = self.known().policy.answered(candidate);
+        let before = self.policy().answered(candidate);
         if let Some(before) = before {
             let cause = "it answers again".to_owned();
             model_call.note_failover(

@@ -49,32 +49,17 @@ pub(crate) enum CandidateChoice {
     GiveUp { next_try: Option<Duration> },
 }
 
-/// Effect of an error on the choice of models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FallbackVerdict {
-    /// Another model may answer.
-    Next,
-    /// Another model would fail in the same way, or must not receive the request.
-    Final,
-}
-
-/// Decides whether another model may be used. Errors of the request, the credentials or the content
-/// are never passed on.
-pub(crate) fn verdict(error: &ProviderError) -> FallbackVerdict {
-    match error {
-        ProviderError::Overloaded { .. }
-        | ProviderError::RateLimited { .. }
-        | ProviderError::Unreachable { .. }
-        | ProviderError::Cut { .. }
-        | ProviderError::Broken { .. }
-        | ProviderError::NotTheProvider { .. }
-        | ProviderError::QuotaExhausted { .. } => FallbackVerdict::Next,
+/// True if another model may answer after `error`. Errors of the request, the credentials or the
+/// content are never passed on.
+pub(crate) fn may_fall_back(error: &ProviderError) -> bool {
+    !matches!(
+        error,
         ProviderError::ContextFull { .. }
-        | ProviderError::Unauthorized { .. }
-        | ProviderError::Filtered { .. }
-        | ProviderError::Rejected { .. }
-        | ProviderError::Unasked { .. } => FallbackVerdict::Final,
-    }
+            | ProviderError::Unauthorized { .. }
+            | ProviderError::Filtered { .. }
+            | ProviderError::Rejected { .. }
+            | ProviderError::Unasked { .. }
+    )
 }
 
 impl FallbackPolicy {

@@ -14,7 +14,7 @@ use crate::conversation::{
 use crate::cost::Budget;
 use crate::ledger::BudgetHandle;
 use crate::limits::Limits;
-use crate::mailbox::{AllGone, SupervisedRef};
+use crate::mailbox::{AllGone, SupervisedRef, spawn_child};
 use crate::permission_coordinator::GrantView;
 use crate::ports::{
     Abilities, AnswerSource, Clock, Completion, DeltaSender, NoGrants, NoHooks, PortFuture,
@@ -123,7 +123,7 @@ impl Actor for Keeper {
     }
 
     async fn handle(&self, me: ActorRef<Args>, args: Args, (): &mut ()) -> HandlerResult {
-        AgentInvocation::start(args, &me).await?;
+        spawn_child(AgentInvocation, args, &me).await?;
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Fleet {
             patience: limits.patience,
             fail: FailPoints::none(),
         };
-        let spawned = Actor::spawn(None, TranscriptWriter::new(args), ()).await;
+        let spawned = Actor::spawn(None, TranscriptWriter, args).await;
         writer.send_replace(Some(spawned.unwrap().0));
         let args = provider_client::Args {
             providers: vec![Arc::clone(weather) as Arc<dyn Provider>],
@@ -191,7 +191,7 @@ impl Fleet {
             fail: FailPoints::none(),
             half_open: false,
         };
-        let (client, _) = Actor::spawn(None, ProviderClient::new(args), ()).await.unwrap();
+        let (client, _) = Actor::spawn(None, ProviderClient, args).await.unwrap();
         let client = SupervisedRef::new(watch::Sender::new(Some(client)).subscribe());
         let info = weather.info();
         let contact = ModelRoute { client, model: 0, info, abilities: Abilities::default() };
@@ -245,11 +245,7 @@ impl Fleet {
             options: RequestOptions { stream: true, ..RequestOptions::default() },
             tools: Arc::clone(&self.tools),
             history: vec![Arc::new(Message::User { content })],
-            pending: Vec::new(),
-            queued: Vec::new(),
-            turns: 0,
-            usage: Usage::default(),
-            actions: ActionLog::default(),
+            resumed: Resumed::default(),
             time: None,
             tokens_max: None,
             fitter: ContextFitter {

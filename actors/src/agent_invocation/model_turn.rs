@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use ractor::{ActorProcessingErr, ActorRef};
+use ractor::ActorProcessingErr;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::auto_compact::is_too_large;
 use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::failover::ModelCall;
-use crate::agent_invocation::{AgentInvocation, Msg, State};
+use crate::agent_invocation::{Msg, State};
 use crate::conversation::{StopReason, ToolCall};
 use crate::event::{Event, HookEvent, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
@@ -49,20 +49,20 @@ impl OpenTurn {
     }
 }
 
-impl AgentInvocation {
+impl State {
     /// Starts the model request after hooks have run and the journal has space; usually there are
     /// no hooks and there is space.
-    pub(super) fn clear_way(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn clear_way(&mut self) {
         let heard = self.services.hooks.has_hook(HookEvent::BeforeModelRequest, None);
         if !heard && self.services.transcript.has_room() {
-            return self.ask_model(me, state);
+            return self.ask_model();
         }
         let moment = heard.then(|| HookPayload::BeforeModelRequest {
-            turn: state.agent_loop.turns() + 1,
-            messages: state.agent_loop.history().len(),
+            turn: self.agent_loop.turns() + 1,
+            messages: self.agent_loop.history().len(),
             model: self.model_routes.info().map(|info| info.model).unwrap_or_default(),
         });
-        let fired = moment.map(|moment| self.services.fire(&self.origin, moment));
+        let fired = moment.map(|moment| self.services.fire(Some(&self.origin), moment));
         let transcript = self.services.transcript.clone();
         let way = async move {
             if let Some(fired) = fired
@@ -72,22 +72,20 @@ impl AgentInvocation {
             }
             transcript.may_begin().await.map(|()| RequestClearance::Clear)
         };
-        state.clearing = Some(spawn_task(me, way, Msg::Cleared));
+        self.clearing = Some(spawn_task(&self.me, way, Msg::Cleared));
     }
 
     pub(super) fn cleared(
-        &self,
-        me: &ActorRef<Msg>,
+        &mut self,
         cleared: Result<Result<RequestClearance, Unrecorded>, JoinError>,
-        state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // The run was stopped; the wait was cancelled.
-        if state.clearing.take().is_none() {
+        if self.clearing.take().is_none() {
             return Ok(None);
         }
         match cleared {
             Ok(Ok(RequestClearance::Clear)) => {
-                self.ask_model(me, state);
+                self.ask_model();
                 Ok(None)
             }
             Ok(Ok(RequestClearance::Blocked(why))) => Ok(Some(LoopInput::Unanswered(hooked(why)))),
@@ -96,12 +94,12 @@ impl AgentInvocation {
         }
     }
 
-    pub(super) fn ask_model(&self, me: &ActorRef<Msg>, state: &mut State) {
-        if !self.fit(me, state) {
+    pub(super) fn ask_model(&mut self) {
+        if !self.fit() {
             return;
         }
-        let history = state.agent_loop.history().to_vec();
-        let turn = state.agent_loop.turns() + 1;
+        let history = self.agent_loop.history().to_vec();
+        let turn = self.agent_loop.turns() + 1;
         let request = Request {
             messages: history,
             tools: Arc::clone(&self.tools),
@@ -122,22 +120,19 @@ impl AgentInvocation {
         };
         let asked = self.model_routes.clone().ask(model_call);
         let answer = async move { review(asked.await, turn, &services, &origin).await };
-        state.asking = Some(OpenTurn { turn, draft, _work: spawn_task(me, answer, Msg::Replied) });
+        self.asking =
+            Some(OpenTurn { turn, draft, _work: spawn_task(&self.me, answer, Msg::Replied) });
     }
 
     pub(super) fn heard(
-        &self,
-        me: &ActorRef<Msg>,
+        &mut self,
         replied: Result<ModelOutcome, JoinError>,
-        state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // The run was stopped while a reply was arriving: the reply is not kept.
-        let Some(asking) = state.asking.take() else { return Ok(None) };
+        let Some(asking) = self.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
-            ModelOutcome::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
-            ModelOutcome::Answer(Err(ending)) if is_too_large(&ending) => {
-                Ok(self.refused(me, ending, state))
-            }
+            ModelOutcome::Answer(Ok(answered)) => Ok(Some(self.replied(answered))),
+            ModelOutcome::Answer(Err(ending)) if is_too_large(&ending) => Ok(self.refused(ending)),
             ModelOutcome::Answer(Err(ending)) => Ok(Some(LoopInput::Unanswered(ending))),
             ModelOutcome::Discarded { said, why } => {
                 asking.draft.or(said.as_deref().unwrap_or_default());
@@ -148,9 +143,9 @@ impl AgentInvocation {
         }
     }
 
-    fn replied(&self, answered: MeteredReply, state: &mut State) -> LoopInput {
+    fn replied(&mut self, answered: MeteredReply) -> LoopInput {
         let MeteredReply { completion, receipt } = answered;
-        state.overflows = 0;
+        self.overflows = 0;
         if let Some(tokens) = completion.usage.and_then(|usage| usage.input_tokens) {
             self.fitter.meter.reported(tokens);
         }
@@ -159,12 +154,12 @@ impl AgentInvocation {
         if stop_reason == StopReason::ContentFilter {
             message.tool_calls.clear();
         }
-        let turn = state.agent_loop.turns() + 1;
+        let turn = self.agent_loop.turns() + 1;
         for call in &mut message.tool_calls {
             let theirs = std::mem::replace(&mut call.id, self.services.ids.call());
             call.provider_id = Some(theirs.as_str().to_owned()).filter(|id| !id.is_empty());
         }
-        let note = |event| self.services.transcript.note(Some(&self.origin), event);
+        let note = |event| self.note(event);
         let reply = Event::ModelReply { turn, message: message.clone(), stop_reason, model };
         note(reply);
         receipt.file();
@@ -205,7 +200,7 @@ async fn review(
         let message = completion.message.clone();
         let said = message.content.clone();
         let moment = HookPayload::AfterModelResponse { turn, message };
-        if let Some(why) = services.fire(origin, moment).await.blocked {
+        if let Some(why) = services.fire(Some(origin), moment).await.blocked {
             return ModelOutcome::Discarded { said, why };
         }
     }

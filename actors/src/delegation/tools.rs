@@ -1,12 +1,11 @@
 //! Tools for starting subagents, querying them, and reading their answers.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId};
@@ -18,7 +17,7 @@ use crate::delegation::{
     StartedSubagent, Subagent, SubagentInfo, depth_of, spec,
 };
 use crate::event::Origin;
-use crate::hex::hex;
+use crate::hex::digest;
 use crate::mailbox::Report;
 use crate::outcome::SubagentOutcome;
 use crate::ports::{
@@ -50,28 +49,24 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Registers the delegation tools. An existing tool of the same name stays.
 pub(crate) fn register(
     toolbox: &mut Toolbox,
-    delegation_handle: &Arc<DelegationHandle>,
+    handle: &Arc<DelegationHandle>,
     clock: &Arc<dyn Clock>,
 ) {
-    let (delegation_handle, clock) = (Arc::clone(delegation_handle), Arc::clone(clock));
-    toolbox
-        .register(Arc::new(DelegateTool {
-            spec: delegate_spec(&delegation_handle),
-            delegation_handle: Arc::clone(&delegation_handle),
-        }))
-        .ok();
-    toolbox
-        .register(Arc::new(StatusTool {
-            spec: status_spec(),
-            delegation_handle: Arc::clone(&delegation_handle),
-        }))
-        .ok();
-    toolbox.register(Arc::new(ResultTool { spec: result_spec(), delegation_handle, clock })).ok();
+    let (spec, clock) = (delegate_spec(handle), Arc::clone(clock));
+    let handle = || Arc::clone(handle);
+    let tools: [Arc<dyn Tool>; 3] = [
+        Arc::new(DelegateTool { spec, handle: handle() }),
+        Arc::new(StatusTool { spec: status_spec(), handle: handle() }),
+        Arc::new(ResultTool { spec: result_spec(), handle: handle(), clock }),
+    ];
+    for tool in tools {
+        toolbox.register(tool).ok();
+    }
 }
 
-fn delegate_spec(delegation_handle: &DelegationHandle) -> ToolSpec {
+fn delegate_spec(handle: &DelegationHandle) -> ToolSpec {
     let names: Vec<&str> =
-        delegation_handle.delegation.subagents.iter().map(|one| one.name.as_str()).collect();
+        handle.delegation.subagents.iter().map(|one| one.name.as_str()).collect();
     let texts =
         |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
     let mut properties = json!({
@@ -88,7 +83,7 @@ fn delegate_spec(delegation_handle: &DelegationHandle) -> ToolSpec {
         "resume": {"type": "string", "description": "The id of an agent of yours that has ended, or was \
             stopped: it goes on with all it knows, and this task is the next thing it reads."},
     });
-    if delegation_handle.delegation.workplaces.is_some() {
+    if handle.delegation.workplaces.is_some() {
         properties["isolation"] = json!({
             "type": "string", "enum": [WORKTREE],
             "description": "It works in a copy of the workspace: agent_diff shows what it changed, and \
@@ -117,16 +112,6 @@ fn result_spec() -> ToolSpec {
     spec(RESULT, about, &properties, &["id"])
 }
 
-fn digest(parts: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        // The length goes first, so that different lists of parts have different hashes.
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    hex(&hash.finalize())
-}
-
 type PreparedFuture = PortFuture<Result<Prepared, ToolError>>;
 
 fn ready(prepared: Result<Prepared, ToolError>) -> PreparedFuture {
@@ -135,20 +120,14 @@ fn ready(prepared: Result<Prepared, ToolError>) -> PreparedFuture {
 
 struct DelegateTool {
     spec: ToolSpec,
-    delegation_handle: Arc<DelegationHandle>,
+    handle: Arc<DelegationHandle>,
 }
 
 /// A permitted delegation request.
 struct DelegateRequest {
-    call_id: CallId,
+    start: StartRequest,
     /// True if it works in an isolated workspace.
     isolated: bool,
-    origin: Arc<Origin>,
-    subagent: usize,
-    handoff: Handoff,
-    background: bool,
-    turns_max: Option<u32>,
-    resume: Option<InvocationId>,
 }
 
 fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
@@ -167,15 +146,14 @@ impl DelegateTool {
         let origin = &context.origin;
         let (nth, subagent) = self.may_call(origin, &input.agent)?;
         let isolated = self.wants_isolation(&input, subagent)?;
-        let (request, caps) =
-            (self.delegation_handle.user_request(), &self.delegation_handle.delegation.caps);
-        let info = self.delegation_handle.info_of(subagent);
+        let (request, caps) = (self.handle.user_request(), &self.handle.delegation.caps);
+        let info = self.handle.info_of(subagent);
         // A resumed subagent has it already.
         let memory = match input.resume.as_deref() {
-            None | Some("") => self.delegation_handle.memory_of(subagent, &info.profile),
+            None | Some("") => self.handle.memory_of(subagent, &info.profile),
             Some(_) => String::new(),
         };
-        let cwd = &self.delegation_handle.cwd;
+        let cwd = &self.handle.cwd;
         let isolated_work = isolated || self.had_workspace(&input);
         let cwd = match (isolated, isolated_work) {
             (true, _) => workspace_text(&format!("a copy of {cwd} as it is now")),
@@ -221,16 +199,19 @@ impl DelegateTool {
                 if isolated { WORKTREE } else { "" },
             ]),
         };
-        let wanted = DelegateRequest {
+        let start = StartRequest {
             call_id: context.call_id.clone(),
-            isolated,
             origin: Arc::clone(origin),
             subagent: nth,
             handoff,
             background,
             turns_max: input.max_turns,
             resume: resume.map(InvocationId::new),
+            queued: None,
+            wanted: Weak::new(),
+            workplace: None,
         };
+        let wanted = DelegateRequest { start, isolated };
         Ok(Prepared { action, payload: Box::new(wanted) })
     }
 
@@ -251,7 +232,7 @@ impl DelegateTool {
             }
         };
         let isolated = asked || subagent.isolated;
-        if isolated && self.delegation_handle.delegation.workplaces.is_none() {
+        if isolated && self.handle.delegation.workplaces.is_none() {
             return Err(workspace_error(subagent, "the workspace is in no git repository"));
         }
         Ok(isolated)
@@ -260,13 +241,13 @@ impl DelegateTool {
     /// True if it is resumed and had an isolated workspace.
     fn had_workspace(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
-        id.is_some_and(|id| self.delegation_handle.isolated().contains(&id))
+        id.is_some_and(|id| self.handle.isolated().contains(&id))
     }
 
     /// Text for a resumed subagent about its workspace, which may be gone.
     fn resumed_workspace_text(&self, input: &DelegateInput, cwd: &str) -> String {
         let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
-        let workplaces = self.delegation_handle.delegation.workplaces.as_ref();
+        let workplaces = self.handle.delegation.workplaces.as_ref();
         if workplaces.is_some_and(|workplaces| workplaces.is_there(&id)) {
             return workspace_text(&format!("your copy of {cwd}, with what you left in it"));
         }
@@ -278,7 +259,7 @@ impl DelegateTool {
 
     /// The subagent of that name, if `origin` may call it.
     fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Subagent), ToolError> {
-        let callable = self.delegation_handle.callable(origin);
+        let callable = self.handle.callable(origin);
         if origin.agent == name {
             let what = format!("{name} cannot call itself; do it yourself");
             return Err(ToolError::new("DLG002", what));
@@ -287,16 +268,13 @@ impl DelegateTool {
             let what = format!("{name} waits for you already: {} -> {name}", origin.agent_path);
             return Err(ToolError::new("DLG002", what));
         }
-        let depth_max = self.delegation_handle.delegation.limits.depth_max;
+        let depth_max = self.handle.delegation.limits.depth_max;
         if depth_of(origin) >= depth_max {
             let what =
                 format!("delegation.maxDepth ({depth_max}) is reached: 0 left; do it yourself");
             return Err(ToolError::new("DLG003", what));
         }
-        let known = self
-            .delegation_handle
-            .subagent(name)
-            .filter(|_| callable.iter().any(|one| one == name));
+        let known = self.handle.subagent(name).filter(|_| callable.iter().any(|one| one == name));
         known.ok_or_else(|| {
             let what =
                 format!("{name:?} cannot be called from here; callable: {}", callable.join(", "));
@@ -315,45 +293,23 @@ impl Tool for DelegateTool {
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let delegation_handle = Arc::clone(&self.delegation_handle);
+        let handle = Arc::clone(&self.handle);
         let wanted = call.into_payload().downcast::<DelegateRequest>();
         Box::pin(async move {
             let Ok(wanted) = wanted else { return session_ended() };
-            let DelegateRequest { isolated, origin, subagent, .. } = &*wanted;
-            let place = if *isolated {
-                Some(open_workspace(&delegation_handle, *subagent, origin).await)
-            } else {
-                None
-            };
-            let (workplace, unused) = match place.transpose() {
-                Ok(place) => place.unzip(),
-                Err(refused) => return refused,
-            };
-            let DelegateRequest {
-                call_id,
-                origin,
-                subagent,
-                handoff,
-                background,
-                turns_max,
-                resume,
-                ..
-            } = *wanted;
+            let DelegateRequest { mut start, isolated } = *wanted;
+            let mut unused = None;
+            if isolated {
+                match open_workspace(&handle, &start).await {
+                    Ok((workplace, guard)) => {
+                        (start.workplace, unused) = (Some(workplace), Some(guard));
+                    }
+                    Err(refused) => return refused,
+                }
+            }
             let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
-            let start = StartRequest {
-                call_id,
-                origin,
-                subagent,
-                handoff,
-                background,
-                turns_max,
-                resume,
-                queued: Some(told),
-                wanted: Arc::downgrade(&alive),
-                workplace,
-            };
-            let answer =
-                ask(&delegation_handle, |report| DelegationRequest::Start(Box::new(start), report));
+            (start.queued, start.wanted) = (Some(told), Arc::downgrade(&alive));
+            let answer = ask(&handle, |report| DelegationRequest::Start(Box::new(start), report));
             let mut answer = std::pin::pin!(answer);
             let answer = tokio::select! {
                 biased;
@@ -371,7 +327,7 @@ impl Tool for DelegateTool {
                     if let Some(unused) = unused {
                         unused.keep();
                     }
-                    result_of(&delegation_handle, started).await
+                    result_of(&handle, started).await
                 }
                 Some(Err(NotStarted::Limit(refused))) => refusal(&refused),
                 Some(Err(NotStarted::Cannot(why))) => ToolOutput::error(why),
@@ -427,30 +383,28 @@ impl Drop for UnusedWorkspace {
 
 /// Creates a workspace for a subagent that is about to start.
 async fn open_workspace(
-    delegation_handle: &DelegationHandle,
-    subagent: usize,
-    caller: &Origin,
+    handle: &DelegationHandle,
+    start: &StartRequest,
 ) -> Result<((InvocationId, IsolatedWorkspace), UnusedWorkspace), ToolOutput> {
-    let subagent =
-        delegation_handle.delegation.subagents.get(subagent).ok_or_else(session_ended)?;
+    let subagent = handle.delegation.subagents.get(start.subagent).ok_or_else(session_ended)?;
     let refused = |why: &str| {
         let outcome = SubagentOutcome::Refused { limit: "isolation".to_owned() };
         let text = format!("{outcome}: no agent was started. {}.", workspace_error(subagent, why));
         let metadata = serde_json::to_value(&outcome).unwrap_or_default();
         ToolOutput::error(text).with_metadata(metadata)
     };
-    let workplaces = delegation_handle.delegation.workplaces.as_ref();
+    let workplaces = handle.delegation.workplaces.as_ref();
     let workplaces = workplaces.ok_or_else(|| refused("the workspace is in no git repository"))?;
-    let id = delegation_handle.ids.invocation();
+    let id = handle.ids.invocation();
     // If the call is cancelled at this point, the drop guard removes the workspace.
     let unused = UnusedWorkspace(Some((Arc::clone(workplaces), id.clone())));
-    let place = workplaces.open(&id, &subagent.name, caller).await;
+    let place = workplaces.open(&id, &subagent.name, &start.origin).await;
     Ok(((id, place.map_err(|why| refused(&why))?), unused))
 }
 
 /// Text for the caller: at once if it does not wait, otherwise when the subagent has ended.
 async fn result_of(
-    delegation_handle: &DelegationHandle,
+    handle: &DelegationHandle,
     StartedSubagent { id, background, ended }: StartedSubagent,
 ) -> ToolOutput {
     if background {
@@ -462,38 +416,32 @@ async fn result_of(
         return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
     }
     match ended.await {
-        Ok(ended) => ended.output(delegation_handle.delegation.caps.result_bytes_max),
+        Ok(ended) => ended.output(handle.delegation.caps.result_bytes_max),
         Err(_) => session_ended(),
     }
 }
 
 /// Result of a call whose earlier waiter is gone.
 pub(crate) async fn reattach(
-    delegation_handle: &DelegationHandle,
+    handle: &DelegationHandle,
     call: CallId,
     caller: Arc<Origin>,
 ) -> ToolOutput {
-    match ask(delegation_handle, |report| DelegationRequest::Attach(call, caller, report))
-        .await
-        .flatten()
-    {
-        Some(started) => result_of(delegation_handle, started).await,
+    match ask(handle, |report| DelegationRequest::Attach(call, caller, report)).await.flatten() {
+        Some(started) => result_of(handle, started).await,
         None => session_ended(),
     }
 }
 
 /// The result of a call that was stopped: the state of its subagent. `None` if none was started.
 pub(crate) async fn stopped_call_output(
-    delegation_handle: &DelegationHandle,
+    handle: &DelegationHandle,
     call: CallId,
     caller: Arc<Origin>,
 ) -> Option<ToolOutput> {
-    match ask(delegation_handle, |report| DelegationRequest::Detach(call, caller, report))
-        .await
-        .flatten()?
-    {
+    match ask(handle, |report| DelegationRequest::Detach(call, caller, report)).await.flatten()? {
         DetachedSubagent::Ended(ended) => {
-            Some(ended.output(delegation_handle.delegation.caps.result_bytes_max))
+            Some(ended.output(handle.delegation.caps.result_bytes_max))
         }
         DetachedSubagent::Running(id, agent) => Some(ToolOutput::error(format!(
             "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \
@@ -508,22 +456,16 @@ fn session_ended() -> ToolOutput {
 }
 
 async fn ask<T: Send + 'static>(
-    delegation_handle: &DelegationHandle,
+    handle: &DelegationHandle,
     request: impl FnOnce(Report<T>) -> DelegationRequest,
 ) -> Option<T> {
-    let (heard, answer) = oneshot::channel();
-    let report = Report::call(move |value| {
-        heard.send(value).ok();
-    });
-    delegation_handle.tell(request(report));
+    let (report, answer) = Report::channel();
+    handle.tell(request(report));
     answer.await.ok()?.ok()
 }
 
-async fn query_status(
-    delegation_handle: &DelegationHandle,
-    origin: &Arc<Origin>,
-) -> Vec<SubagentInfo> {
-    ask(delegation_handle, |report| DelegationRequest::Query(Arc::clone(origin), report))
+async fn query_status(handle: &DelegationHandle, origin: &Arc<Origin>) -> Vec<SubagentInfo> {
+    ask(handle, |report| DelegationRequest::Query(Arc::clone(origin), report))
         .await
         .unwrap_or_default()
 }
@@ -555,7 +497,7 @@ struct ResultPage {
 
 struct StatusTool {
     spec: ToolSpec,
-    delegation_handle: Arc<DelegationHandle>,
+    handle: Arc<DelegationHandle>,
 }
 
 impl Tool for StatusTool {
@@ -569,11 +511,11 @@ impl Tool for StatusTool {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let delegation_handle = Arc::clone(&self.delegation_handle);
+        let handle = Arc::clone(&self.handle);
         let query = call.into_payload().downcast::<StatusQuery>();
         Box::pin(async move {
             let Ok(query) = query else { return session_ended() };
-            let all = query_status(&delegation_handle, &query.origin).await;
+            let all = query_status(&handle, &query.origin).await;
             if all.is_empty() {
                 return ToolOutput::text("You have started no agent.");
             }
@@ -592,7 +534,7 @@ impl Tool for StatusTool {
 
 struct ResultTool {
     spec: ToolSpec,
-    delegation_handle: Arc<DelegationHandle>,
+    handle: Arc<DelegationHandle>,
     clock: Arc<dyn Clock>,
 }
 
@@ -613,8 +555,7 @@ impl Tool for ResultTool {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let (delegation_handle, clock) =
-            (Arc::clone(&self.delegation_handle), Arc::clone(&self.clock));
+        let (handle, clock) = (Arc::clone(&self.handle), Arc::clone(&self.clock));
         let query = call.into_payload().downcast::<StatusQuery>();
         Box::pin(async move {
             let Ok(query) = query else { return session_ended() };
@@ -622,7 +563,7 @@ impl Tool for ResultTool {
             let wait = wanted.wait_seconds.unwrap_or_default().min(WAIT_SECONDS_MAX);
             let until = clock.monotonic() + Duration::from_secs(wait);
             loop {
-                let all = query_status(&delegation_handle, &origin).await;
+                let all = query_status(&handle, &origin).await;
                 let Some(seen) = all.into_iter().find(|seen| seen.id.as_str() == wanted.id) else {
                     return ToolOutput::error(format!(
                         "You have started no agent {:?}; agent_status lists yours.",

@@ -1,10 +1,8 @@
 //! Binding of an answer: one call of one agent, in one place, with exactly these bytes.
 
-use sha2::{Digest, Sha256};
-
 use crate::conversation::CallId;
 use crate::event::Origin;
-use crate::hex::hex;
+use crate::hex;
 
 /// Hash over everything that a permission request shows. An answer applies to this hash only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,14 +11,8 @@ pub(crate) struct Binding(String);
 impl Binding {
     /// `digest`: of exactly what would happen. `cwd`: where.
     pub(crate) fn of(call: &CallId, digest: &str, cwd: &str, origin: &Origin) -> Binding {
-        let mut hash = Sha256::new();
-        for part in [call.as_str(), digest, cwd, &origin.agent_path, origin.invocation_id.as_str()]
-        {
-            // With its length, so that no two lists of parts read the same.
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Binding(hex(&hash.finalize()))
+        let (path, invocation) = (&origin.agent_path, origin.invocation_id.as_str());
+        Binding(hex::digest(&[call.as_str(), digest, cwd, path, invocation]))
     }
 
     pub(crate) fn as_str(&self) -> &str {

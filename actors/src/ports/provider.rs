@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
 use crate::cost::PriceLookup;
-use crate::ports::{BoxError, PortFuture, ToolSpec};
+use crate::ports::{BoxError, PortFuture, ToolSpec, chain};
 
 /// Makes single attempts without retry; `ProviderClient` retries.
 pub trait Provider: Send + Sync + 'static {
@@ -386,14 +386,7 @@ impl ProviderError {
 
     /// The whole chain of causes in one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
+        chain(self)
     }
 }
 

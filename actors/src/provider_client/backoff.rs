@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::event::Event;
 use crate::ports::ProviderError;
 use crate::provider_client::circuit_breaker::WaitLimits;
-use crate::provider_client::{ModelRequest, ProviderClient, State};
+use crate::provider_client::{ModelRequest, State};
 
 /// Minimum wait that is announced to the user.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_millis(500);
@@ -66,22 +66,22 @@ impl ModelRequest {
     }
 }
 
-impl ProviderClient {
+impl State {
     /// Announces failures that are retried, and the start and progress of waits.
-    pub(super) fn announce_waits(&self, now: Duration, state: &mut State) {
-        for (key, open) in &mut state.open {
+    pub(super) fn announce_waits(&mut self, now: Duration) {
+        for (key, open) in &mut self.open {
             if open.work.is_some() {
                 continue;
             }
             let turn =
-                state.breakers.get(&open.model_name).and_then(|breaker| breaker.turn_of(*key));
+                self.breakers.get(&open.model_name).and_then(|breaker| breaker.turn_of(*key));
             // While another request probes: the earliest possible time.
             let at = turn.unwrap_or(now + self.args.limits.probe_interval);
             let wait = at.saturating_sub(now);
             let (origin, transcript) = (Some(&open.question.origin), &self.args.transcript);
             let Some(provider) = self.args.providers.get(open.question.model) else { continue };
             let provider = provider.info().profile;
-            let (class, cause) = match (&open.error, state.open_causes.get(&open.model_name)) {
+            let (class, cause) = match (&open.error, self.open_causes.get(&open.model_name)) {
                 (Some(error), _) => (error.class().to_owned(), ProviderError::chain(error)),
                 (None, Some((class, reason))) => {
                     let error = ProviderError::of_class(class, reason.clone().into());

@@ -89,7 +89,7 @@ impl Fleet {
             fail: FailPoints::none(),
             half_open: false,
         };
-        let (client, _) = Actor::spawn(None, ProviderClient::new(args), ()).await.unwrap();
+        let (client, _) = Actor::spawn(None, ProviderClient, args).await.unwrap();
         Fleet { clock: Arc::clone(clock), client }
     }
 

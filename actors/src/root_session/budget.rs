@@ -3,14 +3,14 @@
 use crate::conversation::InvocationId;
 use crate::cost::Budget;
 use crate::governor::BudgetLeft;
-use crate::ledger::{Accounts, BudgetHandle, BudgetKeeper, BudgetMsg};
+use crate::ledger::{Accounts, BudgetHandle, BudgetKeeper};
 
 /// Billionths per millionth of a dollar.
 pub(super) const NANO_IN_MICRO: u64 = 1000;
 
 /// Budget and ledger of the session.
 pub(super) struct SessionBudget {
-    keeper: BudgetKeeper,
+    pub(super) keeper: BudgetKeeper,
     limits: Budget,
 }
 
@@ -26,18 +26,6 @@ impl SessionBudget {
     pub(super) fn new(handle: BudgetHandle, accounts: Accounts) -> SessionBudget {
         let limits = handle.budget();
         SessionBudget { keeper: BudgetKeeper::new(handle, accounts), limits }
-    }
-
-    pub(super) fn on(&mut self, msg: BudgetMsg) {
-        self.keeper.take(msg);
-    }
-
-    pub(super) fn handle(&self) -> &BudgetHandle {
-        self.keeper.budget_handle()
-    }
-
-    pub(super) fn accounts(&self) -> &Accounts {
-        self.keeper.accounts()
     }
 
     /// Known cost of a subagent in this process, in billionths of a dollar.

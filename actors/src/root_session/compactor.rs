@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ractor::{ActorRef, RpcReplyPort};
+use ractor::RpcReplyPort;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
@@ -11,16 +11,17 @@ use crate::agent_invocation::{
 use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
 use crate::context::{ContextMeter, ContextReading};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{AnnouncedEvent, CompactionCause, ContextUse, Event};
+use crate::event::{CompactionCause, ContextUse, Event};
 use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
 use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
-use crate::root_session::{Msg, PromptError, RootSession, State};
+use crate::root_session::{Msg, PromptError, SessionBase, State};
 
 /// Reply channel for the result of a compaction.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
 /// Messages about the size of the context.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum CompactorMsg {
     /// Compact, with the user's words about text to keep.
     Compact(Option<String>, CompactReply),
@@ -28,16 +29,6 @@ pub(super) enum CompactorMsg {
     Summarised(Result<Result<String, String>, JoinError>),
     /// Composition of the context, for the caller or for every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
-}
-
-impl CompactorMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            CompactorMsg::Compact(..) => "Compact",
-            CompactorMsg::Summarised(_) => "Summarised",
-            CompactorMsg::Context(_) => "Context",
-        }
-    }
 }
 
 /// A summary being written between prompts.
@@ -70,21 +61,126 @@ impl Compactor {
     }
 }
 
-impl RootSession {
-    pub(super) fn handle_compactor(
-        &self,
-        me: &ActorRef<Msg>,
-        msg: CompactorMsg,
-        state: &mut State,
-    ) {
+impl State {
+    pub(super) fn handle_compactor(&mut self, msg: CompactorMsg) {
         match msg {
-            CompactorMsg::Compact(keep, reply) => self.compact(me, keep, reply, state),
-            CompactorMsg::Summarised(summary) => self.summarised(summary, state),
-            CompactorMsg::Context(Some(reply)) => answer(reply, self.context(state)),
-            CompactorMsg::Context(None) => self.announce_context(state),
+            CompactorMsg::Compact(keep, reply) => self.compact(keep, reply),
+            CompactorMsg::Summarised(summary) => self.summarised(summary),
+            CompactorMsg::Context(Some(reply)) => answer(reply, self.context()),
+            CompactorMsg::Context(None) => self.announce_context(),
         }
     }
 
+    /// Compacts the history between prompts. If a model writes the summary, the caller is answered
+    /// when it is done.
+    pub(super) fn compact(&mut self, keep: Option<String>, reply: CompactReply) {
+        if self.end.is_ending() {
+            return answer(reply, Err(PromptError::Ended));
+        }
+        if self.main_run.is_running() || self.compactor.is_busy() {
+            return answer(reply, Err(PromptError::Busy));
+        }
+        let budget = &self.base.settings.limits.context_main;
+        let turns = budget.recent_turns_min;
+        let quarter = CompactionGoal::quarter(&self.main_run.history, turns, budget.summary_tokens);
+        let origin = self.base.new_origin();
+        let goal =
+            CompactionGoal { keep, beside: self.base.services.background_work(&origin), ..quarter };
+        let plan = plan(&self.main_run.history, goal, self.compactor.summariser.is_some());
+        let (goal, gone) = match plan {
+            CompactionPlan::Nothing => return answer(reply, Ok(None)),
+            CompactionPlan::Apply(compacted) => {
+                let applied = self.apply(compacted, None);
+                return answer(reply, Ok(Some(applied)));
+            }
+            CompactionPlan::Summarise(goal, gone) => (goal, gone),
+        };
+        let Some(summariser) = &self.compactor.summariser else { return };
+        let gone = self.main_run.history[..gone].to_vec();
+        let settings = &self.base.settings.context;
+        let summary = Summary::new(&self.base.services, summariser, settings, &origin, &goal);
+        let id = summary.id();
+        let work = spawn_task(&self.base.me, summary.of(gone), |said| {
+            Msg::Compactor(CompactorMsg::Summarised(said))
+        });
+        self.compactor.pending = Some(PendingCompaction { goal, reply, id, _work: work });
+    }
+
+    /// Continues with the summary, or without one.
+    pub(super) fn summarised(&mut self, summary: Result<Result<String, String>, JoinError>) {
+        // The compaction was cancelled.
+        let Some(PendingCompaction { goal, reply, .. }) = self.compactor.pending.take() else {
+            return;
+        };
+        let model = self.compactor.summariser.as_ref().and_then(ModelRoutes::info);
+        let summary = summary.unwrap_or_else(|died| Err(panic_text(died)));
+        let summarised =
+            summarise(&self.main_run.history, goal, summary, model.map(|info| info.model));
+        if let Some(message) = summarised.warning {
+            self.base.transcript.note(None, Event::Warning { message });
+        }
+        let by = summarised.by;
+        let compacted = summarised.compacted.map(|compacted| self.apply(compacted, by));
+        answer(reply, Ok(compacted));
+    }
+
+    /// Cancels the summary request; the rules alone decide.
+    pub(super) fn give_up_summary(&mut self) {
+        let Some(PendingCompaction { id, .. }) = &self.compactor.pending else { return };
+        let id = id.clone();
+        if let Some(summariser) = &self.compactor.summariser {
+            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        self.summarised(Ok(Err("it was stopped".to_owned())));
+    }
+
+    /// Records the compaction first; afterwards it is the history.
+    fn apply(&mut self, compacted: CompactedHistory, by: Option<String>) -> CompactedHistory {
+        self.drop_unfinished();
+        let before = self.reading().total;
+        self.main_run.history.clone_from(&compacted.history);
+        self.compactor.meter.compacted(&self.told());
+        self.base.ports.tools.iter().for_each(|tool| tool.history_shortened());
+        let tokens = (before, self.reading().total);
+        let event = compacted_event(compacted.clone(), tokens, CompactionCause::Request, by);
+        self.base.transcript.note(None, event);
+        compacted
+    }
+
+    /// Composition of the next request; during a run, of the last one.
+    pub(super) fn context(&self) -> ContextUse {
+        let (budget, settings) =
+            (&self.base.settings.limits.context_main, &self.base.settings.context);
+        let info = &self.base.provider_info;
+        if !self.main_run.is_running() {
+            self.reading();
+        }
+        self.compactor.meter.last(budget, settings, info)
+    }
+
+    pub(super) fn announce_context(&self) {
+        let event = Event::ContextUsed { used: self.context() };
+        self.base.feed.publish(self.base.ephemeral(event));
+    }
+
+    fn reading(&self) -> ContextReading {
+        let (budget, settings) =
+            (&self.base.settings.limits.context_main, &self.base.settings.context);
+        let info = Some(&self.base.provider_info);
+        self.compactor.meter.read(&self.told(), &self.base.specs, budget, settings, info)
+    }
+
+    /// The history with the system message in front.
+    fn told(&self) -> Vec<Arc<Message>> {
+        let system = Message::System { content: self.base.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(self.main_run.history.len() + 1);
+        history.push(Arc::new(system));
+        history.extend(self.main_run.history.iter().cloned());
+        history
+    }
+}
+
+impl SessionBase {
     /// Context limits of the main agent.
     pub(super) fn fitter(&self, compactor: &Compactor) -> ContextFitter {
         ContextFitter {
@@ -103,131 +199,6 @@ impl RootSession {
             meter: ContextMeter::default(),
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
         }
-    }
-
-    /// Compacts the history between prompts. If a model writes the summary, the caller is answered
-    /// when it is done.
-    pub(super) fn compact(
-        &self,
-        me: &ActorRef<Msg>,
-        keep: Option<String>,
-        reply: CompactReply,
-        state: &mut State,
-    ) {
-        if state.end.is_ending() {
-            return answer(reply, Err(PromptError::Ended));
-        }
-        if state.main_run.is_running() || state.compactor.is_busy() {
-            return answer(reply, Err(PromptError::Busy));
-        }
-        let budget = &self.settings.limits.context_main;
-        let turns = budget.recent_turns_min;
-        let quarter =
-            CompactionGoal::quarter(state.main_run.history(), turns, budget.summary_tokens);
-        let origin = self.new_origin();
-        let goal =
-            CompactionGoal { keep, beside: self.services.background_work(&origin), ..quarter };
-        let plan = plan(state.main_run.history(), goal, state.compactor.summariser.is_some());
-        let (goal, gone) = match plan {
-            CompactionPlan::Nothing => return answer(reply, Ok(None)),
-            CompactionPlan::Apply(compacted) => {
-                let applied = self.apply(compacted, None, state);
-                return answer(reply, Ok(Some(applied)));
-            }
-            CompactionPlan::Summarise(goal, gone) => (goal, gone),
-        };
-        let Some(summariser) = &state.compactor.summariser else { return };
-        let gone = state.main_run.history()[..gone].to_vec();
-        let settings = &self.settings.context;
-        let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
-        let id = summary.id();
-        let work =
-            spawn_task(me, summary.of(gone), |said| Msg::Compactor(CompactorMsg::Summarised(said)));
-        state.compactor.pending = Some(PendingCompaction { goal, reply, id, _work: work });
-    }
-
-    /// Continues with the summary, or without one.
-    pub(super) fn summarised(
-        &self,
-        summary: Result<Result<String, String>, JoinError>,
-        state: &mut State,
-    ) {
-        // The compaction was cancelled.
-        let Some(PendingCompaction { goal, reply, .. }) = state.compactor.pending.take() else {
-            return;
-        };
-        let model = state.compactor.summariser.as_ref().and_then(ModelRoutes::info);
-        let summary = summary.unwrap_or_else(|died| Err(panic_text(died)));
-        let summarised =
-            summarise(state.main_run.history(), goal, summary, model.map(|info| info.model));
-        if let Some(message) = summarised.warning {
-            self.transcript.note(None, Event::Warning { message });
-        }
-        let by = summarised.by;
-        let compacted = summarised.compacted.map(|compacted| self.apply(compacted, by, state));
-        answer(reply, Ok(compacted));
-    }
-
-    /// Cancels the summary request; the rules alone decide.
-    pub(super) fn give_up_summary(&self, state: &mut State) {
-        let Some(PendingCompaction { id, .. }) = &state.compactor.pending else { return };
-        let id = id.clone();
-        if let Some(summariser) = &state.compactor.summariser {
-            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
-        }
-        self.summarised(Ok(Err("it was stopped".to_owned())), state);
-    }
-
-    /// Records the compaction first; afterwards it is the history.
-    fn apply(
-        &self,
-        compacted: CompactedHistory,
-        by: Option<String>,
-        state: &mut State,
-    ) -> CompactedHistory {
-        self.drop_unfinished(state);
-        let before = self.reading(state).total;
-        state.main_run.set_history(compacted.history.clone());
-        state.compactor.meter.compacted(&self.told(state));
-        self.ports.tools.iter().for_each(|tool| tool.history_shortened());
-        let tokens = (before, self.reading(state).total);
-        let event = compacted_event(compacted.clone(), tokens, CompactionCause::Request, by);
-        self.transcript.note(None, event);
-        compacted
-    }
-
-    /// Composition of the next request; during a run, of the last one.
-    pub(super) fn context(&self, state: &State) -> ContextUse {
-        let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
-        let info = &self.provider_info;
-        if !state.main_run.is_running() {
-            self.reading(state);
-        }
-        state.compactor.meter.last(budget, settings, info)
-    }
-
-    pub(super) fn announce_context(&self, state: &State) {
-        self.feed.publish(AnnouncedEvent::Ephemeral {
-            ts: self.ports.clock.wall_ms(),
-            session_id: self.settings.session_id.clone(),
-            origin: None,
-            event: Event::ContextUsed { used: self.context(state) },
-        });
-    }
-
-    fn reading(&self, state: &State) -> ContextReading {
-        let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
-        let info = Some(&self.provider_info);
-        state.compactor.meter.read(&self.told(state), &self.specs, budget, settings, info)
-    }
-
-    /// The history with the system message in front.
-    fn told(&self, state: &State) -> Vec<Arc<Message>> {
-        let system = Message::System { content: self.settings.system_prompt.clone() };
-        let mut history = Vec::with_capacity(state.main_run.history().len() + 1);
-        history.push(Arc::new(system));
-        history.extend(state.main_run.history().iter().cloned());
-        history
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
-
 use crate::conversation::SessionId;
 use crate::cost::usd;
 use crate::event::{AnnouncedEvent, Durability, Event};
@@ -12,23 +10,15 @@ use crate::outcome::Ending;
 use crate::permission_coordinator as permission;
 use crate::ports::{BackgroundScope, Clock};
 use crate::root_session::main_run::stop::Reach;
-use crate::root_session::{Msg, PromptError, RootSession, SessionEnding, State};
+use crate::root_session::{Msg, PromptError, SessionBase, SessionEnding, State};
 use crate::subscription::Feed;
 
 /// Messages about the end.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum EndMsg {
     End(SessionEnding, Report<()>),
     /// The last record is written.
     Closed,
-}
-
-impl EndMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            EndMsg::End(..) => "End",
-            EndMsg::Closed => "Closed",
-        }
-    }
 }
 
 /// Progress of the session towards its end.
@@ -38,7 +28,7 @@ pub(super) struct SessionEnd {
     /// Callers that wait for the last record.
     waiting: Vec<Report<()>>,
     /// Reason for accepting no work: an actor crashed too often.
-    parked: Option<String>,
+    pub(super) parked: Option<String>,
     /// Writes the last record.
     closing: Option<OwnedTask>,
     _observed: EndNotifier,
@@ -53,16 +43,8 @@ impl SessionEnd {
         is_first
     }
 
-    fn ending(&self) -> Option<&SessionEnding> {
-        self.ending.as_ref()
-    }
-
     pub(super) fn is_ending(&self) -> bool {
         self.ending.is_some()
-    }
-
-    pub(super) fn park(&mut self, cause: String) {
-        self.parked = Some(cause);
     }
 
     /// Returns an error if the session accepts no more work.
@@ -98,12 +80,93 @@ impl Drop for EndNotifier {
     }
 }
 
-impl RootSession {
-    pub(super) async fn handle_end(&self, me: &ActorRef<Msg>, msg: EndMsg, state: &mut State) {
+impl State {
+    pub(super) async fn handle_end(&mut self, msg: EndMsg) {
         match msg {
-            EndMsg::End(ending, done) => self.end(me, ending, done, state),
-            EndMsg::Closed => self.closed(me, state).await,
+            EndMsg::End(ending, done) => self.end(ending, done),
+            EndMsg::Closed => self.closed().await,
         }
+    }
+
+    fn end(&mut self, ending: SessionEnding, done: Report<()>) {
+        if !self.end.begin(ending, done) {
+            return;
+        }
+        self.give_up_summary();
+        // An ending session does not wait for disk space.
+        self.base.outbox.hurry();
+        self.supervised.wake_writer();
+        if self.main_run.is_busy() || self.subagents.any_live() {
+            self.stop(Reach::All, Ending::Interrupted);
+        } else {
+            self.close();
+        }
+    }
+
+    /// Closes an ending session when nothing runs any more.
+    pub(super) fn close_if_idle(&mut self) {
+        if self.end.is_ending() && !self.main_run.is_busy() && !self.subagents.any_live() {
+            self.close();
+        }
+    }
+
+    /// Writes the last record. The writer is the last actor to stop.
+    pub(super) fn close(&mut self) {
+        let Some(ending) = self.end.ending.clone() else { return };
+        if self.awaits_title(&ending.reason) {
+            return;
+        }
+        let spent = &self.budget.keeper.accounts().total;
+        let event = Event::SessionEnded {
+            reason: ending.reason.clone(),
+            exit_code: ending.exit_code,
+            usage: spent.usage,
+            cost_usd: spent.cost().map(usd),
+            cost_nano_usd: spent.known(),
+            unpriced_requests: spent.unpriced,
+            turns: self.main_run.turns,
+            result: ending.result,
+        };
+        let (transcript, feed) = (self.base.transcript.clone(), self.base.feed.clone());
+        let passing = self.base.ephemeral(event.clone());
+        let permissions = self.supervised.coordinator_line();
+        let hooks = self.base.closing_hooks(&ending.reason);
+        let released = self.base.release_and_wait(&BackgroundScope::Session);
+        let last = async move {
+            // The end of background work is recorded before the session's own end.
+            released.await;
+            if let Some(hooks) = hooks {
+                hooks.await;
+            }
+            // The withdrawal of a permission request may still be queued.
+            permissions.call_until_answered(permission::Msg::Settle).await;
+            // If recording is impossible, observers are still informed of the end.
+            if transcript.record(None, event, Durability::Synced).await.is_err() {
+                feed.publish(passing);
+            }
+            feed.close();
+        };
+        self.end.closing = Some(spawn_task(&self.base.me, last, |_| Msg::End(EndMsg::Closed)));
+    }
+
+    async fn closed(&mut self) {
+        self.base
+            .me
+            .get_cell()
+            .stop_children_and_wait(None, Some(self.base.settings.limits.ask_timeout))
+            .await;
+        for done in std::mem::take(&mut self.end.waiting) {
+            done.send(());
+        }
+        self.base.me.stop(None);
+    }
+}
+
+impl SessionBase {
+    /// `event` for observers only, without a record.
+    pub(super) fn ephemeral(&self, event: Event) -> AnnouncedEvent {
+        let (ts, session_id) = (self.ports.clock.wall_ms(), self.settings.session_id.clone());
+        AnnouncedEvent::Ephemeral { ts, session_id, origin: None, event }
     }
 
     pub(super) fn session_end(&self) -> SessionEnd {
@@ -119,83 +182,6 @@ impl RootSession {
             closing: None,
             _observed: observed,
         }
-    }
-
-    fn end(&self, me: &ActorRef<Msg>, ending: SessionEnding, done: Report<()>, state: &mut State) {
-        if !state.end.begin(ending, done) {
-            return;
-        }
-        self.give_up_summary(state);
-        // An ending session does not wait for disk space.
-        self.outbox.hurry();
-        state.supervised.wake_writer();
-        if state.main_run.is_busy() || state.subagents.any_live() {
-            self.stop(me, Reach::All, Ending::Interrupted, state);
-        } else {
-            self.close(me, state);
-        }
-    }
-
-    /// Closes an ending session when nothing runs any more.
-    pub(super) fn close_if_idle(&self, me: &ActorRef<Msg>, state: &mut State) {
-        if state.end.is_ending() && !state.main_run.is_busy() && !state.subagents.any_live() {
-            self.close(me, state);
-        }
-    }
-
-    /// Writes the last record. The writer is the last actor to stop.
-    pub(super) fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
-        let Some(reason) = state.end.ending().map(|ending| ending.reason.clone()) else {
-            return;
-        };
-        if self.awaits_title(me, &reason, state) {
-            return;
-        }
-        let Some(ending) = state.end.ending() else { return };
-        let spent = &state.budget.accounts().total;
-        let event = Event::SessionEnded {
-            reason: ending.reason.clone(),
-            exit_code: ending.exit_code,
-            usage: spent.usage,
-            cost_usd: spent.cost().map(usd),
-            cost_nano_usd: spent.known(),
-            unpriced_requests: spent.unpriced,
-            turns: state.main_run.turns(),
-            result: ending.result.clone(),
-        };
-        let (transcript, feed) = (self.transcript.clone(), self.feed.clone());
-        let passing = AnnouncedEvent::Ephemeral {
-            ts: self.ports.clock.wall_ms(),
-            session_id: self.settings.session_id.clone(),
-            origin: None,
-            event: event.clone(),
-        };
-        let permissions = state.supervised.coordinator_line();
-        let hooks = self.closing_hooks(&ending.reason);
-        let released = self.release_and_wait(&BackgroundScope::Session);
-        let last = async move {
-            // The end of background work is recorded before the session's own end.
-            released.await;
-            if let Some(hooks) = hooks {
-                hooks.await;
-            }
-            // The withdrawal of a permission request may still be queued.
-            permissions.call_until_answered(permission::Msg::Settle).await;
-            // If recording is impossible, observers are still informed of the end.
-            if transcript.record(None, event, Durability::Synced).await.is_err() {
-                feed.publish(passing);
-            }
-            feed.close();
-        };
-        state.end.closing = Some(spawn_task(me, last, |_| Msg::End(EndMsg::Closed)));
-    }
-
-    async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
-        me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
-        for done in std::mem::take(&mut state.end.waiting) {
-            done.send(());
-        }
-        me.stop(None);
     }
 }
 
@@ -235,7 +221,7 @@ mod tests {
         for (is_ending, parked, refusal) in table {
             let mut end = end();
             if let Some(cause) = parked {
-                end.park(cause);
+                end.parked = Some(cause);
             }
             if is_ending {
                 assert!(end.begin(ending("completed"), Report::call(|_| ())));
@@ -249,7 +235,7 @@ mod tests {
         let mut end = end();
         assert!(end.begin(ending("completed"), Report::call(|_| ())));
         assert!(!end.begin(ending("failed"), Report::call(|_| ())));
-        assert_eq!(end.ending(), Some(&ending("completed")));
+        assert_eq!(end.ending, Some(ending("completed")));
         assert_eq!(end.waiting.len(), 2);
     }
 }

@@ -6,7 +6,6 @@ use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::{oneshot, watch};
 
-use crate::agent_invocation::QueuedInput;
 use crate::compaction::CompactedHistory;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
@@ -18,6 +17,7 @@ use crate::mailbox::{Report, SupervisedRef, ask, tell};
 use crate::outcome::Memories;
 use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
 use crate::ports::{BackgroundScope, Ids, JournalStore, Ports};
+use crate::replay::QueuedInput;
 use crate::root_session::compactor::CompactorMsg;
 use crate::root_session::end::EndMsg;
 use crate::root_session::jobs::JobsMsg;
@@ -26,8 +26,8 @@ use crate::root_session::main_run::stop::Reach;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
 use crate::root_session::subagents::SubagentsMsg;
 use crate::root_session::{
-    DeliverError, Msg, PromptError, RootSession, SessionEnding, SessionSettings, TurnOutcome,
-    UserCall,
+    DeliverError, Msg, PromptError, RootSession, SessionBase, SessionEnding, SessionSettings,
+    TurnOutcome, UserCall,
 };
 use crate::subscription::{Feed, Subscription};
 use crate::tool_call::{Notices, Services};
@@ -84,11 +84,10 @@ pub(super) struct ChildActors {
 /// Spawns the root actor. The future is boxed, so that the code of all actors is compiled in this
 /// crate alone; as part of an `async fn` it would be compiled again in every crate that awaits it.
 fn spawn(
-    root: RootSession,
-    tree: ChildActors,
+    arguments: <RootSession as Actor>::Arguments,
 ) -> BoxFuture<'static, Result<ActorRef<Msg>, StartError>> {
     Box::pin(async move {
-        let spawned = Actor::spawn(None, root, tree).await;
+        let spawned = Actor::spawn(None, RootSession, arguments).await;
         Ok(spawned.map_err(|error| StartError(error.to_string()))?.0)
     })
 }
@@ -99,54 +98,16 @@ impl SessionHandle {
         ports: Ports,
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
-        let info = ports.provider.info();
-        let delegation_handle = settings.delegation.clone().map(|delegation| {
-            let ids = Arc::clone(&ports.ids);
-            Arc::new(DelegationHandle::new(delegation, info.clone(), settings.cwd.clone(), ids))
-        });
-        let ports = with_delegation(ports, delegation_handle.as_ref());
         let tree =
             ChildActors { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
-        let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
-        let transcript = Transcript::new(
-            Arc::clone(&outbox),
-            tree.writer.subscribe(),
-            Arc::clone(&ports.clock),
-            Arc::clone(&ports.ids),
-        );
         let permissions = SupervisedRef::new(tree.coordinator.subscribe());
-        let services = Services {
-            delegation_handle: delegation_handle.clone(),
-            ..services(&ports, &settings, transcript.clone(), permissions.clone())
-        };
-        let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
-        let delegation_specs = delegation_handle.iter().flat_map(|delegation_handle| {
-            delegation_handle.specs(&ports.tools, &delegation_handle.delegation.main_calls, 0)
-        });
-        let specs = visible.map(|tool| tool.spec().clone()).chain(delegation_specs).collect();
         let feed = Feed::new();
-        let handle_parts = (
-            settings.session_id.clone(),
-            Arc::clone(&ports.journal),
-            Arc::clone(&ports.ids),
-            settings.limits.ask_timeout,
-            settings.limits.events_buffered_max,
-        );
-        let root = RootSession {
-            provider_info: info,
-            delegation_handle,
-            specs,
-            services: Arc::new(services),
-            transcript,
-            feed: feed.clone(),
-            outbox,
-            settings: Arc::new(settings),
-            ports,
-        };
-        let (journal, buffered_max) = (Arc::clone(&handle_parts.1), handle_parts.4);
-        let first = Arc::new(Mutex::new(Some(feed.subscribe(journal, buffered_max))));
-        let session = spawn(root, tree).await?;
-        let (session_id, journal, ids, ask_timeout, events_buffered_max) = handle_parts;
+        let (journal, ids) = (Arc::clone(&ports.journal), Arc::clone(&ports.ids));
+        let session_id = settings.session_id.clone();
+        let (ask_timeout, events_buffered_max) =
+            (settings.limits.ask_timeout, settings.limits.events_buffered_max);
+        let first = feed.subscribe(Arc::clone(&journal), events_buffered_max);
+        let session = spawn((ports, settings, tree, feed.clone())).await?;
         Ok(SessionHandle {
             session,
             session_id,
@@ -156,7 +117,7 @@ impl SessionHandle {
             ids,
             ask_timeout,
             events_buffered_max,
-            first,
+            first: Arc::new(Mutex::new(Some(first))),
         })
     }
 
@@ -348,55 +309,79 @@ impl SessionHandle {
 
     /// Ends the session and everything it started; returns when the last record is written.
     pub async fn end(&self, ending: SessionEnding) {
-        let (done, ended) = oneshot::channel();
-        let report = Report::call(move |_| {
-            done.send(()).ok();
-        });
+        let (report, ended) = Report::channel();
         tell(&self.session, Msg::End(EndMsg::End(ending, report)));
         ended.await.ok();
     }
 }
 
-/// Adds the delegation tools to the ports, if agents may delegate.
-fn with_delegation(ports: Ports, delegation_handle: Option<&Arc<DelegationHandle>>) -> Ports {
-    let Some(delegation_handle) = delegation_handle else { return ports };
-    let mut tools = (*ports.tools).clone();
-    delegation::register(&mut tools, delegation_handle, &ports.clock);
-    Ports { tools: Arc::new(tools), ..ports }
-}
-
-/// Services shared by the calls of a session.
-fn services(
-    ports: &Ports,
-    settings: &SessionSettings,
-    transcript: Transcript,
-    permissions: SupervisedRef<permission::Msg>,
-) -> Services {
-    let resumption = settings.resumption.as_ref();
-    let grants = resumption.map(|from| from.grants(&settings.cwd, &settings.tier));
-    let book = GrantView::new(
-        grants.unwrap_or_default(),
-        Arc::clone(&ports.grants),
-        Arc::clone(&ports.clock),
-        transcript.clone(),
-    );
-    Services {
-        session_id: settings.session_id.clone(),
-        tools: Arc::clone(&ports.tools),
-        hooks: Arc::clone(&ports.hooks),
-        policy: Arc::clone(&ports.policy),
-        clock: Arc::clone(&ports.clock),
-        ids: Arc::clone(&ports.ids),
-        transcript,
-        permissions,
-        book,
-        notices: Notices::default(),
-        cwd: settings.cwd.clone(),
-        asking: settings.asking,
-        tier: settings.tier.clone(),
-        limits: Arc::new(settings.limits.clone()),
-        delegation_handle: None,
-        fail: settings.fail.clone(),
+impl SessionBase {
+    pub(super) fn new(
+        me: ActorRef<Msg>,
+        mut ports: Ports,
+        settings: SessionSettings,
+        tree: &ChildActors,
+        feed: Feed,
+    ) -> SessionBase {
+        let provider_info = ports.provider.info();
+        let delegation_handle = settings.delegation.clone().map(|delegation| {
+            let (info, ids) = (provider_info.clone(), Arc::clone(&ports.ids));
+            Arc::new(DelegationHandle::new(delegation, info, settings.cwd.clone(), ids))
+        });
+        if let Some(handle) = &delegation_handle {
+            let mut tools = (*ports.tools).clone();
+            delegation::register(&mut tools, handle, &ports.clock);
+            ports.tools = Arc::new(tools);
+        }
+        let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
+        let transcript = Transcript::new(
+            Arc::clone(&outbox),
+            tree.writer.subscribe(),
+            Arc::clone(&ports.clock),
+            Arc::clone(&ports.ids),
+        );
+        let grants = settings.resumption.as_ref();
+        let grants = grants.map(|from| from.grants(&settings.cwd, &settings.tier));
+        let services = Services {
+            session_id: settings.session_id.clone(),
+            tools: Arc::clone(&ports.tools),
+            hooks: Arc::clone(&ports.hooks),
+            policy: Arc::clone(&ports.policy),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            transcript: transcript.clone(),
+            permissions: SupervisedRef::new(tree.coordinator.subscribe()),
+            book: GrantView::new(
+                grants.unwrap_or_default(),
+                Arc::clone(&ports.grants),
+                Arc::clone(&ports.clock),
+                transcript.clone(),
+            ),
+            notices: Notices::default(),
+            cwd: settings.cwd.clone(),
+            asking: settings.asking,
+            tier: settings.tier.clone(),
+            limits: Arc::new(settings.limits.clone()),
+            delegation_handle: delegation_handle.clone(),
+            fail: settings.fail.clone(),
+        };
+        let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
+        let calls = delegation_handle
+            .iter()
+            .flat_map(|handle| handle.specs(&ports.tools, &handle.delegation.main_calls, 0));
+        let specs = visible.map(|tool| tool.spec().clone()).chain(calls).collect();
+        SessionBase {
+            me,
+            provider_info,
+            delegation_handle,
+            specs,
+            services: Arc::new(services),
+            transcript,
+            feed,
+            outbox,
+            settings: Arc::new(settings),
+            ports,
+        }
     }
 }
 

@@ -4,18 +4,17 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use ractor::ActorRef;
 
-use crate::agent_invocation::QueuedInput;
 use crate::conversation::ContentPart;
 use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
 use crate::ports::BackgroundScope;
-use crate::replay::{LostJob, Replayed};
+use crate::replay::{LostJob, QueuedInput, Replayed};
 use crate::root_session::main_run::MainRun;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Messages about background work of calls.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum JobsMsg {
     /// Message for the agent of the call.
     Notice(Arc<Origin>, Vec<ContentPart>),
@@ -23,43 +22,30 @@ pub(super) enum JobsMsg {
     Release(BackgroundScope),
 }
 
-impl JobsMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            JobsMsg::Notice(..) => "Notice",
-            JobsMsg::Release(_) => "Release",
+impl State {
+    pub(super) fn handle_jobs(&mut self, msg: JobsMsg) {
+        match msg {
+            JobsMsg::Notice(origin, content) => self.notified(&origin, content),
+            JobsMsg::Release(what) => self.base.release(&what),
+        }
+    }
+
+    /// Delivers a message of background work to its agent.
+    fn notified(&mut self, origin: &Arc<Origin>, content: Vec<ContentPart>) {
+        // On resume, the session reports its end.
+        if !self.end.is_ending() {
+            let id = self.base.ports.ids.message();
+            self.notify(origin, QueuedInput { id, kind: MessageKind::Notice, content });
         }
     }
 }
 
-impl RootSession {
-    pub(super) fn handle_jobs(&self, me: &ActorRef<Msg>, msg: JobsMsg, state: &mut State) {
-        match msg {
-            JobsMsg::Notice(origin, content) => self.notified(me, &origin, content, state),
-            JobsMsg::Release(what) => self.release(&what),
-        }
-    }
-
-    pub(super) fn subscribe_notices(&self, me: &ActorRef<Msg>) {
-        let session = me.clone();
+impl SessionBase {
+    pub(super) fn subscribe_notices(&self) {
+        let session = self.me.clone();
         self.services.notices.open(move |origin, content| {
             tell(&session, Msg::Jobs(JobsMsg::Notice(origin, content)));
         });
-    }
-
-    /// Delivers a message of background work to its agent.
-    fn notified(
-        &self,
-        me: &ActorRef<Msg>,
-        origin: &Arc<Origin>,
-        content: Vec<ContentPart>,
-        state: &mut State,
-    ) {
-        // On resume, the session reports its end.
-        if !state.end.is_ending() {
-            let id = self.ports.ids.message();
-            self.notify(me, origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
-        }
     }
 
     /// Stops background work of calls without waiting.
@@ -101,10 +87,9 @@ impl RootSession {
             }
             let queued =
                 self.lost(job, &format!(" read_file output:{call_id} has what it printed."));
-            let QueuedInput { id: message_id, kind, content } = queued.clone();
             // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
-            self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
+            self.transcript.note(main, queued.event());
             run.queue(queued);
         }
     }

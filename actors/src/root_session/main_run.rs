@@ -15,22 +15,23 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit, UnfinishedCall,
+    self, AgentInvocation, InvocationOutcome, ModelRoutes, Resumed, TimeLimit,
 };
 use crate::conversation::{InvocationId, Message, MessageId, Prompt, Usage};
-use crate::delegation::ActionLog;
 use crate::event::{Event, MessageKind, Origin};
 use crate::hook_events::HookOutcome;
-use crate::mailbox::{AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer};
+use crate::mailbox::{
+    AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer, spawn_child,
+};
 use crate::outcome::Ending;
-use crate::ports::{JournalError, ToolOutput};
-use crate::replay::{Replayed, awaits_answer};
+use crate::ports::ToolOutput;
+use crate::replay::{QueuedInput, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::root_session::{
-    DeliverError, Msg, PromptError, RootSession, State, TurnOutcome, UserCall,
+    DeliverError, Msg, PromptError, SessionBase, State, TurnOutcome, UserCall,
 };
 
-use admission::{PendingAdmission, RunTask, StartHooks};
+use admission::{PendingAdmission, StartHooks};
 use messages::Withdrawal;
 use own_call::OwnCall;
 use resume::Unfinished;
@@ -40,6 +41,7 @@ pub(super) type PromptAdmission =
     Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
 /// Messages about the main run.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum MainRunMsg {
     Prompt(Prompt, RpcReplyPort<PromptAdmission>),
     /// Continue an interrupted run.
@@ -55,40 +57,10 @@ pub(super) enum MainRunMsg {
     OwnCallEnded(Result<ToolOutput, Lost>),
     Interrupt(Reach),
     History(RpcReplyPort<Vec<Arc<Message>>>),
+    #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
     /// Journal state of the crashed invocation.
-    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
-}
-
-impl MainRunMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            MainRunMsg::Prompt(..) => "Prompt",
-            MainRunMsg::Continue(_) => "Continue",
-            MainRunMsg::Opened(_) => "Opened",
-            MainRunMsg::Admitted(..) => "Admitted",
-            MainRunMsg::Deliver(..) => "Deliver",
-            MainRunMsg::Withdraw(_) => "Withdraw",
-            MainRunMsg::OwnCall(..) => "OwnCall",
-            MainRunMsg::OwnCallEnded(_) => "OwnCallEnded",
-            MainRunMsg::Interrupt(_) => "Interrupt",
-            MainRunMsg::History(_) => "History",
-            MainRunMsg::Ended(..) => "InvocationEnded",
-            MainRunMsg::Reread(..) => "Reread",
-        }
-    }
-}
-
-/// State of an earlier incarnation of an invocation.
-#[derive(Default)]
-pub(super) struct Resumed {
-    /// The calls of the last reply, if not all of them are done; their results end the history.
-    pub(super) pending: Vec<UnfinishedCall>,
-    pub(super) queued: Vec<QueuedInput>,
-    pub(super) turns: u32,
-    pub(super) usage: Usage,
-    /// Its actions, if it is a subagent.
-    pub(super) actions: ActionLog,
+    Reread(InvocationId, Box<Result<Replayed, String>>),
 }
 
 /// The main invocation.
@@ -115,7 +87,7 @@ pub(super) struct MainInvocation {
 /// State of the main run.
 pub(super) struct MainRun {
     /// The conversation, without system messages.
-    history: Vec<Arc<Message>>,
+    pub(super) history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<QueuedInput>,
     invocation: Option<MainInvocation>,
@@ -129,7 +101,7 @@ pub(super) struct MainRun {
     model_routes: ModelRoutes,
     restarts: RestartBudget,
     /// Replies in this session, also of subagents.
-    turns: u32,
+    pub(super) turns: u32,
 }
 
 impl MainRun {
@@ -149,14 +121,6 @@ impl MainRun {
             restarts,
             turns: 0,
         }
-    }
-
-    pub(super) fn history(&self) -> &[Arc<Message>] {
-        &self.history
-    }
-
-    pub(super) fn set_history(&mut self, history: Vec<Arc<Message>>) {
-        self.history = history;
     }
 
     /// Replaces the message with this index, if there is one.
@@ -185,14 +149,6 @@ impl MainRun {
     /// Removes messages about actions of the user outside the conversation.
     fn take_asides(&mut self) -> Vec<QueuedInput> {
         self.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside).collect()
-    }
-
-    pub(super) fn turns(&self) -> u32 {
-        self.turns
-    }
-
-    pub(super) fn add_turns(&mut self, turns: u32) {
-        self.turns += turns;
     }
 
     /// True while there is a main invocation, also one that is rebuilt or waits for hooks.
@@ -274,54 +230,117 @@ impl State {
     }
 }
 
-impl RootSession {
-    pub(super) async fn handle_main_run(
-        &self,
-        me: &ActorRef<Msg>,
-        msg: MainRunMsg,
-        state: &mut State,
-    ) -> HandlerResult {
+impl State {
+    pub(super) async fn handle_main_run(&mut self, msg: MainRunMsg) -> HandlerResult {
         match msg {
             MainRunMsg::Prompt(prompt, reply) => {
-                let admission = self.prompt(me, prompt, state).await?;
+                let admission = self.prompt(prompt).await?;
                 answer(reply, admission);
             }
             MainRunMsg::Continue(reply) => {
-                let admission = self.resume_run(me, state).await?;
+                let admission = self.resume_run().await?;
                 answer(reply, admission);
             }
-            MainRunMsg::Opened(hooked) => self.opened(me, hooked, state).await?,
-            MainRunMsg::Admitted(id, hooked) => self.admitted(me, &id, hooked, state).await?,
-            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &state.main_run),
-            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(me, withdrawal, state),
+            MainRunMsg::Opened(hooked) => self.opened(hooked).await?,
+            MainRunMsg::Admitted(id, hooked) => self.admitted(&id, hooked).await?,
+            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &self.main_run),
+            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(withdrawal),
             MainRunMsg::OwnCall(wanted, reply) => {
-                let admission = self.own_call(me, wanted, state).await?;
+                let admission = self.own_call(wanted).await?;
                 answer(reply, admission);
             }
-            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(me, output, state),
-            MainRunMsg::Interrupt(reach) => self.stop(me, reach, Ending::Interrupted, state),
+            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(output),
+            MainRunMsg::Interrupt(reach) => self.stop(reach, Ending::Interrupted),
             MainRunMsg::History(reply) => {
-                self.append_own_calls(&mut state.main_run);
-                answer(reply, state.main_run.history.clone());
+                self.base.append_own_calls(&mut self.main_run);
+                answer(reply, self.main_run.history.clone());
             }
-            MainRunMsg::Ended(id, outcome) => self.invocation_ended(me, &id, outcome, state),
-            MainRunMsg::Reread(id, replayed) => self.reread(me, &id, *replayed, state).await?,
+            MainRunMsg::Ended(id, outcome) => self.invocation_ended(&id, outcome),
+            MainRunMsg::Reread(id, replayed) => self.reread(&id, *replayed).await?,
         }
         Ok(())
     }
 
-    async fn prompt(
-        &self,
-        me: &ActorRef<Msg>,
-        prompt: Prompt,
-        state: &mut State,
-    ) -> Result<PromptAdmission, SpawnErr> {
-        if let Err(error) = state.may_begin() {
+    async fn prompt(&mut self, prompt: Prompt) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = self.may_begin() {
             return Ok(Err(error));
         }
-        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
-        let base = state.main_run.history.len();
-        self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
+        self.main_run
+            .model_routes
+            .retry_now(self.base.ports.clock.monotonic(), &self.base.settings.limits);
+        let base = self.main_run.history.len();
+        self.admit_as(self.base.new_origin(), base, Some(prompt)).await
+    }
+
+    async fn start_invocation(
+        &mut self,
+        main: &mut MainInvocation,
+        resumed: Resumed,
+    ) -> Result<(), SpawnErr> {
+        let system = Message::System { content: self.base.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(self.main_run.history.len() + 64);
+        history.push(Arc::new(system));
+        history.extend(self.main_run.history.iter().cloned());
+        history.truncate(history.len() - resumed.pending.len());
+        let id = main.origin.invocation_id.clone();
+        let mut resumed = resumed;
+        self.subagents.take_pending(&id, &mut resumed.queued);
+        let (presence, absence) = AliveToken::new();
+        let spent = self.base.ports.clock.monotonic().saturating_sub(main.began);
+        let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
+        let args = agent_invocation::Args {
+            origin: Arc::clone(&main.origin),
+            services: Arc::clone(&self.base.services),
+            model_routes: self.main_run.model_routes.clone(),
+            options: self.base.settings.options.clone(),
+            tools: Arc::clone(&self.base.specs),
+            history,
+            resumed,
+            time: self.base.settings.limits.duration_max.map(limit),
+            tokens_max: None,
+            fitter: self.base.fitter(&self.compactor),
+            presence,
+            report: Report::to(&self.base.me, move |outcome| {
+                Msg::MainRun(MainRunMsg::Ended(id, outcome))
+            }),
+        };
+        main.actor = Some(spawn_child(AgentInvocation, args, &self.base.me).await?);
+        main.absence = Some(absence);
+        Ok(())
+    }
+
+    fn invocation_ended(&mut self, id: &InvocationId, outcome: Result<InvocationOutcome, Lost>) {
+        // Supervision reports a crash as well, and restarts it.
+        let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
+            return;
+        };
+        let Some(main) = self.main_run.invocation.take_if(|main| main.origin.invocation_id == *id)
+        else {
+            return;
+        };
+        if let Some(actor) = &main.actor {
+            actor.stop(None);
+        }
+        let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
+        self.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
+        self.main_run.queued.extend(queued);
+        self.stop_awaited(id);
+        self.conclude(main, ending, turns, usage);
+    }
+
+    fn conclude(&mut self, main: MainInvocation, ending: Ending, turns: u32, usage: Usage) {
+        self.main_run.turns += main.uncounted(turns);
+        self.name_session(&main.origin, &ending);
+        main.outcome.send(self.base.turn_outcome(ending, turns, usage)).ok();
+        self.close_if_idle();
+    }
+}
+
+impl SessionBase {
+    fn turn_outcome(&self, ending: Ending, turns: u32, usage: Usage) -> TurnOutcome {
+        let book = &self.services.book;
+        let (unanswered, not_by_yes) = (book.unanswered(), book.not_by_yes());
+        TurnOutcome { ending, turns, usage, unanswered, not_by_yes }
     }
 
     fn invocation_started(&self) -> Event {
@@ -331,89 +350,6 @@ impl RootSession {
             tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
             after: None,
         }
-    }
-
-    async fn start_invocation(
-        &self,
-        me: &ActorRef<Msg>,
-        main: &mut MainInvocation,
-        resumed: Resumed,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
-        let system = Message::System { content: self.settings.system_prompt.clone() };
-        let mut history = Vec::with_capacity(state.main_run.history.len() + 64);
-        history.push(Arc::new(system));
-        history.extend(state.main_run.history.iter().cloned());
-        history.truncate(history.len() - resumed.pending.len());
-        let id = main.origin.invocation_id.clone();
-        let mut resumed = resumed;
-        state.subagents.take_pending(&id, &mut resumed.queued);
-        let (presence, absence) = AliveToken::new();
-        let spent = self.ports.clock.monotonic().saturating_sub(main.began);
-        let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
-        let args = agent_invocation::Args {
-            origin: Arc::clone(&main.origin),
-            services: Arc::clone(&self.services),
-            model_routes: state.main_run.model_routes.clone(),
-            options: self.settings.options.clone(),
-            tools: Arc::clone(&self.specs),
-            history,
-            pending: resumed.pending,
-            queued: resumed.queued,
-            turns: resumed.turns,
-            usage: resumed.usage,
-            actions: resumed.actions,
-            time: self.settings.limits.duration_max.map(limit),
-            tokens_max: None,
-            fitter: self.fitter(&state.compactor),
-            presence,
-            report: Report::to(me, move |outcome| Msg::MainRun(MainRunMsg::Ended(id, outcome))),
-        };
-        main.actor = Some(AgentInvocation::start(args, me).await?);
-        main.absence = Some(absence);
-        Ok(())
-    }
-
-    fn invocation_ended(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        outcome: Result<InvocationOutcome, Lost>,
-        state: &mut State,
-    ) {
-        // Supervision reports a crash as well, and restarts it.
-        let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
-            return;
-        };
-        let Some(main) = state.main_run.invocation.take_if(|main| main.origin.invocation_id == *id)
-        else {
-            return;
-        };
-        if let Some(actor) = &main.actor {
-            actor.stop(None);
-        }
-        let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
-        state.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
-        state.main_run.queued.extend(queued);
-        self.stop_awaited(me, id, state);
-        self.conclude(me, main, ending, turns, usage, state);
-    }
-
-    fn conclude(
-        &self,
-        me: &ActorRef<Msg>,
-        main: MainInvocation,
-        ending: Ending,
-        turns: u32,
-        usage: Usage,
-        state: &mut State,
-    ) {
-        state.main_run.turns += main.uncounted(turns);
-        let unanswered = self.services.book.unanswered();
-        let not_by_yes = self.services.book.not_by_yes();
-        self.name_session(me, &main.origin, &ending, state);
-        main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
-        self.close_if_idle(me, state);
     }
 }
 

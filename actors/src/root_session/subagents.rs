@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use ractor::{ActorId, ActorRef, RpcReplyPort, SpawnErr};
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
 
+use crate::agent_invocation::Resumed;
 use crate::agent_invocation::{
-    self, AgentInvocation, InvocationOutcome, QueuedInput, RequestOptions, TimeLimit,
+    self, AgentInvocation, InvocationOutcome, RequestOptions, TimeLimit,
 };
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{
@@ -29,15 +29,14 @@ use crate::delegation::{
 };
 use crate::event::{Event, Origin};
 use crate::governor::{FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
-use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer};
+use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer, spawn_child};
 use crate::outcome::{Ending, Memories};
-use crate::ports::{JournalError, ToolSpec};
-use crate::replay::{Delegated, Replayed};
+use crate::ports::ToolSpec;
+use crate::replay::{Delegated, QueuedInput, Replayed};
 use crate::restarts::RestartBudget;
 use crate::root_session::budget::SessionBudget;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::supervised::clients::Clients;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 use crate::tool_call::Services;
 
 use isolated_workspaces::{Closed, Reopened, SubagentWorkspace};
@@ -46,6 +45,7 @@ use stopping::StopInProgress;
 use subagent_config::SubagentConfig;
 
 /// Messages about subagents.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum SubagentsMsg {
     /// A request of a delegation tool.
     Request(DelegationRequest),
@@ -60,27 +60,12 @@ pub(super) enum SubagentsMsg {
     /// The workspace of an ended subagent was examined.
     Closed(InvocationId, Closed),
     /// The invocation of a subagent has ended.
+    #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
     /// Journal state of a crashed or returning subagent.
-    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
+    Reread(InvocationId, Box<Result<Replayed, String>>),
     /// Memory of subagents, after deleting part of it.
     Memories(Forget, RpcReplyPort<Memories>),
-}
-
-impl SubagentsMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            SubagentsMsg::Ended(..) => "InvocationEnded",
-            SubagentsMsg::Reread(..) => "Reread",
-            SubagentsMsg::Memories(..) => "Memories",
-            SubagentsMsg::Request(_)
-            | SubagentsMsg::PlaceFreed
-            | SubagentsMsg::Overdue
-            | SubagentsMsg::Undelivered(..)
-            | SubagentsMsg::Reopened(..)
-            | SubagentsMsg::Closed(..) => "Children",
-        }
-    }
 }
 
 /// All subagents of the session.
@@ -277,11 +262,125 @@ impl Subagents {
     }
 }
 
-impl RootSession {
+impl State {
+    pub(super) async fn handle_subagents(&mut self, msg: SubagentsMsg) -> HandlerResult {
+        match msg {
+            SubagentsMsg::Request(DelegationRequest::Start(start, report)) => {
+                let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
+                let id = start.resume.clone().or_else(placed);
+                let id = id.unwrap_or_else(|| self.base.ports.ids.invocation());
+                let waiting = QueuedSubagent { id, start: *start, report };
+                self.delegate(waiting).await?;
+            }
+            SubagentsMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
+                report.send(self.subagents.attach(&call, &caller));
+            }
+            SubagentsMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
+                report.send(self.subagents.detach(&call, &caller));
+            }
+            SubagentsMsg::Request(DelegationRequest::Query(origin, report)) => {
+                report.send(self.status_below(&origin));
+            }
+            SubagentsMsg::PlaceFreed => self.start_queued().await?,
+            SubagentsMsg::Overdue => self.stop_overdue(),
+            SubagentsMsg::Undelivered(parent, queued) => {
+                self.requeue_undelivered(&parent, queued);
+            }
+            SubagentsMsg::Reopened(id, opened) => self.reopened(&id, opened),
+            SubagentsMsg::Closed(id, left) => self.workspace_closed(&id, left),
+            SubagentsMsg::Ended(id, left) => self.child_ended(&id, left),
+            SubagentsMsg::Reread(id, replayed) => {
+                self.child_reread(&id, *replayed).await?;
+            }
+            SubagentsMsg::Memories(forget, reply) => answer(reply, self.base.memories(forget)),
+        }
+        Ok(())
+    }
+
+    /// Requests a permit. `ahead` is the number of starts queued before it.
+    fn admit_child(
+        &mut self,
+        id: &InvocationId,
+        start: &StartRequest,
+        ahead: usize,
+    ) -> Result<Permit, SubagentRefusal> {
+        let now = self.base.ports.clock.monotonic();
+        self.base.own_depth(start)?;
+        // The task as a whole may have a limit, which its subagents share.
+        let left = self.main_run.began().and_then(|began| {
+            let max = self.base.settings.limits.duration_max?;
+            Some(max.saturating_sub(now.saturating_sub(began)))
+        });
+        let kind = self.subagents.kinds.get(start.subagent);
+        let own = kind.and_then(|kind| kind.duration_max);
+        let left_budget = self.budget.left();
+        let request = PermitRequest {
+            parent: start
+                .origin
+                .parent_invocation_id
+                .is_some()
+                .then(|| start.origin.invocation_id.clone()),
+            duration_max: [left, own].into_iter().flatten().min(),
+            waits: !start.background,
+            ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+            tokens_left: left_budget.tokens,
+            micro_usd_left: left_budget.micro_usd,
+            ..PermitRequest::default()
+        };
+        match &mut self.subagents.governor {
+            Some(governor) => governor.admit(id, &request, now),
+            None => Err(SubagentRefusal::single_agent()),
+        }
+    }
+
+    /// Subagents that `origin` may query: all below it.
+    fn status_below(&self, origin: &Origin) -> Vec<SubagentInfo> {
+        let children = &self.subagents;
+        let now = self.base.ports.clock.monotonic();
+        let is_main = origin.parent_invocation_id.is_none();
+        let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
+        let seen = |child: &Child| SubagentInfo {
+            id: child.id().clone(),
+            path: child.origin.agent_path.clone(),
+            state: match (&child.ended, &child.stopping, &child.actor) {
+                (Some((ended, _)), ..) => ended.outcome.to_string(),
+                _ if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) => {
+                    "ending".to_owned()
+                }
+                (None, Some(_), _) => "stopping".to_owned(),
+                (None, None, None) => "restarting".to_owned(),
+                (None, None, Some(_)) => "running".to_owned(),
+            },
+            task: child.task.clone(),
+            cost_nano_usd: match &child.ended {
+                Some((ended, _)) => ended.cost_nano_usd,
+                None => child.cost_so_far(&self.budget),
+            },
+            took: child.ended.as_ref().map_or(now, |(_, at)| *at).saturating_sub(child.began),
+            ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
+        };
+        let all = children.all.values().filter(below).map(seen);
+        all.chain(children.queued_status(origin)).collect()
+    }
+
+    /// True if the caller is being stopped.
+    fn is_stopping(&self, origin: &Origin) -> bool {
+        let id = &origin.invocation_id;
+        let child = self.subagents.all.values().find(|child| child.id() == id);
+        match (self.main_run.is(id), child) {
+            (true, _) => self.main_run.is_stopping() || self.subagents.stops_main(),
+            (false, Some(child)) => child.stopping.is_some() || !child.is_live(),
+            // No such subagent is running.
+            (false, None) => true,
+        }
+    }
+}
+
+impl SessionBase {
     /// The empty set of subagents, prepared for delegation if the session has it.
-    pub(super) fn subagents(&self, me: &ActorRef<Msg>, clients: &Clients) -> Subagents {
+    pub(super) fn subagents(&self, clients: &Clients) -> Subagents {
         let Some(delegation_handle) = &self.delegation_handle else { return Subagents::default() };
-        let session = me.clone();
+        let session = self.me.clone();
         delegation_handle.open(move |request| {
             mailbox::tell(&session, Msg::Subagents(SubagentsMsg::Request(request)));
         });
@@ -290,45 +389,6 @@ impl RootSession {
             kinds: self.kinds(delegation_handle, clients),
             ..Subagents::default()
         }
-    }
-
-    pub(super) async fn handle_subagents(
-        &self,
-        me: &ActorRef<Msg>,
-        msg: SubagentsMsg,
-        state: &mut State,
-    ) -> HandlerResult {
-        match msg {
-            SubagentsMsg::Request(DelegationRequest::Start(start, report)) => {
-                let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
-                let id = start.resume.clone().or_else(placed);
-                let id = id.unwrap_or_else(|| self.ports.ids.invocation());
-                let waiting = QueuedSubagent { id, start: *start, report };
-                self.delegate(me, waiting, state).await?;
-            }
-            SubagentsMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
-                report.send(state.subagents.attach(&call, &caller));
-            }
-            SubagentsMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
-                report.send(state.subagents.detach(&call, &caller));
-            }
-            SubagentsMsg::Request(DelegationRequest::Query(origin, report)) => {
-                report.send(self.status_below(&origin, state));
-            }
-            SubagentsMsg::PlaceFreed => self.start_queued(me, state).await?,
-            SubagentsMsg::Overdue => self.stop_overdue(me, state),
-            SubagentsMsg::Undelivered(parent, queued) => {
-                Self::requeue_undelivered(&parent, queued, state);
-            }
-            SubagentsMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
-            SubagentsMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
-            SubagentsMsg::Ended(id, left) => self.child_ended(me, &id, left, state),
-            SubagentsMsg::Reread(id, replayed) => {
-                self.child_reread(me, &id, *replayed, state).await?;
-            }
-            SubagentsMsg::Memories(forget, reply) => answer(reply, self.memories(forget)),
-        }
-        Ok(())
     }
 
     /// Memory of subagents, after deleting part of it.
@@ -410,43 +470,6 @@ impl RootSession {
         }
     }
 
-    /// Requests a permit. `ahead` is the number of starts queued before it.
-    fn admit_child(
-        &self,
-        id: &InvocationId,
-        start: &StartRequest,
-        ahead: usize,
-        state: &mut State,
-    ) -> Result<Permit, SubagentRefusal> {
-        let now = self.ports.clock.monotonic();
-        self.own_depth(start)?;
-        // The task as a whole may have a limit, which its subagents share.
-        let left = state.main_run.began().and_then(|began| {
-            let max = self.settings.limits.duration_max?;
-            Some(max.saturating_sub(now.saturating_sub(began)))
-        });
-        let kind = state.subagents.kinds.get(start.subagent);
-        let own = kind.and_then(|kind| kind.duration_max);
-        let left_budget = state.budget.left();
-        let request = PermitRequest {
-            parent: start
-                .origin
-                .parent_invocation_id
-                .is_some()
-                .then(|| start.origin.invocation_id.clone()),
-            duration_max: [left, own].into_iter().flatten().min(),
-            waits: !start.background,
-            ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
-            tokens_left: left_budget.tokens,
-            micro_usd_left: left_budget.micro_usd,
-            ..PermitRequest::default()
-        };
-        match &mut state.subagents.governor {
-            Some(governor) => governor.admit(id, &request, now),
-            None => Err(SubagentRefusal::single_agent()),
-        }
-    }
-
     /// Lists a running subagent for a caller whose history no longer contains its start.
     fn register_background(&self, child: &Child) {
         if let (Some(delegation_handle), Some(background_work)) =
@@ -478,18 +501,16 @@ impl RootSession {
 
     async fn start_child(
         &self,
-        me: &ActorRef<Msg>,
         child: &mut Child,
         kind: &SubagentConfig,
         messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
-        let Resumed { pending, queued, turns, usage, actions } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(child.system(kind));
         history.extend(messages);
         // Results of unfinished calls are at the end.
-        history.truncate(history.len() - pending.len());
+        history.truncate(history.len() - resumed.pending.len());
         let id = child.id().clone();
         let (presence, absence) = AliveToken::new();
         let now = self.ports.clock.monotonic();
@@ -500,11 +521,7 @@ impl RootSession {
             options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
             tools: child.specs(kind),
             history,
-            pending,
-            queued,
-            turns,
-            usage,
-            actions,
+            resumed,
             time: child.permit.until.map(|until| TimeLimit {
                 whole: until.saturating_sub(child.began),
                 left: until.saturating_sub(now),
@@ -512,52 +529,10 @@ impl RootSession {
             tokens_max: child.permit.tokens,
             fitter: kind.fitter(),
             presence,
-            report: Report::to(me, move |left| Msg::Subagents(SubagentsMsg::Ended(id, left))),
+            report: Report::to(&self.me, move |left| Msg::Subagents(SubagentsMsg::Ended(id, left))),
         };
-        child.actor = Some(AgentInvocation::start(args, me).await?);
+        child.actor = Some(spawn_child(AgentInvocation, args, &self.me).await?);
         child.absence = Some(absence);
         Ok(())
-    }
-
-    /// Subagents that `origin` may query: all below it.
-    fn status_below(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
-        let children = &state.subagents;
-        let now = self.ports.clock.monotonic();
-        let is_main = origin.parent_invocation_id.is_none();
-        let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
-        let seen = |child: &Child| SubagentInfo {
-            id: child.id().clone(),
-            path: child.origin.agent_path.clone(),
-            state: match (&child.ended, &child.stopping, &child.actor) {
-                (Some((ended, _)), ..) => ended.outcome.to_string(),
-                _ if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) => {
-                    "ending".to_owned()
-                }
-                (None, Some(_), _) => "stopping".to_owned(),
-                (None, None, None) => "restarting".to_owned(),
-                (None, None, Some(_)) => "running".to_owned(),
-            },
-            task: child.task.clone(),
-            cost_nano_usd: match &child.ended {
-                Some((ended, _)) => ended.cost_nano_usd,
-                None => child.cost_so_far(&state.budget),
-            },
-            took: child.ended.as_ref().map_or(now, |(_, at)| *at).saturating_sub(child.began),
-            ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
-        };
-        let all = children.all.values().filter(below).map(seen);
-        all.chain(children.queued_status(origin)).collect()
-    }
-
-    /// True if the caller is being stopped.
-    fn is_stopping(origin: &Origin, state: &State) -> bool {
-        let id = &origin.invocation_id;
-        let child = state.subagents.all.values().find(|child| child.id() == id);
-        match (state.main_run.is(id), child) {
-            (true, _) => state.main_run.is_stopping() || state.subagents.stops_main(),
-            (false, Some(child)) => child.stopping.is_some() || !child.is_live(),
-            // No such subagent is running.
-            (false, None) => true,
-        }
     }
 }

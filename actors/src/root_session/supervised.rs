@@ -4,40 +4,32 @@ pub(super) mod clients;
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId, ActorRef};
+use ractor::{ActorId, ActorRef};
 use tokio::sync::watch;
 
+use crate::agent_invocation::Resumed;
 use crate::conversation::InvocationId;
-use crate::event::{AnnouncedEvent, Event};
-use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, tell};
+use crate::event::Event;
+use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, spawn_child, tell};
 use crate::outcome::Ending;
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::provider_client;
 use crate::restarts::RestartBudget;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::main_run::recovery::journal_failed;
 use crate::root_session::main_run::stop::Reach;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{SessionBase, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 use clients::Clients;
 
 /// Actors that the session restarts when they crash.
 pub(super) struct SupervisedActors {
-    writer: Supervised<transcript_writer::Msg>,
-    coordinator: Supervised<permission::Msg>,
-    clients: Clients,
+    pub(super) writer: Supervised<transcript_writer::Msg>,
+    pub(super) coordinator: Supervised<permission::Msg>,
+    pub(super) clients: Clients,
 }
 
 impl SupervisedActors {
-    pub(super) fn new(
-        writer: Supervised<transcript_writer::Msg>,
-        coordinator: Supervised<permission::Msg>,
-        clients: Clients,
-    ) -> SupervisedActors {
-        SupervisedActors { writer, coordinator, clients }
-    }
-
     /// Informs the writer that the outbox has entries, or is not to wait any more.
     pub(super) fn wake_writer(&self) {
         self.writer.tell(|| transcript_writer::Msg::Wake);
@@ -102,91 +94,103 @@ impl Supervised<transcript_writer::Msg> {
     }
 }
 
-impl RootSession {
-    pub(super) async fn start_supervised(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> StartResult<()> {
-        self.start_writer(me, state).await?;
-        self.start_coordinator(me, state).await?;
-        self.start_clients(me, state).await
+impl State {
+    pub(super) async fn start_supervised(&mut self) -> StartResult<()> {
+        self.start_writer().await?;
+        self.start_coordinator().await?;
+        self.start_clients().await
     }
 
-    async fn start_writer(&self, me: &ActorRef<Msg>, state: &mut State) -> StartResult<()> {
+    async fn start_writer(&mut self) -> StartResult<()> {
         let args = transcript_writer::Args {
-            store: Arc::clone(&self.ports.journal),
-            clock: Arc::clone(&self.ports.clock),
-            feed: self.feed.clone(),
-            outbox: Arc::clone(&self.outbox),
-            patience: self.settings.limits.patience,
-            fail: self.settings.fail.clone(),
+            store: Arc::clone(&self.base.ports.journal),
+            clock: Arc::clone(&self.base.ports.clock),
+            feed: self.base.feed.clone(),
+            outbox: Arc::clone(&self.base.outbox),
+            patience: self.base.settings.limits.patience,
+            fail: self.base.settings.fail.clone(),
         };
-        let actor = TranscriptWriter::new(args);
-        let (writer, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
-        state.supervised.writer.put_writer(writer);
+        let writer = spawn_child(TranscriptWriter, args, &self.base.me).await?;
+        self.supervised.writer.put_writer(writer);
         Ok(())
     }
 
-    async fn start_coordinator(&self, me: &ActorRef<Msg>, state: &mut State) -> StartResult<()> {
+    async fn start_coordinator(&mut self) -> StartResult<()> {
         let args = permission::Args {
-            clock: Arc::clone(&self.ports.clock),
-            transcript: self.transcript.clone(),
-            book: self.services.book.clone(),
-            line: self.services.permissions.clone(),
-            asking: self.settings.asking,
-            tier: self.settings.tier.clone(),
-            questions_max: self.settings.limits.questions_max,
-            fail: self.settings.fail.clone(),
+            clock: Arc::clone(&self.base.ports.clock),
+            transcript: self.base.transcript.clone(),
+            book: self.base.services.book.clone(),
+            line: self.base.services.permissions.clone(),
+            asking: self.base.settings.asking,
+            tier: self.base.settings.tier.clone(),
+            questions_max: self.base.settings.limits.questions_max,
+            fail: self.base.settings.fail.clone(),
         };
-        let actor = PermissionCoordinator::new(args);
-        let (coordinator, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
-        state.supervised.coordinator.put(coordinator);
+        let coordinator = spawn_child(PermissionCoordinator, args, &self.base.me).await?;
+        self.supervised.coordinator.put(coordinator);
         Ok(())
     }
 
-    pub(super) async fn child_crashed(
-        &self,
-        me: &ActorRef<Msg>,
-        child: ActorId,
-        cause: &str,
-        state: &mut State,
-    ) -> HandlerResult {
-        if state.supervised.writer.is(child) {
-            if self.spend(state.supervised.writer.name, &mut state.supervised.writer.budget, cause)
-            {
-                self.start_writer(me, state).await?;
+    pub(super) async fn child_crashed(&mut self, child: ActorId, cause: &str) -> HandlerResult {
+        if self.supervised.writer.is(child) {
+            let Supervised { name, budget, .. } = &mut self.supervised.writer;
+            if self.base.spend(name, budget, cause) {
+                self.start_writer().await?;
             } else {
-                state.supervised.writer.give_up();
-                self.outbox.give_up(cause.to_owned());
-                self.park(me, "TranscriptWriter", cause, state);
+                self.supervised.writer.give_up();
+                self.base.outbox.give_up(cause.to_owned());
+                self.park("TranscriptWriter", cause);
             }
-        } else if state.supervised.coordinator.is(child) {
-            if self.spend(
-                state.supervised.coordinator.name,
-                &mut state.supervised.coordinator.budget,
-                cause,
-            ) {
-                self.start_coordinator(me, state).await?;
+        } else if self.supervised.coordinator.is(child) {
+            let Supervised { name, budget, .. } = &mut self.supervised.coordinator;
+            if self.base.spend(name, budget, cause) {
+                self.start_coordinator().await?;
             } else {
-                state.supervised.coordinator.give_up();
-                self.services.book.withdraw_all();
-                self.park(me, "PermissionCoordinator", cause, state);
+                self.supervised.coordinator.give_up();
+                self.base.services.book.withdraw_all();
+                self.park("PermissionCoordinator", cause);
             }
-        } else if let Some(nth) = state.supervised.clients.crashed(child) {
-            self.client_crashed(me, nth, cause, state).await?;
-        } else if state.main_run.has_actor(child) {
-            self.main_crashed(me, cause, state);
-        } else if state.main_run.has_own_call(child) {
+        } else if let Some(nth) = self.supervised.clients.crashed(child) {
+            self.client_crashed(nth, cause).await?;
+        } else if self.main_run.has_actor(child) {
+            self.main_crashed(cause);
+        } else if self.main_run.has_own_call(child) {
             // Its report is lost with it, and ends it.
             let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_owned());
-            self.transcript.note(None, Event::ActorCrashed { actor, cause });
-        } else if let Some(id) = state.subagents.running(child) {
-            self.recover_subagent(me, &id, cause, state);
+            self.base.transcript.note(None, Event::ActorCrashed { actor, cause });
+        } else if let Some(id) = self.subagents.running(child) {
+            self.recover_subagent(&id, cause);
         }
         Ok(())
     }
 
+    /// Parks the session until the user acts: an actor crashed too often.
+    pub(super) fn park(&mut self, actor: &str, cause: &str) {
+        let is_writer = actor == "TranscriptWriter";
+        let why = cause.to_owned();
+        let cause = format!("{actor} crashed too often: {cause}");
+        let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
+        if is_writer {
+            // Recording is impossible; observers are informed anyway.
+            self.base.feed.publish(self.base.ephemeral(event));
+        } else {
+            self.base.transcript.note(None, event);
+        }
+        self.end.parked = Some(cause.clone());
+        let ending = if is_writer {
+            journal_failed(why)
+        } else {
+            Ending::Failed { class: "parked".to_owned(), cause }
+        };
+        match self.main_run.take_rebuilding() {
+            // Its actor does not exist, so the session ends it.
+            Some(main) => self.conclude_for(main, ending, Resumed::default()),
+            None => self.stop(Reach::All, ending),
+        }
+    }
+}
+
+impl SessionBase {
     /// Spends a restart of `actor`; returns true if it may be restarted. The user is informed in
     /// both cases.
     pub(super) fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
@@ -197,36 +201,6 @@ impl RootSession {
             self.transcript.note(None, Event::ActorRestarted { actor, restarts });
         }
         restarts.is_some()
-    }
-
-    /// Parks the session until the user acts: an actor crashed too often.
-    pub(super) fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
-        let is_writer = actor == "TranscriptWriter";
-        let why = cause.to_owned();
-        let cause = format!("{actor} crashed too often: {cause}");
-        let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
-        if is_writer {
-            // Recording is impossible; observers are informed anyway.
-            self.feed.publish(AnnouncedEvent::Ephemeral {
-                ts: self.ports.clock.wall_ms(),
-                session_id: self.settings.session_id.clone(),
-                origin: None,
-                event,
-            });
-        } else {
-            self.transcript.note(None, event);
-        }
-        state.end.park(cause.clone());
-        let ending = if is_writer {
-            journal_failed(why)
-        } else {
-            Ending::Failed { class: "parked".to_owned(), cause }
-        };
-        match state.main_run.take_rebuilding() {
-            // Its actor does not exist, so the session ends it.
-            Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
-            None => self.stop(me, Reach::All, ending, state),
-        }
     }
 }
 
@@ -261,12 +235,9 @@ mod tests {
             patience: Duration::ZERO,
             fail: FailPoints::none(),
         };
-        let (actor, _) = Actor::spawn(None, TranscriptWriter::new(args), ()).await.unwrap();
+        let (actor, _) = ractor::Actor::spawn(None, TranscriptWriter, args).await.unwrap();
         // It answers when the journal is open.
-        let (opened, is_open) = tokio::sync::oneshot::channel();
-        let report = Report::call(move |answer| {
-            opened.send(answer).ok();
-        });
+        let (report, is_open) = Report::channel();
         tell(&actor, transcript_writer::Msg::Drain(report));
         assert_eq!(is_open.await, Ok(Ok(())));
         let event = Event::SessionTitled { title: "Mend the login".to_owned() };

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::ActorRef;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{AuxiliaryRequest, ModelRoutes};
@@ -14,7 +13,7 @@ use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Bytes of the prompt, and of the answer, in the request.
 const READ_BYTES_MAX: usize = 2000;
@@ -31,20 +30,12 @@ const INSTRUCTION: &str = "You name conversations with a coding agent, for a lis
     to be done. No quotation marks, no full stop.";
 
 /// Messages about the title.
+#[derive(strum::IntoStaticStr)]
 pub(super) enum TitlerMsg {
     /// Result of the title request.
     Titled(Result<Result<String, String>, JoinError>),
     /// The title did not arrive in time.
     Untitled,
-}
-
-impl TitlerMsg {
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            TitlerMsg::Titled(_) => "Titled",
-            TitlerMsg::Untitled => "Untitled",
-        }
-    }
 }
 
 /// Something that concerns the title.
@@ -159,18 +150,63 @@ pub(super) struct Titler {
     timer: Option<OwnedTask>,
 }
 
-impl RootSession {
-    pub(super) fn handle_titler(&self, me: &ActorRef<Msg>, msg: TitlerMsg, state: &mut State) {
+impl State {
+    pub(super) fn handle_titler(&mut self, msg: TitlerMsg) {
         let input = match msg {
             TitlerMsg::Titled(said) => {
                 TitleInput::Titled(said.unwrap_or_else(|died| Err(panic_text(died))))
             }
             TitlerMsg::Untitled => TitleInput::Overdue,
         };
-        let effects = state.titler.progress.on(input);
-        self.perform_title_effects(me, effects, state);
+        let effects = self.titler.progress.on(input);
+        self.perform_title_effects(effects);
     }
 
+    /// After a run of the main agent: requests a title if there is none, otherwise records it
+    /// again.
+    pub(super) fn name_session(&mut self, above: &Arc<Origin>, ending: &Ending) {
+        let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
+        let history = &self.main_run.history;
+        let effects = self.titler.progress.on(TitleInput::RunEnded { above, history, answer });
+        self.perform_title_effects(effects);
+    }
+
+    /// True if the ended session still waits for its title: briefly, and only after a normal end.
+    pub(super) fn awaits_title(&mut self, reason: &SessionEndReason) -> bool {
+        let completed = *reason == SessionEndReason::Completed;
+        let effects = self.titler.progress.on(TitleInput::Closing { completed });
+        self.perform_title_effects(effects);
+        self.titler.progress.is_awaited
+    }
+
+    fn perform_title_effects(&mut self, effects: Vec<TitleEffect>) {
+        for effect in effects {
+            match effect {
+                TitleEffect::Ask(above, text) => {
+                    self.base.ask_title(&above, text, &mut self.titler);
+                }
+                TitleEffect::Cancel => self.titler.cancel(),
+                TitleEffect::Record(title) => {
+                    self.base.transcript.note(None, Event::SessionTitled { title });
+                }
+                TitleEffect::Warn(message) => {
+                    self.base.transcript.note(None, Event::Warning { message });
+                }
+                TitleEffect::StartTimer => {
+                    let moment = self.base.ports.clock.sleep(LAST_MOMENT);
+                    let overdue = |_| Msg::Titler(TitlerMsg::Untitled);
+                    self.titler.timer = Some(spawn_task(&self.base.me, moment, overdue));
+                }
+                TitleEffect::Close => {
+                    self.titler.timer = None;
+                    self.close();
+                }
+            }
+        }
+    }
+}
+
+impl SessionBase {
     /// Initial state, with the title of a resumed session.
     pub(super) fn titler(&self, clients: &Clients) -> Titler {
         let resumption = self.settings.resumption.as_ref();
@@ -182,66 +218,7 @@ impl RootSession {
         Titler { progress, namer, request: None, timer: None }
     }
 
-    /// After a run of the main agent: requests a title if there is none, otherwise records it
-    /// again.
-    pub(super) fn name_session(
-        &self,
-        me: &ActorRef<Msg>,
-        above: &Arc<Origin>,
-        ending: &Ending,
-        state: &mut State,
-    ) {
-        let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
-        let history = state.main_run.history();
-        let effects = state.titler.progress.on(TitleInput::RunEnded { above, history, answer });
-        self.perform_title_effects(me, effects, state);
-    }
-
-    /// True if the ended session still waits for its title: briefly, and only after a normal end.
-    pub(super) fn awaits_title(
-        &self,
-        me: &ActorRef<Msg>,
-        reason: &SessionEndReason,
-        state: &mut State,
-    ) -> bool {
-        let completed = *reason == SessionEndReason::Completed;
-        let effects = state.titler.progress.on(TitleInput::Closing { completed });
-        self.perform_title_effects(me, effects, state);
-        state.titler.progress.is_awaited
-    }
-
-    fn perform_title_effects(
-        &self,
-        me: &ActorRef<Msg>,
-        effects: Vec<TitleEffect>,
-        state: &mut State,
-    ) {
-        for effect in effects {
-            match effect {
-                TitleEffect::Ask(above, text) => {
-                    self.ask_title(me, &above, text, &mut state.titler);
-                }
-                TitleEffect::Cancel => state.titler.cancel(),
-                TitleEffect::Record(title) => {
-                    self.transcript.note(None, Event::SessionTitled { title });
-                }
-                TitleEffect::Warn(message) => {
-                    self.transcript.note(None, Event::Warning { message });
-                }
-                TitleEffect::StartTimer => {
-                    let moment = self.ports.clock.sleep(LAST_MOMENT);
-                    let overdue = |_| Msg::Titler(TitlerMsg::Untitled);
-                    state.titler.timer = Some(spawn_task(me, moment, overdue));
-                }
-                TitleEffect::Close => {
-                    state.titler.timer = None;
-                    self.close(me, state);
-                }
-            }
-        }
-    }
-
-    fn ask_title(&self, me: &ActorRef<Msg>, above: &Origin, text: String, titler: &mut Titler) {
+    fn ask_title(&self, above: &Origin, text: String, titler: &mut Titler) {
         let Some(namer) = &titler.namer else { return };
         let thinking = self.settings.context.title_thinking;
         let aside =
@@ -256,7 +233,7 @@ impl RootSession {
             }
         };
         let ended = |said| Msg::Titler(TitlerMsg::Titled(said));
-        titler.request = Some((id, spawn_task(me, work, ended)));
+        titler.request = Some((id, spawn_task(&self.me, work, ended)));
     }
 }
 

@@ -218,7 +218,7 @@ impl Pipeline {
     }
 
     async fn fire(&self, moment: HookPayload) -> HookOutcome {
-        self.services.fire(&self.origin, moment).await
+        self.services.fire(Some(&self.origin), moment).await
     }
 
     async fn prepare(&self, tool: &dyn Tool, arguments: &Value) -> Result<Prepared, Refusal> {

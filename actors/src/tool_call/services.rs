@@ -54,14 +54,11 @@ impl Services {
     /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
     pub(crate) fn fire(
         &self,
-        origin: &Arc<Origin>,
+        origin: Option<&Arc<Origin>>,
         moment: HookPayload,
     ) -> impl Future<Output = HookOutcome> + Send + 'static {
-        let occasion = HookInvocation {
-            session_id: self.session_id.clone(),
-            origin: Some(Arc::clone(origin)),
-            moment,
-        };
+        let occasion =
+            HookInvocation { session_id: self.session_id.clone(), origin: origin.cloned(), moment };
         let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
         hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
     }

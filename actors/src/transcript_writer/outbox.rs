@@ -463,10 +463,7 @@ impl Transcript {
     pub(crate) async fn drained(&self) {
         let mut writer = self.writer.clone();
         while !self.outbox.is_empty() {
-            let (done, drained) = oneshot::channel();
-            let report = Report::call(move |value| {
-                done.send(value).ok();
-            });
+            let (report, drained) = Report::channel();
             if let Some(writer) = &*writer.borrow_and_update() {
                 tell(writer, Msg::Drain(report));
             }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::conversation::ContentPart;
 use crate::testing::flaw;
 
 fn bounds() -> LoopBounds {

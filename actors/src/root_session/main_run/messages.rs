@@ -1,27 +1,28 @@
 //! User messages: delivery to a run, and withdrawal.
 
-use ractor::{ActorRef, RpcReplyPort};
+use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, QueuedInput};
+use crate::agent_invocation::{self};
 use crate::conversation::{ContentPart, Message, MessageId};
 use crate::event::Event;
 use crate::mailbox::{answer, tell};
+use crate::replay::QueuedInput;
 use crate::root_session::main_run::{MainRun, MainRunMsg};
-use crate::root_session::{DeliverError, Msg, RootSession, State};
+use crate::root_session::{DeliverError, Msg, SessionBase, State};
 
 /// Content of a message that was taken back. `None`: it was no longer queued.
-pub(in crate::root_session) type WithdrawnContent = Option<Vec<ContentPart>>;
+pub(crate) type WithdrawnContent = Option<Vec<ContentPart>>;
 
 /// A message that is to be withdrawn.
-pub(in crate::root_session) struct Withdrawal {
-    pub(in crate::root_session) id: MessageId,
+pub(crate) struct Withdrawal {
+    pub(crate) id: MessageId,
     /// A run was asked and ended meanwhile; its queue is here.
-    pub(in crate::root_session) again: bool,
-    pub(in crate::root_session) reply: RpcReplyPort<WithdrawnContent>,
+    pub(crate) again: bool,
+    pub(crate) reply: RpcReplyPort<WithdrawnContent>,
 }
 
-pub(in crate::root_session) fn deliver(
+pub(crate) fn deliver(
     queued: QueuedInput,
     reply: RpcReplyPort<Result<(), DeliverError>>,
     run: &MainRun,
@@ -45,25 +46,20 @@ pub(in crate::root_session) fn deliver(
     });
 }
 
-impl RootSession {
+impl State {
     /// Withdraws a queued message: from the run, or from the session if nothing runs.
-    pub(in crate::root_session) fn withdraw_message(
-        &self,
-        me: &ActorRef<Msg>,
-        withdrawal: Withdrawal,
-        state: &mut State,
-    ) {
+    pub(crate) fn withdraw_message(&mut self, withdrawal: Withdrawal) {
         let Withdrawal { id, again, reply } = withdrawal;
-        if let Some(queued) = state.main_run.withdraw(&id) {
-            self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
+        if let Some(queued) = self.main_run.withdraw(&id) {
+            self.base.transcript.note(None, Event::MessageWithdrawn { message_id: id });
             return answer(reply, Some(queued.content));
         }
-        let actor = state.main_run.actor();
+        let actor = self.main_run.actor();
         let Some(actor) = actor.filter(|_| !again) else { return answer(reply, None) };
         let (inner, outer) = oneshot::channel();
         let port = RpcReplyPort::from(inner);
         tell(actor, agent_invocation::Msg::Withdraw(id.clone(), port));
-        let me = me.clone();
+        let me = self.base.me.clone();
         tokio::spawn(async move {
             if let Ok(taken) = outer.await {
                 return answer(reply, taken);
@@ -72,9 +68,11 @@ impl RootSession {
             tell(&me, Msg::MainRun(MainRunMsg::Withdraw(again)));
         });
     }
+}
 
+impl SessionBase {
     /// Adds the user's actions outside the conversation to the history.
-    pub(in crate::root_session) fn append_own_calls(&self, run: &mut MainRun) {
+    pub(crate) fn append_own_calls(&self, run: &mut MainRun) {
         for QueuedInput { id, kind: _, content } in run.take_asides() {
             run.history.push(Message::User { content: content.clone() }.into());
             let delivered = Event::MessageDelivered { message_id: id.clone() };

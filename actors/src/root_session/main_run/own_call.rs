@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId, ActorRef, SpawnErr};
+use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{QueuedInput, lost_output, requested_event};
+use crate::agent_invocation::{lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin, ToolFailureClass};
-use crate::mailbox::{AliveToken, Lost, Report, tell};
+use crate::mailbox::{AliveToken, Lost, Report, spawn_unless_lost, tell};
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
-use crate::replay::OpenOwnCall;
+use crate::replay::{OpenOwnCall, QueuedInput};
 use crate::root_session::main_run::MainRun;
 use crate::root_session::main_run::admission::StartHooks;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
-use crate::root_session::{Msg, PromptError, RootSession, State, TurnOutcome};
+use crate::root_session::{Msg, PromptError, SessionBase, State, TurnOutcome};
 use crate::tool_call::{self, IntentProgress, ToolCallRun};
 
 /// Text for the model about a user call that started and has no recorded end.
@@ -36,7 +36,7 @@ pub struct UserCall {
 }
 
 /// A user's call in progress.
-pub(in crate::root_session) struct OwnCall {
+pub(crate) struct OwnCall {
     origin: Arc<Origin>,
     call: ToolCall,
     message_id: MessageId,
@@ -49,11 +49,11 @@ pub(in crate::root_session) struct OwnCall {
 }
 
 impl OwnCall {
-    pub(in crate::root_session) fn is(&self, id: ActorId) -> bool {
+    pub(crate) fn is(&self, id: ActorId) -> bool {
         self.actor.as_ref().is_some_and(|actor| actor.get_id() == id)
     }
 
-    pub(in crate::root_session) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stopped = true;
         if let Some(actor) = &self.actor {
             tell(actor, tool_call::Msg::Cancel("the user stopped it".to_owned()));
@@ -61,26 +61,21 @@ impl OwnCall {
     }
 }
 
-impl RootSession {
+impl State {
     /// Starts a user's call, while nothing else runs.
-    pub(in crate::root_session) async fn own_call(
-        &self,
-        me: &ActorRef<Msg>,
-        wanted: UserCall,
-        state: &mut State,
-    ) -> Result<PromptAdmission, SpawnErr> {
-        if let Err(error) = state.may_begin() {
+    pub(crate) async fn own_call(&mut self, wanted: UserCall) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = self.may_begin() {
             return Ok(Err(error));
         }
-        match &state.main_run.opening {
+        match &self.main_run.opening {
             StartHooks::Open => (),
             StartHooks::Asking(_) => return Ok(Err(PromptError::Busy)),
             StartHooks::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
         }
         let UserCall { tool, arguments, said } = wanted;
-        let (origin, message_id) = (self.new_origin(), self.ports.ids.message());
+        let (origin, message_id) = (self.base.new_origin(), self.base.ports.ids.message());
         let call = ToolCall {
-            id: self.ports.ids.call(),
+            id: self.base.ports.ids.call(),
             name: tool.clone(),
             arguments,
             provider_id: None,
@@ -88,8 +83,8 @@ impl RootSession {
         let (call_id, visible) = (call.id.clone(), Arc::from([tool.clone()]));
         let (id, text) = (message_id.clone(), said.clone());
         let event = Event::UserCall { call_id, tool, message_id: id, said: text };
-        self.transcript.note(Some(&origin), event);
-        self.transcript.note(Some(&origin), requested_event(&call));
+        self.base.transcript.note(Some(&origin), event);
+        self.base.transcript.note(Some(&origin), requested_event(&call));
         let progress = Arc::<IntentProgress>::default();
         let (presence, _) = AliveToken::new();
         let args = tool_call::Args {
@@ -97,53 +92,43 @@ impl RootSession {
             question: None,
             attached: false,
             origin: Arc::clone(&origin),
-            services: Arc::clone(&self.services),
+            services: Arc::clone(&self.base.services),
             visible,
             progress: Arc::clone(&progress),
             presence,
-            report: Report::to(me, |output| Msg::MainRun(MainRunMsg::OwnCallEnded(output))),
+            report: Report::to(&self.base.me, |output| {
+                Msg::MainRun(MainRunMsg::OwnCallEnded(output))
+            }),
         };
-        let actor = match Actor::spawn_linked(None, ToolCallRun, args, me.get_cell()).await {
-            Ok((actor, _)) => Some(actor),
-            // Its report was dropped with it, so the call ends as lost.
-            Err(SpawnErr::StartupFailed(_)) => None,
-            Err(error) => return Err(error),
-        };
+        let actor = spawn_unless_lost(ToolCallRun, args, &self.base.me).await?;
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
         let stopped = false;
         let own = OwnCall { origin, call, message_id, said, progress, actor, stopped, outcome };
-        state.main_run.own_call = Some(own);
+        self.main_run.own_call = Some(own);
         Ok(Ok((id, receiver)))
     }
 
-    pub(in crate::root_session) fn own_call_ended(
-        &self,
-        me: &ActorRef<Msg>,
-        output: Result<ToolOutput, Lost>,
-        state: &mut State,
-    ) {
-        let Some(own) = state.main_run.own_call.take() else { return };
+    pub(crate) fn own_call_ended(&mut self, output: Result<ToolOutput, Lost>) {
+        let Some(own) = self.main_run.own_call.take() else { return };
         if let Some(actor) = &own.actor {
             actor.stop(None);
         }
         let output = output.unwrap_or_else(|Lost| {
-            lost_output(&own.call, &own.progress, &self.services.transcript, &own.origin)
+            lost_output(&own.call, &own.progress, &self.base.services.transcript, &own.origin)
         });
-        let run = &mut state.main_run;
-        self.queue_own_call_message(own.message_id, own.said, output.content, run);
+        let run = &mut self.main_run;
+        self.base.queue_own_call_message(own.message_id, own.said, output.content, run);
         let ending =
             if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
-        let unanswered = self.services.book.unanswered();
-        let not_by_yes = self.services.book.not_by_yes();
-        let usage = Usage::default();
-        let outcome = TurnOutcome { ending, turns: 0, usage, unanswered, not_by_yes };
-        own.outcome.send(outcome).ok();
-        self.close_if_idle(me, state);
+        own.outcome.send(self.base.turn_outcome(ending, 0, Usage::default())).ok();
+        self.close_if_idle();
     }
+}
 
+impl SessionBase {
     /// An earlier process started it and did not inform the model.
-    pub(in crate::root_session) fn close_own_call(&self, open: OpenOwnCall, run: &mut MainRun) {
+    pub(crate) fn close_own_call(&self, open: OpenOwnCall, run: &mut MainRun) {
         let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
             let content =
@@ -172,8 +157,8 @@ impl RootSession {
         let kind = MessageKind::Aside;
         let content: Vec<ContentPart> =
             std::iter::once(ContentPart::text(said)).chain(output).collect();
-        let (message_id, queued) = (id.clone(), content.clone());
-        self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
-        run.queued.push(QueuedInput { id, kind, content });
+        let queued = QueuedInput { id, kind, content };
+        self.transcript.note(None, queued.event());
+        run.queued.push(queued);
     }
 }

@@ -2,121 +2,113 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
-use tokio::task::JoinError;
-
+use crate::agent_invocation::Resumed;
 use crate::agent_invocation::ended_event;
 use crate::conversation::InvocationId;
 use crate::event::Origin;
-use crate::mailbox::{HandlerResult, panic_text, spawn_task};
+use crate::mailbox::{AllGone, HandlerResult, OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::ports::{JournalError, JournalStore};
 use crate::replay::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::root_session::main_run::resume::{self, OpenCalls, closed_event};
-use crate::root_session::main_run::{MainInvocation, MainRunMsg, Resumed};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::main_run::{MainInvocation, MainRunMsg};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Records per read when an invocation is rebuilt.
 const RECORDS_AT_A_TIME: u64 = 1024;
 
-impl RootSession {
+impl State {
     /// Concludes an invocation that cannot do so itself.
-    pub(in crate::root_session) fn conclude_for(
-        &self,
-        me: &ActorRef<Msg>,
-        main: MainInvocation,
-        ending: Ending,
-        resumed: Resumed,
-        state: &mut State,
-    ) {
+    pub(crate) fn conclude_for(&mut self, main: MainInvocation, ending: Ending, resumed: Resumed) {
         let Resumed { queued, turns, usage, .. } = resumed;
         let event = ended_event(&ending, turns, usage);
-        self.transcript.note(Some(&main.origin), event);
-        state.main_run.queued.extend(queued);
-        self.conclude(me, main, ending, turns, usage, state);
+        self.base.transcript.note(Some(&main.origin), event);
+        self.main_run.queued.extend(queued);
+        self.conclude(main, ending, turns, usage);
     }
 
     /// Rebuilds the main invocation from the journal, at the last durable turn.
-    pub(in crate::root_session) fn main_crashed(
-        &self,
-        me: &ActorRef<Msg>,
-        cause: &str,
-        state: &mut State,
-    ) {
-        let Some(main) = &mut state.main_run.invocation else { return };
+    pub(crate) fn main_crashed(&mut self, cause: &str) {
+        let Some(main) = &mut self.main_run.invocation else { return };
         main.actor = None;
         let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
         // Its request would continue to cost money without a receiver.
-        state.supervised.cancel_requests(&id);
-        if !self.spend("AgentInvocation", &mut state.main_run.restarts, cause) {
-            return self.park(me, "AgentInvocation", cause, state);
+        self.supervised.cancel_requests(&id);
+        if !self.base.spend("AgentInvocation", &mut self.main_run.restarts, cause) {
+            return self.park("AgentInvocation", cause);
         }
-        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
-        let reread = async move {
-            // The crash is reported before its last tool is dropped: effects until then belong into
-            // the history.
-            if let Some(absence) = absence {
-                absence.complete().await;
-            }
-            transcript.drained().await;
-            read_back(&*store, &id).await
-        };
-        let id = main.origin.invocation_id.clone();
-        main.rereading = Some(spawn_task(me, reread, move |replayed| {
-            Msg::MainRun(MainRunMsg::Reread(id, Box::new(replayed)))
+        main.rereading = Some(self.base.read_back(&id, absence, |id, replayed| {
+            Msg::MainRun(MainRunMsg::Reread(id, replayed))
         }));
     }
 
-    pub(in crate::root_session) async fn reread(
-        &self,
-        me: &ActorRef<Msg>,
+    pub(crate) async fn reread(
+        &mut self,
         id: &InvocationId,
-        replayed: Result<Result<Replayed, JournalError>, JoinError>,
-        state: &mut State,
+        replayed: Result<Replayed, String>,
     ) -> HandlerResult {
         let theirs =
             |main: &mut MainInvocation| main.origin.invocation_id == *id && main.actor.is_none();
-        let Some(mut main) = state.main_run.invocation.take_if(theirs) else { return Ok(()) };
+        let Some(mut main) = self.main_run.invocation.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
         let replayed = match replayed {
-            Ok(Ok(replayed)) => replayed,
-            Ok(Err(error)) => {
-                let ending = journal_failed(error.to_string());
-                self.conclude_for(me, main, ending, Resumed::default(), state);
-                return Ok(());
-            }
-            Err(died) => {
-                let ending = journal_failed(panic_text(died));
-                self.conclude_for(me, main, ending, Resumed::default(), state);
+            Ok(replayed) => replayed,
+            Err(failed) => {
+                self.conclude_for(main, journal_failed(failed), Resumed::default());
                 return Ok(());
             }
         };
         let left = match main.stopping {
-            None => state.subagents.open_calls_of(&main.origin, &replayed, false),
+            None => self.subagents.open_calls_of(&main.origin, &replayed, false),
             Some(_) => OpenCalls::default(),
         };
-        self.close_open_calls(&main.origin, &replayed, &left);
+        self.base.close_open_calls(&main.origin, &replayed, &left);
         let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
         let pending = resume::pending(&messages, &left);
         // The history of a run after a compaction is complete.
         if compacted {
             main.base = 0;
         }
-        state.main_run.history.truncate(main.base);
-        state.main_run.history.extend(messages);
-        let queued = queued.iter().map(resume::queued).collect();
+        self.main_run.history.truncate(main.base);
+        self.main_run.history.extend(messages);
         let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
-            self.conclude_for(me, main, ending, resumed, state);
+            self.conclude_for(main, ending, resumed);
             return Ok(());
         }
-        self.start_invocation(me, &mut main, resumed, state).await?;
-        state.main_run.invocation = Some(main);
+        self.start_invocation(&mut main, resumed).await?;
+        self.main_run.invocation = Some(main);
         Ok(())
+    }
+}
+
+impl SessionBase {
+    /// Reads all records of an invocation from the journal, when nothing of its last incarnation is
+    /// left.
+    pub(crate) fn read_back(
+        &self,
+        id: &InvocationId,
+        absence: Option<AllGone>,
+        message: impl FnOnce(InvocationId, Box<Result<Replayed, String>>) -> Msg + Send + 'static,
+    ) -> OwnedTask {
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let (whose, told) = (id.clone(), id.clone());
+        let read = async move {
+            // The crash is reported before its last tool is dropped: effects until then belong into
+            // the history.
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
+            transcript.drained().await;
+            records_of(&*store, &whose).await.map_err(|error| error.to_string())
+        };
+        spawn_task(&self.me, read, |read| {
+            message(told, Box::new(read.unwrap_or_else(|died| Err(panic_text(died)))))
+        })
     }
 
     /// Closes calls that the crash left open in the journal, as in the history.
-    pub(in crate::root_session) fn close_open_calls(
+    pub(crate) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,
         replayed: &Replayed,
@@ -141,10 +133,7 @@ impl RootSession {
 }
 
 /// Records of an invocation in the journal.
-pub(in crate::root_session) async fn read_back(
-    store: &dyn JournalStore,
-    id: &InvocationId,
-) -> Result<Replayed, JournalError> {
+async fn records_of(store: &dyn JournalStore, id: &InvocationId) -> Result<Replayed, JournalError> {
     let mut replay = Replay::new(Some(id.clone()));
     let mut from = 1;
     loop {
@@ -159,6 +148,6 @@ pub(in crate::root_session) async fn read_back(
     }
 }
 
-pub(in crate::root_session) fn journal_failed(cause: String) -> Ending {
+pub(crate) fn journal_failed(cause: String) -> Ending {
     Ending::Failed { class: "journal".to_owned(), cause }
 }

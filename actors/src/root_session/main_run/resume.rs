@@ -6,18 +6,18 @@
 
 use std::sync::Arc;
 
-use ractor::{ActorRef, SpawnErr};
+use ractor::SpawnErr;
 
-use crate::agent_invocation::{QueuedInput, UnfinishedCall};
+use crate::agent_invocation::Resumed;
+use crate::agent_invocation::UnfinishedCall;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, ToolFailureClass};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::outcome::Memories;
 use crate::ports::ToolOutput;
-use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
-use crate::root_session::main_run::admission::RunTask;
-use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission, Resumed};
-use crate::root_session::{Msg, PromptError, RootSession, SessionSettings, State};
+use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedInput, Replayed};
+use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission};
+use crate::root_session::{PromptError, SessionBase, SessionSettings, State};
 
 /// Reason of a withdrawn permission request whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
@@ -28,77 +28,140 @@ const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal 
     before you do something again.";
 
 /// An interrupted run that can be continued.
-pub(in crate::root_session) struct Unfinished {
+pub(crate) struct Unfinished {
     last: LastInvocation,
-    /// Calls that had not started.
-    waiting: Vec<OpenCall>,
-    /// Calls that had started subagents, which are waited for again.
-    attached: Vec<OpenCall>,
-    /// Open permission requests about them.
-    questions: Vec<OpenQuestion>,
+    open: OpenCalls,
 }
 
 impl Unfinished {
     /// True if the call waits again for its subagent.
-    pub(in crate::root_session) fn waits_for(&self, call: &CallId) -> bool {
-        self.attached.iter().any(|open| open.call.id == *call)
+    pub(crate) fn waits_for(&self, call: &CallId) -> bool {
+        self.open.attached.iter().any(|open| open.call.id == *call)
     }
 }
 
 /// Open calls of an invocation: some have not started, some wait for their subagents.
 #[derive(Default)]
-pub(in crate::root_session) struct OpenCalls {
-    pub(in crate::root_session) waiting: Vec<OpenCall>,
-    pub(in crate::root_session) attached: Vec<OpenCall>,
-    pub(in crate::root_session) questions: Vec<OpenQuestion>,
+pub(crate) struct OpenCalls {
+    /// Calls that had not started.
+    pub(crate) waiting: Vec<OpenCall>,
+    /// Calls that had started subagents, which are waited for again.
+    pub(crate) attached: Vec<OpenCall>,
+    /// Open permission requests about them.
+    pub(crate) questions: Vec<OpenQuestion>,
 }
 
-impl RootSession {
+impl State {
     /// First records of this process: start of the session, or its resume.
-    pub(in crate::root_session) fn begin_or_resume(&self, state: &mut State) {
-        let Some(resumption) = &self.settings.resumption else {
-            return self.transcript.note(None, self.started(None));
+    pub(crate) fn begin_or_resume(&mut self) {
+        let settings = Arc::clone(&self.base.settings);
+        let Some(resumption) = &settings.resumption else {
+            return self.base.transcript.note(None, self.base.started(None));
         };
         let replayed = &resumption.replayed;
-        state.main_run.history.clone_from(&replayed.messages);
-        state.main_run.queued = replayed.queued.iter().map(queued).collect();
+        self.main_run.history.clone_from(&replayed.messages);
+        self.main_run.queued.clone_from(&replayed.queued);
         if resumption.lost {
-            self.queue_lost_records_message(resumption.branch.is_some(), &mut state.main_run);
+            self.base.queue_lost_records_message(resumption.branch.is_some(), &mut self.main_run);
         }
         if resumption.branch.is_some() {
-            self.report_fork_jobs(replayed, &mut state.main_run);
+            self.base.report_fork_jobs(replayed, &mut self.main_run);
         }
         if let Some(branch) = &resumption.branch {
-            self.branch_off(branch, Memories::of(replayed), &state.main_run);
+            self.base.branch_off(branch, Memories::of(replayed), &self.main_run);
         } else {
             let records = replayed.last_record;
-            let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
+            let (with, changed) = (Some(Box::new(self.base.with())), resumption.changed.clone());
             let event = Event::SessionResumed { records, with, changed };
-            self.transcript.note(None, event);
+            self.base.transcript.note(None, event);
             for RecoveredUsage { origin, event } in &resumption.salvaged {
-                self.transcript.note(origin.as_ref(), event.clone());
+                self.base.transcript.note(origin.as_ref(), event.clone());
             }
-            state.main_run.turns = replayed.turns;
-            state.main_run.turns += Self::uncounted_subagent_turns(replayed);
-            if let (Some(delegation_handle), Some(last)) = (&self.delegation_handle, &replayed.last)
+            self.main_run.turns = replayed.turns;
+            self.main_run.turns += SessionBase::uncounted_subagent_turns(replayed);
+            if let (Some(delegation_handle), Some(last)) =
+                (&self.base.delegation_handle, &replayed.last)
                 && let Some(Message::User { content }) =
                     replayed.messages.get(last.base).map(|first| &**first)
             {
                 delegation_handle.set_user_request(&text_of(content));
             }
-            state.main_run.unfinished = self.close_started(replayed);
-            self.report_lost_jobs(replayed, &mut state.main_run);
-            self.restore_subagents(replayed, state);
+            self.main_run.unfinished = self.base.close_started(replayed);
+            self.base.report_lost_jobs(replayed, &mut self.main_run);
+            self.restore_subagents(replayed);
         }
         // A call of the forked session may still run there.
         if let Some(open) = replayed.own_call.clone().filter(|_| resumption.branch.is_none()) {
-            self.close_own_call(open, &mut state.main_run);
+            self.base.close_own_call(open, &mut self.main_run);
         }
         if let Some(message) = resumption.damage.clone() {
-            self.transcript.note(None, Event::Warning { message });
+            self.base.transcript.note(None, Event::Warning { message });
         }
     }
 
+    /// Starts to continue without a new prompt.
+    pub(crate) async fn resume_run(&mut self) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = self.may_begin() {
+            return Ok(Err(error));
+        }
+        let (origin, base) = match &self.main_run.unfinished {
+            Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
+            None if self.main_run.awaits_model() || self.subagents.has_unresumed() => {
+                (self.base.new_origin(), self.main_run.history.len())
+            }
+            None => return Ok(Err(PromptError::NothingUnfinished)),
+        };
+        self.main_run
+            .model_routes
+            .retry_now(self.base.ports.clock.monotonic(), &self.base.settings.limits);
+        self.admit_as(origin, base, None).await
+    }
+
+    /// Continues an interrupted run, or sends undelivered messages to the model.
+    pub(crate) async fn resume_now(&mut self, main: &mut MainInvocation) -> Result<(), SpawnErr> {
+        let unfinished = self.main_run.unfinished.take();
+        self.resume_subagents(unfinished.as_ref());
+        let mut resumed =
+            Resumed { queued: std::mem::take(&mut self.main_run.queued), ..Resumed::default() };
+        let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
+        if !known {
+            self.base.transcript.note(Some(&main.origin), self.base.invocation_started());
+        }
+        if let Some(Unfinished { last, open }) = unfinished {
+            (resumed.turns, resumed.usage) = (last.turns, last.usage);
+            main.counted = last.turns;
+            resumed.pending = pending(&self.main_run.history, &open);
+        }
+        self.start_invocation(main, resumed).await
+    }
+
+    /// The user sent a new prompt: interrupted work does not continue.
+    pub(crate) fn drop_unfinished(&mut self) {
+        let Some(unfinished) = self.main_run.unfinished.take() else { return };
+        let Unfinished { last, open: OpenCalls { waiting, attached, questions } } = unfinished;
+        self.base.withdraw(questions);
+        for open in &attached {
+            self.abandon_wait(&last.origin, open);
+            let event = closed_event(open, &self.main_run.history);
+            self.base.transcript.note(Some(&last.origin), event);
+        }
+        for open in &waiting {
+            let event = closed_event(open, &self.main_run.history);
+            self.base.transcript.note(Some(&last.origin), event);
+        }
+        let event = Event::InvocationFailed {
+            class: "broke_off".to_owned(),
+            cause: "the session broke off, and went on with something else".to_owned(),
+            turns: last.turns,
+            usage: last.usage,
+        };
+        if last.tools.is_some() {
+            self.base.transcript.note(Some(&last.origin), event);
+        }
+    }
+}
+
+impl SessionBase {
     /// Informs the model about lost records. A fork records its queue anyway.
     fn queue_lost_records_message(&self, is_branch: bool, run: &mut MainRun) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
@@ -111,23 +174,19 @@ impl RootSession {
     }
 
     /// Records the message about lost records for `origin`, or for the main agent.
-    pub(in crate::root_session) fn lost_records(
-        &self,
-        origin: Option<&Arc<Origin>>,
-    ) -> QueuedInput {
+    pub(crate) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> QueuedInput {
         let queued = self.lost_records_notice();
-        let QueuedInput { id: message_id, kind, content } = queued.clone();
-        self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
+        self.transcript.note(origin, queued.event());
         queued
     }
 
     /// True if records after the last verified one are lost.
-    pub(in crate::root_session) fn has_lost_records(&self) -> bool {
+    pub(crate) fn has_lost_records(&self) -> bool {
         self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
     }
 
     /// Spending of the session. A fork starts at zero: the original session has paid.
-    pub(in crate::root_session) fn accounts(&self) -> Accounts {
+    pub(crate) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
             Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
             _ => self.settings.accounts.clone(),
@@ -146,9 +205,8 @@ impl RootSession {
             memories,
         };
         self.transcript.note(None, forked);
-        for QueuedInput { id, kind, content } in &run.queued {
-            let (message_id, kind, content) = (id.clone(), *kind, content.clone());
-            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
+        for queued in &run.queued {
+            self.transcript.note(None, queued.event());
         }
     }
 
@@ -188,86 +246,18 @@ impl RootSession {
             .cloned()
             .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
         self.withdraw(moot);
-        can_resume.then_some(Unfinished { last, waiting, attached, questions })
+        let open = OpenCalls { waiting, attached, questions };
+        can_resume.then_some(Unfinished { last, open })
     }
 
-    pub(in crate::root_session) fn withdraw(&self, questions: Vec<OpenQuestion>) {
+    pub(crate) fn withdraw(&self, questions: Vec<OpenQuestion>) {
         for OpenQuestion { request_id, origin, .. } in questions {
             let event = Event::PermissionWithdrawn { request_id, reason: BROKE_OFF.to_owned() };
             self.transcript.note(origin.as_ref(), event);
         }
     }
 
-    /// Starts to continue without a new prompt.
-    pub(in crate::root_session) async fn resume_run(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> Result<PromptAdmission, SpawnErr> {
-        if let Err(error) = state.may_begin() {
-            return Ok(Err(error));
-        }
-        let (origin, base) = match &state.main_run.unfinished {
-            Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
-            None if state.main_run.awaits_model() || state.subagents.has_unresumed() => {
-                (self.new_origin(), state.main_run.history.len())
-            }
-            None => return Ok(Err(PromptError::NothingUnfinished)),
-        };
-        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
-        self.admit_as(me, origin, base, RunTask::Continue, state).await
-    }
-
-    /// Continues an interrupted run, or sends undelivered messages to the model.
-    pub(in crate::root_session) async fn resume_now(
-        &self,
-        me: &ActorRef<Msg>,
-        main: &mut MainInvocation,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
-        let unfinished = state.main_run.unfinished.take();
-        self.resume_subagents(me, unfinished.as_ref(), state);
-        let mut resumed =
-            Resumed { queued: std::mem::take(&mut state.main_run.queued), ..Resumed::default() };
-        let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
-        if !known {
-            self.transcript.note(Some(&main.origin), self.invocation_started());
-        }
-        if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
-            (resumed.turns, resumed.usage) = (last.turns, last.usage);
-            main.counted = last.turns;
-            resumed.pending =
-                pending(&state.main_run.history, &OpenCalls { waiting, attached, questions });
-        }
-        self.start_invocation(me, main, resumed, state).await
-    }
-
-    /// The user sent a new prompt: interrupted work does not continue.
-    pub(in crate::root_session) fn drop_unfinished(&self, state: &mut State) {
-        let Some(unfinished) = state.main_run.unfinished.take() else { return };
-        let Unfinished { last, waiting, attached, questions } = unfinished;
-        self.withdraw(questions);
-        for open in &attached {
-            self.abandon_wait(&last.origin, open, state);
-            let event = closed_event(open, &state.main_run.history);
-            self.transcript.note(Some(&last.origin), event);
-        }
-        for open in &waiting {
-            let event = closed_event(open, &state.main_run.history);
-            self.transcript.note(Some(&last.origin), event);
-        }
-        let event = Event::InvocationFailed {
-            class: "broke_off".to_owned(),
-            cause: "the session broke off, and went on with something else".to_owned(),
-            turns: last.turns,
-            usage: last.usage,
-        };
-        if last.tools.is_some() {
-            self.transcript.note(Some(&last.origin), event);
-        }
-    }
-
-    pub(in crate::root_session) fn new_origin(&self) -> Arc<Origin> {
+    pub(crate) fn new_origin(&self) -> Arc<Origin> {
         Arc::new(Origin {
             invocation_id: self.ports.ids.invocation(),
             parent_invocation_id: None,
@@ -279,18 +269,13 @@ impl RootSession {
 
 impl MainInvocation {
     /// Replies of the invocation that the session has not counted yet.
-    pub(in crate::root_session) fn uncounted(&self, turns: u32) -> u32 {
+    pub(crate) fn uncounted(&self, turns: u32) -> u32 {
         turns.saturating_sub(self.counted)
     }
 }
 
-pub(in crate::root_session) fn queued(queued: &QueuedMessage) -> QueuedInput {
-    let QueuedMessage { id, kind, content } = queued.clone();
-    QueuedInput { id, kind, content }
-}
-
 /// Record for a call without an end, matching the history that was built without it.
-pub(in crate::root_session) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
+pub(crate) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
     let content = match messages.get(open.message).map(|message| &**message) {
         Some(Message::Tool { content, .. }) => content.clone(),
         _ => Vec::new(),
@@ -306,10 +291,7 @@ pub(in crate::root_session) fn closed_event(open: &OpenCall, messages: &[Arc<Mes
 
 /// Calls of the last reply of `messages`, if some of them still have to start or wait for
 /// subagents: all results are at the end, real or synthetic.
-pub(in crate::root_session) fn pending(
-    messages: &[Arc<Message>],
-    left: &OpenCalls,
-) -> Vec<UnfinishedCall> {
+pub(crate) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<UnfinishedCall> {
     let OpenCalls { waiting, attached, questions } = left;
     if waiting.is_empty() && attached.is_empty() {
         return Vec::new();

@@ -1,17 +1,16 @@
 //! Stop of the running or queued work.
 
-use ractor::ActorRef;
-
 use crate::agent_invocation;
+use crate::conversation::Usage;
 use crate::mailbox::tell;
 use crate::outcome::Ending;
 use crate::ports::BackgroundScope;
+use crate::root_session::State;
 use crate::root_session::main_run::MainRun;
-use crate::root_session::{Msg, RootSession, State};
 
 /// Scope of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::root_session) enum Reach {
+pub(crate) enum Reach {
     /// The main agent, and the subagents it waits for.
     Foreground,
     /// All subagents.
@@ -30,38 +29,27 @@ impl MainRun {
     }
 }
 
-impl RootSession {
+impl State {
     /// Stops the running or queued work, subagents first.
-    pub(in crate::root_session) fn stop(
-        &self,
-        me: &ActorRef<Msg>,
-        reach: Reach,
-        ending: Ending,
-        state: &mut State,
-    ) {
-        if let Some(own) = &mut state.main_run.own_call {
+    pub(crate) fn stop(&mut self, reach: Reach, ending: Ending) {
+        if let Some(own) = &mut self.main_run.own_call {
             own.stop();
         }
-        self.give_up_summary(state);
-        if reach == Reach::All && !state.end.is_ending() {
-            self.release(&BackgroundScope::All);
+        self.give_up_summary();
+        if reach == Reach::All && !self.end.is_ending() {
+            self.base.release(&BackgroundScope::All);
         }
-        if !self.stop_children(me, reach, &ending, state) {
-            self.stop_main_run(me, ending, state);
+        if !self.stop_children(reach, &ending) {
+            self.stop_main_run(ending);
         }
     }
 
     /// Stops a run, or the wait before it, that has no invocation left.
-    pub(in crate::root_session) fn stop_main_run(
-        &self,
-        me: &ActorRef<Msg>,
-        ending: Ending,
-        state: &mut State,
-    ) {
-        match state.main_run.invocation.take_if(|main| main.admitting.is_some()) {
+    pub(crate) fn stop_main_run(&mut self, ending: Ending) {
+        match self.main_run.invocation.take_if(|main| main.admitting.is_some()) {
             // Its actor does not exist, so the session ends it.
-            Some(main) => self.refuse(me, main, ending, state),
-            None => state.main_run.stop(ending),
+            Some(main) => self.conclude(main, ending, 0, Usage::default()),
+            None => self.main_run.stop(ending),
         }
     }
 }

@@ -4,34 +4,29 @@
 use std::sync::Arc;
 
 use ractor::ActorRef;
-use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, InvocationOutcome as Left, QueuedInput, ended_event};
+use crate::agent_invocation::Resumed;
+use crate::agent_invocation::{self, InvocationOutcome as Left, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
 use crate::delegation::{FinishedTask, SubagentEnd, WORKSPACE_GONE, files_of, notice_id};
-use crate::event::{Event, MessageKind, Origin};
+use crate::event::{MessageKind, Origin};
 use crate::governor::SubagentUsage;
-use crate::mailbox::{HandlerResult, Lost, Report, panic_text, tell};
+use crate::mailbox::{HandlerResult, Lost, Report, tell};
 use crate::outcome::{Ending, SubagentOutcome, WorktreeSummary};
-use crate::ports::{BackgroundScope, JournalError};
+use crate::ports::BackgroundScope;
 use crate::provider_client;
-use crate::replay::{QueuedMessage, Replayed};
+use crate::replay::{QueuedInput, Replayed};
 use crate::root_session::budget::NANO_IN_MICRO;
-use crate::root_session::main_run::Resumed;
 use crate::root_session::main_run::recovery::journal_failed;
 use crate::root_session::main_run::resume::pending;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::subagents::subagent_config::SubagentConfig;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 impl Subagents {
     /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
-    pub(in crate::root_session) fn take_pending(
-        &mut self,
-        id: &InvocationId,
-        queued: &mut Vec<QueuedInput>,
-    ) {
+    pub(crate) fn take_pending(&mut self, id: &InvocationId, queued: &mut Vec<QueuedInput>) {
         let theirs = self.pending.extract_if(.., |(whose, _)| whose == id);
         for (_, message) in theirs {
             if !queued.iter().any(|known| known.id == message.id) {
@@ -41,78 +36,50 @@ impl Subagents {
     }
 }
 
-impl RootSession {
-    pub(in crate::root_session) fn child_ended(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        left: Result<Left, Lost>,
-        state: &mut State,
-    ) {
+impl State {
+    pub(crate) fn child_ended(&mut self, id: &InvocationId, left: Result<Left, Lost>) {
         // Supervision reports a crash as well, and restarts it.
         let Ok(Left { ending, history, turns, usage, actions, .. }) = left else { return };
-        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
+        let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
             actor.stop(None);
         }
         child.files = files_of(&history);
         child.actions = Some(actions);
-        self.finish_child(me, id, &ending, (turns, usage), state);
-    }
-
-    /// Stores its report in the memory for the next subagent of its name.
-    fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
-        let Some(delegation_handle) = &self.delegation_handle else { return };
-        delegation_handle.memories().learn(&FinishedTask {
-            agent: &ended.agent,
-            provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
-            cwd: &delegation_handle.cwd,
-            task: &child.task,
-            outcome: &ended.outcome,
-            said: &ended.said,
-            files: &child.files,
-        });
+        self.finish_child(id, &ending, (turns, usage));
     }
 
     /// Ends a subagent that cannot report its own end.
-    pub(super) fn conclude_child(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        ending: &Ending,
-        (turns, usage): (u32, Usage),
-        state: &mut State,
-    ) {
-        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
+    pub(super) fn conclude_child(&mut self, id: &InvocationId, ending: &Ending) {
+        let (turns, usage) = (0, Usage::default());
+        let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) {
             // It has ended already; reported once its workspace was examined.
             return;
         }
         child.rereading = None;
-        self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
-        self.finish_child(me, id, ending, (turns, usage), state);
+        self.base.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
+        self.finish_child(id, ending, (turns, usage));
     }
 
     pub(super) fn finish_child(
-        &self,
-        me: &ActorRef<Msg>,
+        &mut self,
         id: &InvocationId,
         ending: &Ending,
         (turns, usage): (u32, Usage),
-        state: &mut State,
     ) {
-        if self.inspect_workspace(me, id, (ending, (turns, usage)), state) {
+        if self.inspect_workspace(id, (ending, (turns, usage))) {
             return;
         }
-        let now = self.ports.clock.monotonic();
-        let cost_nano_usd = state.subagents.all.values().rev().find(|child| child.id() == id);
-        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(&state.budget));
-        let unmerged_below = self.unmerged_below(id, &state.subagents);
-        state.budget.give_share(id, None);
-        if let Some(delegation_handle) = &self.delegation_handle {
+        let now = self.base.ports.clock.monotonic();
+        let cost_nano_usd = self.subagents.all.values().rev().find(|child| child.id() == id);
+        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(&self.budget));
+        let unmerged_below = self.base.unmerged_below(id, &self.subagents);
+        self.budget.give_share(id, None);
+        if let Some(delegation_handle) = &self.base.delegation_handle {
             delegation_handle.in_background().remove(id);
         }
-        let Some(child) = state.subagents.find(id) else { return };
+        let Some(child) = self.subagents.find(id) else { return };
         let (outcome, said) = SubagentOutcome::of(ending, turns);
         let agent = child.origin.agent.clone();
         let workspace = child.workspace.as_ref();
@@ -140,137 +107,102 @@ impl RootSession {
         child.ended = Some((Arc::clone(&ended), now));
         child.absence = None;
         let caller = Arc::clone(&child.caller);
-        let kinds = &state.subagents.kinds;
-        if let Some(child) = state.subagents.all.values().rev().find(|child| child.id() == id) {
+        let kinds = &self.subagents.kinds;
+        if let Some(child) = self.subagents.all.values().rev().find(|child| child.id() == id) {
             // Before its caller is informed, because the caller may start the next one at once.
-            self.remember(child, &ended, kinds);
+            self.base.remember(child, &ended, kinds);
         }
-        self.transcript.note(Some(&caller), ended.event());
+        self.base.transcript.note(Some(&caller), ended.event());
         let tokens =
             usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
-        if let Some(governor) = &mut state.subagents.governor {
+        if let Some(governor) = &mut self.subagents.governor {
             let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
             governor.end(id, SubagentUsage { tokens, micro_usd });
         }
-        if !state.subagents.waiting.is_empty() {
-            tell(me, Msg::Subagents(SubagentsMsg::PlaceFreed));
+        if !self.subagents.waiting.is_empty() {
+            tell(&self.base.me, Msg::Subagents(SubagentsMsg::PlaceFreed));
         }
-        state.main_run.add_turns(turns);
-        self.release(&BackgroundScope::Invocation(id.clone()));
-        self.report_end(me, id, &ended, state);
+        self.main_run.turns += turns;
+        self.base.release(&BackgroundScope::Invocation(id.clone()));
+        self.report_end(id, &ended);
         // The answers of its own subagents would have no reader.
-        self.stop_below(me, id, state);
-        self.continue_stop(me, state);
-        self.close_if_idle(me, state);
+        self.stop_below(id);
+        self.continue_stop();
+        self.close_if_idle();
     }
 
     /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
     /// or crashed meanwhile.
-    fn report_end(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        ended: &Arc<SubagentEnd>,
-        state: &mut State,
-    ) {
+    fn report_end(&mut self, id: &InvocationId, ended: &Arc<SubagentEnd>) {
         // The caller is about to be stopped, and the result must not restart it. Its next prompt
         // mentions that this subagent can be resumed.
-        if state.subagents.stops_main() {
-            if state.subagents.find(id).is_some_and(|child| child.called_by_main()) {
-                state.subagents.stopped.push(id.clone());
+        if self.subagents.stops_main() {
+            if self.subagents.find(id).is_some_and(|child| child.called_by_main()) {
+                self.subagents.stopped.push(id.clone());
             }
             return;
         }
-        let Some(child) = state.subagents.find(id) else { return };
+        let Some(child) = self.subagents.find(id) else { return };
         if child.expected {
             return;
         }
         if let Some(waiter) = child.waiter.take() {
+            let caller = child.caller.invocation_id.clone();
             let heard = waiter.send(Arc::clone(ended)).is_ok();
-            if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
+            if heard || self.is_rebuilding(&caller) {
                 // A caller that is being rebuilt finds the answer when it looks for its call.
                 return;
             }
         }
-        self.send_end_notice(me, id, ended, state);
+        self.send_end_notice(id, ended);
     }
 
-    fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
-        let child = state.subagents.all.values().find(|child| child.id() == id);
-        state.main_run.is_rebuilding(id)
+    fn is_rebuilding(&self, id: &InvocationId) -> bool {
+        let child = self.subagents.all.values().find(|child| child.id() == id);
+        self.main_run.is_rebuilding(id)
             || child.is_some_and(|child| child.is_live() && child.actor.is_none())
     }
 
-    /// Message about the end.
-    pub(super) fn notice(
-        &self,
-        id: &InvocationId,
-        call: &CallId,
-        ended: &SubagentEnd,
-    ) -> QueuedInput {
-        let bytes_max = self
-            .delegation_handle
-            .as_ref()
-            .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
-        let content = ended.notice(bytes_max);
-        QueuedInput { id: notice_id(id, call), kind: MessageKind::Notice, content }
-    }
-
-    pub(super) fn send_end_notice(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        ended: &SubagentEnd,
-        state: &mut State,
-    ) {
-        let Some(child) = state.subagents.find(id) else { return };
-        let queued = self.notice(id, &child.call_id, ended);
+    pub(super) fn send_end_notice(&mut self, id: &InvocationId, ended: &SubagentEnd) {
+        let Some(child) = self.subagents.find(id) else { return };
+        let queued = self.base.notice(id, &child.call_id, ended);
         let caller = Arc::clone(&child.caller);
-        self.notify(me, &caller, queued, state);
+        self.notify(&caller, queued);
     }
 
     /// Delivers a message from posse to `caller`, if it can still read one.
-    pub(in crate::root_session) fn notify(
-        &self,
-        me: &ActorRef<Msg>,
-        caller: &Arc<Origin>,
-        queued: QueuedInput,
-        state: &mut State,
-    ) {
+    pub(crate) fn notify(&mut self, caller: &Arc<Origin>, queued: QueuedInput) {
         let note = |origin| {
-            let QueuedInput { id, kind, content } = queued.clone();
-            self.transcript
-                .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
+            self.base.transcript.note(Some(origin), queued.event());
         };
         if caller.parent_invocation_id.is_some() {
-            let above = state.subagents.find(&caller.invocation_id).filter(|above| above.is_live());
+            let above = self.subagents.find(&caller.invocation_id).filter(|above| above.is_live());
             let Some(above) = above else { return };
             note(&above.origin);
             let (id, actor) = (above.id().clone(), above.actor.clone());
-            return Self::send_notice(me, id, actor.as_ref(), queued, state);
+            return self.send_notice(id, actor.as_ref(), queued);
         }
         // The main agent may have another prompt by now, or none.
-        let Some((origin, actor)) = state.main_run.recipient() else {
+        let Some((origin, actor)) = self.main_run.recipient() else {
             note(caller);
-            return state.main_run.queue(queued);
+            return self.main_run.queue(queued);
         };
         note(&origin);
         let id = origin.invocation_id.clone();
-        Self::send_notice(me, id, actor.as_ref(), queued, state);
+        self.send_notice(id, actor.as_ref(), queued);
     }
 
     fn send_notice(
-        me: &ActorRef<Msg>,
+        &mut self,
         id: InvocationId,
         actor: Option<&ActorRef<agent_invocation::Msg>>,
         queued: QueuedInput,
-        state: &mut State,
     ) {
         let Some(actor) = actor else {
-            state.subagents.pending.push((id, queued));
+            self.subagents.pending.push((id, queued));
             return;
         };
-        let (session, unheard) = (me.clone(), queued.clone());
+        let (session, unheard) = (self.base.me.clone(), queued.clone());
         let report = Report::call(move |heard| {
             if heard == Err(Lost) {
                 tell(&session, Msg::Subagents(SubagentsMsg::Undelivered(id, unheard)));
@@ -281,99 +213,111 @@ impl RootSession {
 
     /// The subagent ended before it could read the message: the message waits for the next prompt.
     /// A crashed one finds it in the journal.
-    pub(super) fn requeue_undelivered(id: &InvocationId, queued: QueuedInput, state: &mut State) {
-        let crashed = state.main_run.is(id) || state.subagents.has(id);
-        if !crashed && !state.main_run.has_queued(&queued.id) {
-            state.main_run.queue(queued);
+    pub(super) fn requeue_undelivered(&mut self, id: &InvocationId, queued: QueuedInput) {
+        let crashed = self.main_run.is(id) || self.subagents.has(id);
+        if !crashed && !self.main_run.has_queued(&queued.id) {
+            self.main_run.queue(queued);
         }
     }
 
-    pub(in crate::root_session) fn recover_subagent(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        cause: &str,
-        state: &mut State,
-    ) {
-        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
+    pub(crate) fn recover_subagent(&mut self, id: &InvocationId, cause: &str) {
+        let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         child.actor = None;
         // Its request would continue to cost money without a receiver.
         let model_routes = child.kind;
         let absence = child.absence.take();
-        let restarts =
-            child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
-        if let Some(kind) = state.subagents.kinds.get(model_routes) {
+        let restarts = child.stopping.is_none()
+            && self.base.spend("AgentInvocation", &mut child.restarts, cause);
+        if let Some(kind) = self.subagents.kinds.get(model_routes) {
             kind.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
         }
         if !restarts {
-            let stopped = state.subagents.find(id).and_then(|child| child.stopping.clone());
+            let stopped = self.subagents.find(id).and_then(|child| child.stopping.clone());
             let ending = stopped.unwrap_or_else(|| Ending::Failed {
                 class: "crashed".to_owned(),
                 cause: format!("it crashed too often: {cause}"),
             });
-            return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+            return self.conclude_child(id, &ending);
         }
-        let work = self.reread_child(me, id, absence);
-        if let Some(child) = state.subagents.find(id) {
+        let work = self.base.reread_child(id, absence);
+        if let Some(child) = self.subagents.find(id) {
             child.rereading = Some(work);
         }
     }
 
-    pub(in crate::root_session) async fn child_reread(
-        &self,
-        me: &ActorRef<Msg>,
+    pub(crate) async fn child_reread(
+        &mut self,
         id: &InvocationId,
-        replayed: Result<Result<Replayed, JournalError>, JoinError>,
-        state: &mut State,
+        replayed: Result<Replayed, String>,
     ) -> HandlerResult {
         let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
-        if !state.subagents.find(id).is_some_and(waits) {
+        if !self.subagents.find(id).is_some_and(waits) {
             return Ok(());
         }
-        let failed = match replayed {
-            Ok(Ok(replayed)) => return self.resume_child(me, id, replayed, state).await,
-            Ok(Err(error)) => error.to_string(),
-            Err(died) => panic_text(died),
-        };
-        self.conclude_child(me, id, &journal_failed(failed), (0, Usage::default()), state);
+        match replayed {
+            Ok(replayed) => return self.resume_child(id, replayed).await,
+            Err(failed) => self.conclude_child(id, &journal_failed(failed)),
+        }
         Ok(())
     }
 
-    async fn resume_child(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        mut replayed: Replayed,
-        state: &mut State,
-    ) -> HandlerResult {
-        let key = state.subagents.all.iter().find(|(_, child)| child.id() == id);
+    async fn resume_child(&mut self, id: &InvocationId, mut replayed: Replayed) -> HandlerResult {
+        let key = self.subagents.all.iter().find(|(_, child)| child.id() == id);
         let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
-        let Some(mut child) = state.subagents.all.remove(&key) else { return Ok(()) };
+        let Some(mut child) = self.subagents.all.remove(&key) else { return Ok(()) };
         child.rereading = None;
-        let lost = child.returned && self.has_lost_records();
+        let lost = child.returned && self.base.has_lost_records();
         if lost {
             replayed.doubt();
         }
-        let left = state.subagents.open_calls_of(&child.origin, &replayed, child.returned);
-        self.close_open_calls(&child.origin, &replayed, &left);
-        let Replayed { messages, queued, last, actions, .. } = replayed;
+        let left = self.subagents.open_calls_of(&child.origin, &replayed, child.returned);
+        self.base.close_open_calls(&child.origin, &replayed, &left);
+        let Replayed { messages, mut queued, last, actions, .. } = replayed;
         // A resumed subagent has the full number of turns.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
-        let mut queued: Vec<QueuedInput> = queued
-            .into_iter()
-            .map(|QueuedMessage { id, kind, content }| QueuedInput { id, kind, content })
-            .collect();
-        state.subagents.take_pending(id, &mut queued);
+        self.subagents.take_pending(id, &mut queued);
         if lost {
-            queued.push(self.lost_records(Some(&child.origin)));
+            queued.push(self.base.lost_records(Some(&child.origin)));
         }
-        if let Some(kind) = state.subagents.kinds.get(child.kind) {
+        if let Some(kind) = self.subagents.kinds.get(child.kind) {
             let resumed =
                 Resumed { pending: pending(&messages, &left), queued, turns, usage, actions };
             child.returned = false;
-            self.start_child(me, &mut child, kind, messages, resumed).await?;
+            self.base.start_child(&mut child, kind, messages, resumed).await?;
         }
-        state.subagents.all.insert(key, child);
+        self.subagents.all.insert(key, child);
         Ok(())
+    }
+}
+
+impl SessionBase {
+    /// Stores its report in the memory for the next subagent of its name.
+    fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
+        let Some(delegation_handle) = &self.delegation_handle else { return };
+        delegation_handle.memories().learn(&FinishedTask {
+            agent: &ended.agent,
+            provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
+            cwd: &delegation_handle.cwd,
+            task: &child.task,
+            outcome: &ended.outcome,
+            said: &ended.said,
+            files: &child.files,
+        });
+    }
+
+    /// Maximum number of bytes of an answer that its caller reads at once.
+    pub(super) fn result_bytes_max(&self) -> usize {
+        self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.result_bytes_max)
+    }
+
+    /// Message about the end.
+    pub(super) fn notice(
+        &self,
+        id: &InvocationId,
+        call: &CallId,
+        ended: &SubagentEnd,
+    ) -> QueuedInput {
+        let content = ended.notice(self.result_bytes_max());
+        QueuedInput { id: notice_id(id, call), kind: MessageKind::Notice, content }
     }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
 use tokio::task::JoinError;
 
 use crate::conversation::{InvocationId, Usage};
@@ -11,19 +10,18 @@ use crate::delegation::{UnmergedWorkspace, WORKSPACE_GONE};
 use crate::event::Origin;
 use crate::mailbox::{OwnedTask, spawn_task};
 use crate::outcome::{Ending, WorkspaceChanges, WorktreeSummary};
-use crate::ports::{IsolatedWorkspace, Toolbox};
+use crate::ports::{IsolatedWorkspace, IsolatedWorkspaces, Toolbox};
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 use crate::tool_call::Services;
 
 /// Result of reopening a workspace.
-pub(in crate::root_session) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
+pub(crate) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
 /// Result of examining a workspace.
-pub(in crate::root_session) type Closed =
-    Result<Result<Option<WorkspaceChanges>, String>, JoinError>;
+pub(crate) type Closed = Result<Result<Option<WorkspaceChanges>, String>, JoinError>;
 
 /// Isolated workspace of a subagent in the session.
-pub(in crate::root_session) struct SubagentWorkspace {
+pub(crate) struct SubagentWorkspace {
     pub(super) cwd: String,
     /// `None` until it is reopened.
     place: Option<IsolatedWorkspace>,
@@ -90,33 +88,92 @@ impl Subagents {
     }
 }
 
-impl RootSession {
+impl State {
+    /// Its workspace is open again, or is gone.
+    pub(super) fn reopened(&mut self, id: &InvocationId, opened: Reopened) {
+        let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
+        let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
+        match (opened, &mut child.workspace) {
+            (Ok(place), Some(workspace)) => {
+                workspace.take(place, &self.base.services.tools);
+                child.rereading = Some(self.base.reread_child(id, None));
+            }
+            (Ok(_), None) => (),
+            (Err(why), _) => {
+                let class = WORKSPACE_GONE.to_owned();
+                let cause = format!("it cannot go on in its worktree: {why}");
+                let ending = Ending::Failed { class, cause };
+                self.conclude_child(id, &ending);
+            }
+        }
+    }
+
+    /// Examines the workspace of a subagent before its end is reported. Returns false if there is
+    /// nothing to examine or the result is known.
+    pub(super) fn inspect_workspace(
+        &mut self,
+        id: &InvocationId,
+        (ending, counted): (&Ending, (u32, Usage)),
+    ) -> bool {
+        let workplaces = self.base.workplaces().cloned();
+        let workspace = self.subagents.find(id).and_then(|child| child.workspace.as_mut());
+        let (Some(workplaces), Some(workspace)) = (workplaces, workspace) else { return false };
+        if workspace.place.is_none() || workspace.remains.is_some() {
+            return false;
+        }
+        if workspace.ending.is_none() {
+            let (whose, told) = (id.clone(), id.clone());
+            // Background commands of the subagent have ended by then.
+            let released =
+                self.base.release_and_wait(&crate::ports::BackgroundScope::Invocation(id.clone()));
+            let work = async move {
+                released.await;
+                workplaces.close(&whose).await
+            };
+            let work = spawn_task(&self.base.me, work, move |left| {
+                Msg::Subagents(SubagentsMsg::Closed(told, left))
+            });
+            workspace.ending = Some((ending.clone(), counted, work));
+        }
+        true
+    }
+
+    /// The examination is complete.
+    pub(super) fn workspace_closed(&mut self, id: &InvocationId, left: Closed) {
+        let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
+        let Some(workspace) = &mut child.workspace else { return };
+        let Some((ending, counted, _)) = workspace.ending.take() else { return };
+        let cwd = workspace.cwd.clone();
+        workspace.remains = Some(match left {
+            Ok(Ok(None)) => WorktreeSummary { cwd, kept: false, left: None },
+            Ok(Ok(left)) => WorktreeSummary { cwd, kept: true, left },
+            Ok(Err(_)) | Err(_) => WorktreeSummary::unknown(cwd),
+        });
+        self.finish_child(id, &ending, counted);
+    }
+}
+
+impl SessionBase {
+    fn workplaces(&self) -> Option<&Arc<dyn IsolatedWorkspaces>> {
+        self.delegation_handle.as_ref()?.delegation.workplaces.as_ref()
+    }
+
     /// Adds the workspace to a subagent that is to be resumed.
     pub(super) fn register_workspace(&self, child: &Child) {
-        if let Some(delegation_handle) =
-            self.delegation_handle.as_ref().filter(|_| child.workspace.is_some())
-        {
-            delegation_handle.isolated().insert(child.id().clone());
+        if let (Some(handle), Some(_)) = (&self.delegation_handle, &child.workspace) {
+            handle.isolated().insert(child.id().clone());
         }
     }
 
     /// Resumes a known subagent from its records, in its own workspace if it had one.
     /// `replace_missing`: if that is gone, in a new one, and the subagent is informed.
-    pub(super) fn resume_from_records(
-        &self,
-        me: &ActorRef<Msg>,
-        child: &Child,
-        replace_missing: bool,
-    ) -> OwnedTask {
+    pub(super) fn resume_from_records(&self, child: &Child, replace_missing: bool) -> OwnedTask {
         let id = child.id().clone();
         let workspace = child.workspace.as_ref().filter(|workspace| workspace.place.is_none());
         if workspace.is_none() {
-            return self.reread_child(me, &id, None);
+            return self.reread_child(&id, None);
         }
-        let workplaces = self
-            .delegation_handle
-            .as_ref()
-            .and_then(|delegation_handle| delegation_handle.delegation.workplaces.clone());
+        let workplaces = self.workplaces().cloned();
         let (whose, agent) = (id.clone(), child.origin.agent.clone());
         let caller = Arc::clone(&child.caller);
         let work = async move {
@@ -129,66 +186,7 @@ impl RootSession {
                 None => Err("there are no worktrees here".to_owned()),
             }
         };
-        spawn_task(me, work, move |opened| Msg::Subagents(SubagentsMsg::Reopened(id, opened)))
-    }
-
-    /// Its workspace is open again, or is gone.
-    pub(super) fn reopened(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        opened: Reopened,
-        state: &mut State,
-    ) {
-        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
-        let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
-        match (opened, &mut child.workspace) {
-            (Ok(place), Some(workspace)) => {
-                workspace.take(place, &self.services.tools);
-                child.rereading = Some(self.reread_child(me, id, None));
-            }
-            (Ok(_), None) => (),
-            (Err(why), _) => {
-                let class = WORKSPACE_GONE.to_owned();
-                let cause = format!("it cannot go on in its worktree: {why}");
-                let ending = Ending::Failed { class, cause };
-                self.conclude_child(me, id, &ending, (0, Usage::default()), state);
-            }
-        }
-    }
-
-    /// Examines the workspace of a subagent before its end is reported. Returns false if there is
-    /// nothing to examine or the result is known.
-    pub(super) fn inspect_workspace(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        (ending, counted): (&Ending, (u32, Usage)),
-        state: &mut State,
-    ) -> bool {
-        let workplaces = self
-            .delegation_handle
-            .as_ref()
-            .and_then(|delegation_handle| delegation_handle.delegation.workplaces.clone());
-        let workspace = state.subagents.find(id).and_then(|child| child.workspace.as_mut());
-        let (Some(workplaces), Some(workspace)) = (workplaces, workspace) else { return false };
-        if workspace.place.is_none() || workspace.remains.is_some() {
-            return false;
-        }
-        if workspace.ending.is_none() {
-            let (whose, told) = (id.clone(), id.clone());
-            // Background commands of the subagent have ended by then.
-            let released =
-                self.release_and_wait(&crate::ports::BackgroundScope::Invocation(id.clone()));
-            let work = async move {
-                released.await;
-                workplaces.close(&whose).await
-            };
-            let work =
-                spawn_task(me, work, move |left| Msg::Subagents(SubagentsMsg::Closed(told, left)));
-            workspace.ending = Some((ending.clone(), counted, work));
-        }
-        true
+        spawn_task(&self.me, work, move |opened| Msg::Subagents(SubagentsMsg::Reopened(id, opened)))
     }
 
     /// Workspaces left by subagents below `id` that may contain changes to merge.
@@ -197,11 +195,7 @@ impl RootSession {
         id: &InvocationId,
         children: &Subagents,
     ) -> Vec<UnmergedWorkspace> {
-        let workplaces = self
-            .delegation_handle
-            .as_ref()
-            .and_then(|delegation_handle| delegation_handle.delegation.workplaces.as_ref());
-        let Some(workplaces) = workplaces else { return Vec::new() };
+        let Some(workplaces) = self.workplaces() else { return Vec::new() };
         let below = children.all.values().filter(|child| children.is_below(child, id));
         let left = below.filter_map(|child| {
             let workspace = child.workspace.as_ref().filter(|_| workplaces.is_there(child.id()))?;
@@ -209,25 +203,5 @@ impl RootSession {
             Some(UnmergedWorkspace { id, agent, cwd: workspace.cwd.clone() })
         });
         left.collect()
-    }
-
-    /// The examination is complete.
-    pub(super) fn workspace_closed(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        left: Closed,
-        state: &mut State,
-    ) {
-        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
-        let Some(workspace) = &mut child.workspace else { return };
-        let Some((ending, counted, _)) = workspace.ending.take() else { return };
-        let cwd = workspace.cwd.clone();
-        workspace.remains = Some(match left {
-            Ok(Ok(None)) => WorktreeSummary { cwd, kept: false, left: None },
-            Ok(Ok(left)) => WorktreeSummary { cwd, kept: true, left },
-            Ok(Err(_)) | Err(_) => WorktreeSummary::unknown(cwd),
-        });
-        self.finish_child(me, id, &ending, counted, state);
     }
 }

@@ -5,18 +5,18 @@
 //! There is no deadlock: a subagent uses the slot of a caller that waits for it, so the deepest
 //! always proceed, and each end frees a slot.
 
-use ractor::{ActorRef, SpawnErr};
+use ractor::SpawnErr;
 use tokio::sync::oneshot;
 
+use crate::agent_invocation::Resumed;
 use crate::conversation::{InvocationId, Message};
 use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo, waiting_for};
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
-use crate::root_session::main_run::Resumed;
+use crate::root_session::State;
 use crate::root_session::subagents::Subagents;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::{Msg, RootSession, State};
 
 /// Subagent that waits for its start.
 pub(super) struct QueuedSubagent {
@@ -66,59 +66,45 @@ impl Subagents {
     }
 }
 
-impl RootSession {
+impl State {
     /// Queues a start request. Requests of a caller that is being stopped are ignored.
-    pub(super) async fn delegate(
-        &self,
-        me: &ActorRef<Msg>,
-        one: QueuedSubagent,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
-        if state.end.refusal().is_err() || RootSession::is_stopping(&one.start.origin, state) {
+    pub(super) async fn delegate(&mut self, one: QueuedSubagent) -> Result<(), SpawnErr> {
+        if self.end.refusal().is_err() || self.is_stopping(&one.start.origin) {
             return Ok(());
         }
-        if state.subagents.is_isolated(&one.start.origin) {
+        if self.subagents.is_isolated(&one.start.origin) {
             let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
             one.report.send(Err(NotStarted::Cannot(why)));
             return Ok(());
         }
-        state.subagents.waiting.push_back(one);
-        self.start_queued(me, state).await
+        self.subagents.waiting.push_back(one);
+        self.start_queued().await
     }
 
     /// Starts queued subagents, as long as there are slots.
-    pub(super) async fn start_queued(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
-        if state.end.refusal().is_err() {
+    pub(super) async fn start_queued(&mut self) -> Result<(), SpawnErr> {
+        if self.end.refusal().is_err() {
             return Ok(());
         }
-        let mut queue = std::mem::take(&mut state.subagents.waiting);
+        let mut queue = std::mem::take(&mut self.subagents.waiting);
         while let Some(one) = queue.pop_front() {
             if !one.is_wanted() {
                 continue;
             }
             // Its call is about to be stopped and reports that itself.
-            if RootSession::is_stopping(&one.start.origin, state) {
-                state.subagents.waiting.push_back(one);
+            if self.is_stopping(&one.start.origin) {
+                self.subagents.waiting.push_back(one);
                 continue;
             }
-            self.try_start(me, one, state).await?;
+            self.try_start(one).await?;
         }
         Ok(())
     }
 
-    async fn try_start(
-        &self,
-        me: &ActorRef<Msg>,
-        mut one: QueuedSubagent,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
+    async fn try_start(&mut self, mut one: QueuedSubagent) -> Result<(), SpawnErr> {
         let resumed_entry = match &one.start.resume {
             None => None,
-            Some(id) => match state.subagents.resumable(id, &one.start) {
+            Some(id) => match self.subagents.resumable(id, &one.start) {
                 Ok(nth) => Some(nth),
                 Err(why) => {
                     one.report.send(Err(NotStarted::Cannot(why)));
@@ -126,14 +112,14 @@ impl RootSession {
                 }
             },
         };
-        let ahead = state.subagents.waiting.len();
-        match self.admit_child(&one.id, &one.start, ahead, state) {
-            Ok(permit) => self.begin_child(me, one, resumed_entry, permit, state).await?,
+        let ahead = self.subagents.waiting.len();
+        match self.admit_child(&one.id, &one.start, ahead) {
+            Ok(permit) => self.begin_child(one, resumed_entry, permit).await?,
             Err(refused) if refused.is_place_limit() && !one.start.background => {
                 if let Some(queued) = one.start.queued.take() {
-                    queued.send(state.subagents.places()).ok();
+                    queued.send(self.subagents.places()).ok();
                 }
-                state.subagents.waiting.push_back(one);
+                self.subagents.waiting.push_back(one);
             }
             Err(refused) => one.report.send(Err(NotStarted::Limit(refused))),
         }
@@ -142,42 +128,40 @@ impl RootSession {
 
     /// Starts it with its permit. `resumed_entry`: index of the earlier run, if it is resumed.
     async fn begin_child(
-        &self,
-        me: &ActorRef<Msg>,
+        &mut self,
         one: QueuedSubagent,
         resumed_entry: Option<u32>,
         permit: Permit,
-        state: &mut State,
     ) -> Result<(), SpawnErr> {
         let QueuedSubagent { id, start, report } = one;
-        let Some(kind) = state.subagents.kinds.get(start.subagent) else { return Ok(()) };
-        let cost_before = state.budget.cost_of(&id).unwrap_or_default();
-        state.budget.give_share(&id, permit.micro_usd);
+        let Some(kind) = self.subagents.kinds.get(start.subagent) else { return Ok(()) };
+        let cost_before = self.budget.cost_of(&id).unwrap_or_default();
+        self.budget.give_share(&id, permit.micro_usd);
         let (waiter, ended) = oneshot::channel();
-        let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
+        let (mut child, content) = self.base.child_for(id.clone(), kind, start, permit);
         child.cost.1 = cost_before;
         child.waiter = (!child.background).then_some(waiter);
         if let Some(nth) = &resumed_entry {
-            let before = state.subagents.all.get(nth).and_then(|before| before.workspace.as_ref());
+            let before = self.subagents.all.get(nth).and_then(|before| before.workspace.as_ref());
             child.workspace =
                 before.map(|workspace| SubagentWorkspace::known(workspace.cwd.clone()));
         }
-        self.register_workspace(&child);
-        self.transcript.note(Some(&child.caller), child.requested(kind));
+        self.base.register_workspace(&child);
+        self.base.transcript.note(Some(&child.caller), child.requested(kind));
         let message = Event::UserMessage { content: content.clone(), message_id: None };
-        self.transcript.note(Some(&child.origin), message);
-        self.transcript.note(Some(&child.origin), child.started(kind));
+        self.base.transcript.note(Some(&child.origin), message);
+        self.base.transcript.note(Some(&child.origin), child.started(kind));
         if let Some(nth) = resumed_entry {
-            state.subagents.all.remove(&nth);
-            child.rereading = Some(self.resume_from_records(me, &child, true));
+            self.subagents.all.remove(&nth);
+            child.rereading = Some(self.base.resume_from_records(&child, true));
         } else {
             let messages = vec![Message::User { content }.into()];
-            self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
+            self.base.start_child(&mut child, kind, messages, Resumed::default()).await?;
         }
-        self.register_background(&child);
+        self.base.register_background(&child);
         let background = child.background;
-        let nth = state.subagents.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
-        state.subagents.all.insert(nth, child);
+        let nth = self.subagents.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
+        self.subagents.all.insert(nth, child);
         report.send(Ok(StartedSubagent { id, background, ended }));
         Ok(())
     }

@@ -6,22 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::ActorRef;
-
-use crate::agent_invocation::QueuedInput;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
 use crate::delegation::{DELEGATE, DetachedSubagent, StartedSubagent, SubagentEnd};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::{Permit, PermitRequest, SubagentRefusal, SubagentUsage};
 use crate::ledger::tokens;
-use crate::mailbox::OwnedTask;
+use crate::mailbox::{AllGone, OwnedTask};
 use crate::outcome::{Memories, SubagentOutcome};
-use crate::replay::{Delegated, OpenCall, Replayed};
+use crate::replay::{Delegated, OpenCall, QueuedInput, Replayed};
 use crate::root_session::budget::NANO_IN_MICRO;
 use crate::root_session::main_run::resume::{OpenCalls, Unfinished};
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Decision about a subagent that was running.
 enum ResumeDecision {
@@ -44,7 +41,7 @@ fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
 
 impl Subagents {
     /// True if a subagent of the main agent has not continued yet.
-    pub(in crate::root_session) fn has_unresumed(&self) -> bool {
+    pub(crate) fn has_unresumed(&self) -> bool {
         self.returning.iter().any(Delegated::runs_in_background)
     }
 
@@ -56,7 +53,7 @@ impl Subagents {
     /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
     /// again, and none is started twice. Calls that had not started run if an earlier process left
     /// them (`returned`); after a crash in this process, the model decides again.
-    pub(in crate::root_session) fn open_calls_of(
+    pub(crate) fn open_calls_of(
         &mut self,
         caller: &Origin,
         replayed: &Replayed,
@@ -124,9 +121,242 @@ impl Subagents {
     }
 }
 
-impl RootSession {
+impl State {
+    /// Restores all subagents from the journal. Callers that were not informed of an end are
+    /// informed now.
+    pub(crate) fn restore_subagents(&mut self, replayed: &Replayed) {
+        let Some(delegation_handle) = &self.base.delegation_handle else { return };
+        *delegation_handle.memories() = Memories::of(replayed);
+        let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
+        for one in &replayed.delegated {
+            total = total.saturating_add(one.starts);
+            let mut nano_usd = one.nano_usd;
+            spent.tokens = spent.tokens.saturating_add(tokens(&one.used));
+            if one.ended.is_none() {
+                // Spending of the continuing run is counted at its end.
+                spent.tokens = spent.tokens.saturating_sub(tokens(&one.usage));
+                nano_usd = nano_usd.saturating_sub(one.run_nano_usd);
+            }
+            spent_nano = spent_nano.saturating_add(nano_usd);
+            let Some(outcome) = one.ended.clone() else {
+                self.subagents.returning.push(one.clone());
+                continue;
+            };
+            let ended = self.register_ended(one, outcome);
+            let cancelled = ended.outcome == SubagentOutcome::Cancelled;
+            let unheard = || !one.noticed && !is_end_reported(one, &replayed.messages);
+            if one.is_unreported() {
+                let queued = self.base.queue_notice(one, &ended);
+                self.main_run.queue(queued);
+            } else if one.called_by_main() && cancelled && unheard() {
+                self.subagents.stopped.push(one.id().clone());
+            } else if one.background && !one.called_by_main() && !one.noticed {
+                // If it continues, it reads this in the journal.
+                let is_caller = |above: &Delegated| above.id() == &one.caller.invocation_id;
+                if self.subagents.returning.iter().any(is_caller) {
+                    self.base.queue_notice(one, &ended);
+                }
+            }
+        }
+        if let Some(governor) = &mut self.subagents.governor {
+            let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
+            governor.restore(total, SubagentUsage { micro_usd, ..spent });
+        }
+    }
+
+    /// Continues every subagent that was running, or ends it with a recorded reason. Runs before
+    /// the main agent continues.
+    pub(crate) fn resume_subagents(&mut self, unfinished: Option<&Unfinished>) {
+        let mut at_work = Vec::new();
+        for one in std::mem::take(&mut self.subagents.returning) {
+            match self.decide_resume(&one, unfinished) {
+                ResumeDecision::Resume(permit) => {
+                    if one.background && one.called_by_main() {
+                        at_work.push(format!(
+                            "- {} ({}): {}",
+                            one.origin.agent,
+                            one.id(),
+                            one.task
+                        ));
+                    }
+                    self.resume_subagent(&one, permit);
+                }
+                ResumeDecision::End(outcome) => self.end_unresumed(&one, outcome),
+            }
+        }
+        for id in std::mem::take(&mut self.subagents.stopped) {
+            let ended = self.subagents.find(&id).and_then(|child| child.ended.clone());
+            if let Some((ended, _)) = ended {
+                self.send_end_notice(&id, &ended);
+            }
+        }
+        if !at_work.is_empty() {
+            let text = format!(
+                "(from posse, not from the user) The session broke off, and goes on. Agents that work \
+                 for you in the background go on where they were; their answers come as messages:\n{}",
+                at_work.join("\n")
+            );
+            let (id, kind) = (self.base.ports.ids.message(), MessageKind::Notice);
+            let queued = QueuedInput { id, kind, content: vec![ContentPart::text(text)] };
+            self.base.transcript.note(None, queued.event());
+            self.main_run.queue(queued);
+        }
+    }
+
+    fn decide_resume(
+        &mut self,
+        one: &Delegated,
+        unfinished: Option<&Unfinished>,
+    ) -> ResumeDecision {
+        let failed = |class: &str, cause: String| {
+            ResumeDecision::End(SubagentOutcome::Failed { class: class.to_owned(), cause })
+        };
+        if !one.briefed {
+            let cause = "the session broke off before it was told its task; nothing was done";
+            return failed("broke_off", cause.to_owned());
+        }
+        let waited_for = || unfinished.is_some_and(|run| run.waits_for(&one.call_id));
+        let wanted = if one.called_by_main() {
+            one.background || waited_for()
+        } else {
+            self.subagents.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
+        };
+        if !wanted {
+            return ResumeDecision::End(SubagentOutcome::Cancelled);
+        }
+        if !self.subagents.kinds.iter().any(|kind| kind.name == one.origin.agent) {
+            return failed("agent", format!("there is no agent {} any more", one.origin.agent));
+        }
+        match self.readmit(one) {
+            Ok(permit) => ResumeDecision::Resume(permit),
+            Err(refused) => failed("limit", refused.to_string()),
+        }
+    }
+
+    fn readmit(&mut self, one: &Delegated) -> Result<Permit, SubagentRefusal> {
+        let now = self.base.ports.clock.monotonic();
+        let own = self.subagents.kinds.iter().find(|kind| kind.name == one.origin.agent);
+        let left = self.budget.left();
+        let request = PermitRequest {
+            parent: (!one.called_by_main()).then(|| one.caller.invocation_id.clone()),
+            duration_max: own.and_then(|kind| kind.duration_max),
+            worked: Duration::from_millis(one.worked_ms),
+            again: true,
+            waits: !one.background,
+            tokens_left: left.tokens,
+            micro_usd_left: left.micro_usd,
+            ..PermitRequest::default()
+        };
+        match &mut self.subagents.governor {
+            Some(governor) => governor.admit(one.id(), &request, now),
+            None => Err(SubagentRefusal::single_agent()),
+        }
+    }
+
+    /// Resumes it from its own records.
+    fn resume_subagent(&mut self, one: &Delegated, permit: Permit) {
+        let mut child = self.child_of(one, permit);
+        if !one.began
+            && let Some(kind) = self.subagents.kinds.get(child.kind)
+        {
+            self.base.transcript.note(Some(&child.origin), child.started(kind));
+        }
+        child.rereading = Some(self.base.resume_from_records(&child, false));
+        child.returned = true;
+        child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
+        child.cost = (one.run_nano_usd, 0);
+        // Earlier usage counts against its current limits.
+        child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
+        self.budget.give_share(one.id(), permit.micro_usd);
+        child.expected = !one.background;
+        self.base.register_background(&child);
+        self.subagents.insert(child);
+    }
+
+    fn child_of(&self, one: &Delegated, permit: Permit) -> Child {
+        let kind = self.subagents.kinds.iter().position(|kind| kind.name == one.origin.agent);
+        // A subagent that is no longer configured starts nothing.
+        let kind = kind.unwrap_or(usize::MAX);
+        let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
+        let idle = self.base.idle(whose, kind, one.call_id.clone(), permit);
+        let workspace = one.workplace.clone().map(SubagentWorkspace::known);
+        let child = Child { task: one.task.clone(), background: one.background, workspace, ..idle };
+        self.base.register_workspace(&child);
+        child
+    }
+
+    /// Restores an ended subagent, so that its result can be read and it can be resumed.
+    fn register_ended(&mut self, one: &Delegated, outcome: SubagentOutcome) -> Arc<SubagentEnd> {
+        let ended = Arc::new(one.ending(outcome));
+        if !one.announced {
+            self.base.transcript.note(Some(&one.caller), ended.event());
+        }
+        let mut child = self.child_of(one, Permit::default());
+        child.ended = Some((Arc::clone(&ended), child.began));
+        self.subagents.insert(child);
+        ended
+    }
+
+    /// Ends one that does not continue.
+    fn end_unresumed(&mut self, one: &Delegated, outcome: SubagentOutcome) {
+        self.close_delegated(one, outcome);
+        let child = self.subagents.find(one.id()).and_then(|child| child.ended.clone());
+        if one.background
+            && let Some((ended, _)) = child
+        {
+            self.send_end_notice(one.id(), &ended);
+        }
+    }
+
+    fn close_delegated(&mut self, one: &Delegated, outcome: SubagentOutcome) {
+        let (turns, usage) = (one.turns, one.usage);
+        let event = match &outcome {
+            SubagentOutcome::Failed { class, cause } => {
+                let (class, cause) = (class.clone(), cause.clone());
+                Event::InvocationFailed { class, cause, turns, usage }
+            }
+            SubagentOutcome::Done
+            | SubagentOutcome::Partial { .. }
+            | SubagentOutcome::Waiting { .. }
+            | SubagentOutcome::Cancelled
+            | SubagentOutcome::Refused { .. } => Event::InvocationCancelled { turns, usage },
+        };
+        if one.began {
+            self.base.transcript.note(Some(&one.origin), event);
+        }
+        self.register_ended(one, outcome);
+        if let Some(governor) = &mut self.subagents.governor {
+            let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
+            governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
+        }
+    }
+
+    /// The run that waited with `open` does not continue: the subagent ends as well, and its end is
+    /// the result of the call.
+    pub(crate) fn abandon_wait(&mut self, caller: &Origin, open: &OpenCall) {
+        let theirs = |one: &mut Delegated| one.call_id == open.call.id;
+        let returning: Vec<Delegated> = self.subagents.returning.extract_if(.., theirs).collect();
+        for one in returning {
+            self.close_delegated(&one, SubagentOutcome::Cancelled);
+        }
+        let child = self.subagents.by_call(&open.call.id, caller);
+        let ended = child.and_then(|child| child.ended.as_ref());
+        if let Some((ended, _)) = ended {
+            let output = ended.output(self.base.result_bytes_max());
+            let result = Message::Tool {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                content: output.content,
+                is_error: output.is_error,
+            };
+            self.main_run.replace_message(open.message, result);
+        }
+    }
+}
+
+impl SessionBase {
     /// Turns of subagents that no run counts any more.
-    pub(in crate::root_session) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
+    pub(crate) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
         let counted = |one: &Delegated| match &one.ended {
             Some(_) => one.replies,
             // Turns of the continuing run are counted at its end.
@@ -136,7 +366,7 @@ impl RootSession {
     }
 
     /// True if `open` is a call of `caller` that had started a subagent.
-    pub(in crate::root_session) fn has_started_subagent(
+    pub(crate) fn has_started_subagent(
         &self,
         caller: &Origin,
         open: &OpenCall,
@@ -151,301 +381,17 @@ impl RootSession {
             && replayed.delegated.iter().any(theirs)
     }
 
-    /// Restores all subagents from the journal. Callers that were not informed of an end are
-    /// informed now.
-    pub(in crate::root_session) fn restore_subagents(
-        &self,
-        replayed: &Replayed,
-        state: &mut State,
-    ) {
-        let Some(delegation_handle) = &self.delegation_handle else { return };
-        *delegation_handle.memories() = Memories::of(replayed);
-        let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
-        for one in &replayed.delegated {
-            total = total.saturating_add(one.starts);
-            let mut nano_usd = one.nano_usd;
-            spent.tokens = spent.tokens.saturating_add(tokens(&one.used));
-            if one.ended.is_none() {
-                // Spending of the continuing run is counted at its end.
-                spent.tokens = spent.tokens.saturating_sub(tokens(&one.usage));
-                nano_usd = nano_usd.saturating_sub(one.run_nano_usd);
-            }
-            spent_nano = spent_nano.saturating_add(nano_usd);
-            let Some(outcome) = one.ended.clone() else {
-                state.subagents.returning.push(one.clone());
-                continue;
-            };
-            let ended = self.register_ended(one, outcome, state);
-            let cancelled = ended.outcome == SubagentOutcome::Cancelled;
-            let unheard = || !one.noticed && !is_end_reported(one, &replayed.messages);
-            if one.is_unreported() {
-                let queued = self.queue_notice(one, &ended);
-                state.main_run.queue(queued);
-            } else if one.called_by_main() && cancelled && unheard() {
-                state.subagents.stopped.push(one.id().clone());
-            } else if one.background && !one.called_by_main() && !one.noticed {
-                // If it continues, it reads this in the journal.
-                let is_caller = |above: &Delegated| above.id() == &one.caller.invocation_id;
-                if state.subagents.returning.iter().any(is_caller) {
-                    self.queue_notice(one, &ended);
-                }
-            }
-        }
-        if let Some(governor) = &mut state.subagents.governor {
-            let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
-            governor.restore(total, SubagentUsage { micro_usd, ..spent });
-        }
-    }
-
-    /// Continues every subagent that was running, or ends it with a recorded reason. Runs before
-    /// the main agent continues.
-    pub(in crate::root_session) fn resume_subagents(
-        &self,
-        me: &ActorRef<Msg>,
-        unfinished: Option<&Unfinished>,
-        state: &mut State,
-    ) {
-        let mut at_work = Vec::new();
-        for one in std::mem::take(&mut state.subagents.returning) {
-            match self.decide_resume(&one, unfinished, state) {
-                ResumeDecision::Resume(permit) => {
-                    if one.background && one.called_by_main() {
-                        at_work.push(format!(
-                            "- {} ({}): {}",
-                            one.origin.agent,
-                            one.id(),
-                            one.task
-                        ));
-                    }
-                    self.resume_subagent(me, &one, permit, state);
-                }
-                ResumeDecision::End(outcome) => self.end_unresumed(me, &one, outcome, state),
-            }
-        }
-        for id in std::mem::take(&mut state.subagents.stopped) {
-            let ended = state.subagents.find(&id).and_then(|child| child.ended.clone());
-            if let Some((ended, _)) = ended {
-                self.send_end_notice(me, &id, &ended, state);
-            }
-        }
-        if !at_work.is_empty() {
-            let text = format!(
-                "(from posse, not from the user) The session broke off, and goes on. Agents that work \
-                 for you in the background go on where they were; their answers come as messages:\n{}",
-                at_work.join("\n")
-            );
-            let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
-            let content = vec![ContentPart::text(text)];
-            let event =
-                Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
-            self.transcript.note(None, event);
-            state.main_run.queue(QueuedInput { id, kind, content });
-        }
-    }
-
-    fn decide_resume(
-        &self,
-        one: &Delegated,
-        unfinished: Option<&Unfinished>,
-        state: &mut State,
-    ) -> ResumeDecision {
-        let failed = |class: &str, cause: String| {
-            ResumeDecision::End(SubagentOutcome::Failed { class: class.to_owned(), cause })
-        };
-        if !one.briefed {
-            let cause = "the session broke off before it was told its task; nothing was done";
-            return failed("broke_off", cause.to_owned());
-        }
-        let waited_for = || unfinished.is_some_and(|run| run.waits_for(&one.call_id));
-        let wanted = if one.called_by_main() {
-            one.background || waited_for()
-        } else {
-            state.subagents.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
-        };
-        if !wanted {
-            return ResumeDecision::End(SubagentOutcome::Cancelled);
-        }
-        if !state.subagents.kinds.iter().any(|kind| kind.name == one.origin.agent) {
-            return failed("agent", format!("there is no agent {} any more", one.origin.agent));
-        }
-        match self.readmit(one, state) {
-            Ok(permit) => ResumeDecision::Resume(permit),
-            Err(refused) => failed("limit", refused.to_string()),
-        }
-    }
-
-    fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
-        let now = self.ports.clock.monotonic();
-        let own = state.subagents.kinds.iter().find(|kind| kind.name == one.origin.agent);
-        let left = state.budget.left();
-        let request = PermitRequest {
-            parent: (!one.called_by_main()).then(|| one.caller.invocation_id.clone()),
-            duration_max: own.and_then(|kind| kind.duration_max),
-            worked: Duration::from_millis(one.worked_ms),
-            again: true,
-            waits: !one.background,
-            tokens_left: left.tokens,
-            micro_usd_left: left.micro_usd,
-            ..PermitRequest::default()
-        };
-        match &mut state.subagents.governor {
-            Some(governor) => governor.admit(one.id(), &request, now),
-            None => Err(SubagentRefusal::single_agent()),
-        }
-    }
-
-    /// Resumes it from its own records.
-    fn resume_subagent(
-        &self,
-        me: &ActorRef<Msg>,
-        one: &Delegated,
-        permit: Permit,
-        state: &mut State,
-    ) {
-        let mut child = self.child_of(one, permit, state);
-        if !one.began
-            && let Some(kind) = state.subagents.kinds.get(child.kind)
-        {
-            self.transcript.note(Some(&child.origin), child.started(kind));
-        }
-        child.rereading = Some(self.resume_from_records(me, &child, false));
-        child.returned = true;
-        child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
-        child.cost = (one.run_nano_usd, 0);
-        // Earlier usage counts against its current limits.
-        child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
-        state.budget.give_share(one.id(), permit.micro_usd);
-        child.expected = !one.background;
-        self.register_background(&child);
-        state.subagents.insert(child);
-    }
-
-    fn child_of(&self, one: &Delegated, permit: Permit, state: &State) -> Child {
-        let kind = state.subagents.kinds.iter().position(|kind| kind.name == one.origin.agent);
-        // A subagent that is no longer configured starts nothing.
-        let kind = kind.unwrap_or(usize::MAX);
-        let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
-        let idle = self.idle(whose, kind, one.call_id.clone(), permit);
-        let workspace = one.workplace.clone().map(SubagentWorkspace::known);
-        let child = Child { task: one.task.clone(), background: one.background, workspace, ..idle };
-        self.register_workspace(&child);
-        child
-    }
-
-    /// Restores an ended subagent, so that its result can be read and it can be resumed.
-    fn register_ended(
-        &self,
-        one: &Delegated,
-        outcome: SubagentOutcome,
-        state: &mut State,
-    ) -> Arc<SubagentEnd> {
-        let ended = Arc::new(one.ending(outcome));
-        if !one.announced {
-            self.transcript.note(Some(&one.caller), ended.event());
-        }
-        let mut child = self.child_of(one, Permit::default(), state);
-        child.ended = Some((Arc::clone(&ended), child.began));
-        state.subagents.insert(child);
-        ended
-    }
-
-    /// Ends one that does not continue.
-    fn end_unresumed(
-        &self,
-        me: &ActorRef<Msg>,
-        one: &Delegated,
-        outcome: SubagentOutcome,
-        state: &mut State,
-    ) {
-        self.close_delegated(one, outcome, state);
-        let child = state.subagents.find(one.id()).and_then(|child| child.ended.clone());
-        if one.background
-            && let Some((ended, _)) = child
-        {
-            self.send_end_notice(me, one.id(), &ended, state);
-        }
-    }
-
-    fn close_delegated(&self, one: &Delegated, outcome: SubagentOutcome, state: &mut State) {
-        let (turns, usage) = (one.turns, one.usage);
-        let event = match &outcome {
-            SubagentOutcome::Failed { class, cause } => {
-                let (class, cause) = (class.clone(), cause.clone());
-                Event::InvocationFailed { class, cause, turns, usage }
-            }
-            SubagentOutcome::Done
-            | SubagentOutcome::Partial { .. }
-            | SubagentOutcome::Waiting { .. }
-            | SubagentOutcome::Cancelled
-            | SubagentOutcome::Refused { .. } => Event::InvocationCancelled { turns, usage },
-        };
-        if one.began {
-            self.transcript.note(Some(&one.origin), event);
-        }
-        self.register_ended(one, outcome, state);
-        if let Some(governor) = &mut state.subagents.governor {
-            let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
-            governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
-        }
-    }
-
-    /// The run that waited with `open` does not continue: the subagent ends as well, and its end is
-    /// the result of the call.
-    pub(in crate::root_session) fn abandon_wait(
-        &self,
-        caller: &Origin,
-        open: &OpenCall,
-        state: &mut State,
-    ) {
-        let theirs = |one: &mut Delegated| one.call_id == open.call.id;
-        let returning: Vec<Delegated> = state.subagents.returning.extract_if(.., theirs).collect();
-        for one in returning {
-            self.close_delegated(&one, SubagentOutcome::Cancelled, state);
-        }
-        let bytes_max = self
-            .delegation_handle
-            .as_ref()
-            .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
-        let child = state.subagents.by_call(&open.call.id, caller);
-        let ended = child.and_then(|child| child.ended.as_ref());
-        if let Some((ended, _)) = ended {
-            let output = ended.output(bytes_max);
-            let result = Message::Tool {
-                tool_call_id: open.call.id.clone(),
-                name: open.call.name.clone(),
-                content: output.content,
-                is_error: output.is_error,
-            };
-            state.main_run.replace_message(open.message, result);
-        }
-    }
-
     /// Records a message for the caller about the end of a subagent.
     fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> QueuedInput {
         let queued = self.notice(one.id(), &one.call_id, ended);
-        let QueuedInput { id, kind, content } = queued.clone();
-        let event = Event::MessageQueued { message_id: id, kind, content };
-        self.transcript.note(Some(&one.caller), event);
+        self.transcript.note(Some(&one.caller), queued.event());
         queued
     }
 
     /// Reads all records of a subagent from the journal.
-    pub(super) fn reread_child(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        absence: Option<crate::mailbox::AllGone>,
-    ) -> OwnedTask {
-        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
-        let (whose, told) = (id.clone(), id.clone());
-        let reread = async move {
-            if let Some(absence) = absence {
-                absence.complete().await;
-            }
-            transcript.drained().await;
-            crate::root_session::main_run::recovery::read_back(&*store, &whose).await
-        };
-        let reread_msg = move |read| SubagentsMsg::Reread(told, Box::new(read));
-        crate::mailbox::spawn_task(me, reread, |read| Msg::Subagents(reread_msg(read)))
+    pub(super) fn reread_child(&self, id: &InvocationId, absence: Option<AllGone>) -> OwnedTask {
+        self.read_back(id, absence, |id, replayed| {
+            Msg::Subagents(SubagentsMsg::Reread(id, replayed))
+        })
     }
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use ractor::ActorRef;
-
 use crate::agent_invocation;
-use crate::conversation::{InvocationId, Usage};
+use crate::conversation::InvocationId;
 use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::outcome::Ending;
 use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, SessionBase, State};
 
 /// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
@@ -20,7 +18,7 @@ pub(super) struct StopInProgress {
     ids: Vec<InvocationId>,
     /// Ending of the main agent after all others have ended.
     main: Option<Ending>,
-    _overdue: OwnedTask,
+    overdue: OwnedTask,
 }
 
 impl Subagents {
@@ -52,89 +50,51 @@ impl Subagents {
             .map(|child| child.id().clone())
             .collect()
     }
-
-    /// Descendants of `id`.
-    fn below(&self, id: &InvocationId) -> Vec<InvocationId> {
-        let live = self.all.values().filter(|child| child.is_live());
-        live.filter(|child| self.is_below(child, id)).map(|child| child.id().clone()).collect()
-    }
 }
 
-impl RootSession {
+impl State {
     /// Stops subagents of the main agent, then the main agent. `false`: there are none, and the
     /// main agent is to be stopped at once.
-    pub(in crate::root_session) fn stop_children(
-        &self,
-        me: &ActorRef<Msg>,
-        reach: Reach,
-        ending: &Ending,
-        state: &mut State,
-    ) -> bool {
-        if !state.subagents.any_live() {
-            return false;
-        }
-        let main = state.main_run.id().cloned();
-        let ids = state.subagents.reached(reach, main.as_ref());
-        if ids.is_empty() {
-            return false;
-        }
-        let ending = main.map(|_| ending.clone());
-        self.begin_stop(me, ids, ending, state);
-        true
+    pub(crate) fn stop_children(&mut self, reach: Reach, ending: &Ending) -> bool {
+        let main = self.main_run.id();
+        let ids = self.subagents.reached(reach, main);
+        self.begin_stop(ids, main.map(|_| ending.clone()))
     }
 
     /// Stops all descendants of `id`, which has ended.
-    pub(super) fn stop_below(&self, me: &ActorRef<Msg>, id: &InvocationId, state: &mut State) {
-        let ids = state.subagents.below(id);
-        if !ids.is_empty() {
-            self.begin_stop(me, ids, None, state);
-        }
+    pub(super) fn stop_below(&mut self, id: &InvocationId) {
+        let live = self.subagents.all.values().filter(|child| child.is_live());
+        let below = live.filter(|child| self.subagents.is_below(child, id));
+        self.begin_stop(below.map(|child| child.id().clone()).collect(), None);
     }
 
     /// Stops the subagents that the main agent of this id still waited for when it ended.
-    pub(in crate::root_session) fn stop_awaited(
-        &self,
-        me: &ActorRef<Msg>,
-        id: &InvocationId,
-        state: &mut State,
-    ) {
-        if !state.subagents.any_live() {
-            return;
-        }
-        let ids = state.subagents.reached(Reach::Foreground, Some(id));
-        if !ids.is_empty() {
-            self.begin_stop(me, ids, None, state);
-        }
+    pub(crate) fn stop_awaited(&mut self, id: &InvocationId) {
+        self.begin_stop(self.subagents.reached(Reach::Foreground, Some(id)), None);
     }
 
-    fn begin_stop(
-        &self,
-        me: &ActorRef<Msg>,
-        ids: Vec<InvocationId>,
-        main: Option<Ending>,
-        state: &mut State,
-    ) {
-        let overdue = spawn_task(me, self.ports.clock.sleep(GRACE), |_| {
-            Msg::Subagents(SubagentsMsg::Overdue)
-        });
-        let stopping = state.subagents.stopping.get_or_insert_with(|| StopInProgress {
-            ids: Vec::new(),
-            main: None,
-            _overdue: overdue,
-        });
+    /// Stops the subagents `ids`, then the main agent with the ending `main`. Returns false if there
+    /// are none.
+    fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) -> bool {
+        if ids.is_empty() {
+            return false;
+        }
+        let begun = || StopInProgress { ids: Vec::new(), main: None, overdue: self.base.grace() };
+        let stopping = self.subagents.stopping.get_or_insert_with(begun);
         stopping.ids.extend(ids);
         if let Some(main) = main {
             stopping.main.get_or_insert(main);
         }
-        self.continue_stop(me, state);
+        self.continue_stop();
+        true
     }
 
     /// Stops the deepest remaining subagents; then the main agent.
-    pub(super) fn continue_stop(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn continue_stop(&mut self) {
         loop {
-            let Some(stopping) = &state.subagents.stopping else { return };
+            let Some(stopping) = &self.subagents.stopping else { return };
             let left = |child: &&mut Child| child.is_live() && stopping.ids.contains(child.id());
-            let mut left: Vec<&mut Child> = state.subagents.all.values_mut().filter(left).collect();
+            let mut left: Vec<&mut Child> = self.subagents.all.values_mut().filter(left).collect();
             let Some(depth) = left.iter().map(|child| child.depth()).max() else { break };
             left.retain(|child| child.depth() == depth);
             let mut gone = None;
@@ -150,31 +110,23 @@ impl RootSession {
                 }
             }
             match gone {
-                Some(id) => {
-                    self.conclude_child(
-                        me,
-                        &id,
-                        &Ending::Interrupted,
-                        (0, Usage::default()),
-                        state,
-                    );
-                }
+                Some(id) => self.conclude_child(&id, &Ending::Interrupted),
                 None => return,
             }
         }
-        let ending = state.subagents.stopping.take().and_then(|stopping| stopping.main);
+        let ending = self.subagents.stopping.take().and_then(|stopping| stopping.main);
         if let Some(ending) = ending {
-            self.stop_main_run(me, ending, state);
+            self.stop_main_run(ending);
         }
     }
 
     /// Kills stopped subagents that have not ended.
-    pub(super) fn stop_overdue(&self, me: &ActorRef<Msg>, state: &mut State) {
-        let Some(stopping) = &state.subagents.stopping else { return };
+    pub(super) fn stop_overdue(&mut self) {
+        let Some(stopping) = &self.subagents.stopping else { return };
         let told = |child: &&mut Child| {
             child.is_live() && child.stopping.is_some() && stopping.ids.contains(child.id())
         };
-        let late: Vec<InvocationId> = state
+        let late: Vec<InvocationId> = self
             .subagents
             .all
             .values_mut()
@@ -187,14 +139,19 @@ impl RootSession {
             })
             .collect();
         for id in late {
-            self.conclude_child(me, &id, &Ending::Interrupted, (0, Usage::default()), state);
+            self.conclude_child(&id, &Ending::Interrupted);
         }
-        if let Some(StopInProgress { ids, main, .. }) = state.subagents.stopping.take() {
+        if let Some(stopping) = &mut self.subagents.stopping {
             // Their ancestors have a grace period of their own.
-            let overdue = spawn_task(me, self.ports.clock.sleep(GRACE), |_| {
-                Msg::Subagents(SubagentsMsg::Overdue)
-            });
-            state.subagents.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
+            stopping.overdue = self.base.grace();
         }
+    }
+}
+
+impl SessionBase {
+    /// Timer for subagents that were asked to end.
+    fn grace(&self) -> OwnedTask {
+        let overdue = |_| Msg::Subagents(SubagentsMsg::Overdue);
+        spawn_task(&self.me, self.ports.clock.sleep(GRACE), overdue)
     }
 }

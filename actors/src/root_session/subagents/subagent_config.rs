@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::governor::Permit;
 use crate::limits::Limits;
 use crate::ports::{ProviderInfo, Thinking, ToolSpec};
-use crate::root_session::RootSession;
+use crate::root_session::SessionBase;
 use crate::root_session::supervised::clients::Clients;
 use crate::tool_call::Services;
 
@@ -67,7 +67,7 @@ impl SubagentConfig {
     }
 }
 
-impl RootSession {
+impl SessionBase {
     pub(super) fn kinds(
         &self,
         delegation_handle: &Arc<DelegationHandle>,

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorId, ActorRef};
+use ractor::ActorId;
 use tokio::sync::watch;
 
 use crate::agent_invocation::{ModelRoute, ModelRoutes};
 use crate::cost::PriceLookup;
 use crate::ledger::BudgetHandle;
-use crate::mailbox::{HandlerResult, StartResult};
+use crate::mailbox::{HandlerResult, StartResult, spawn_child};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
 use crate::restarts::RestartBudget;
 use crate::root_session::supervised::Supervised;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{SessionBase, State};
 
 /// The clients, in the order of their accounts in the configured fallback order.
-pub(in crate::root_session) struct Clients(Vec<SupervisedClient>);
+pub(crate) struct Clients(Vec<SupervisedClient>);
 
 struct SupervisedClient {
     supervised: Supervised<provider_client::Msg>,
@@ -28,7 +28,7 @@ struct SupervisedClient {
 impl Clients {
     /// `price`: pricing of the first model. `own`: providers of agents with a provider of their
     /// own, with their pricing.
-    pub(in crate::root_session) fn new<'a>(
+    pub(crate) fn new<'a>(
         ports: &'a Ports,
         price: Option<&PriceLookup>,
         own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<PriceLookup>)>,
@@ -54,7 +54,7 @@ impl Clients {
     }
 
     /// Routes to all models, in configured order.
-    pub(in crate::root_session) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
+    pub(crate) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
         let abilities = std::iter::once(Abilities::default()).chain(abilities);
@@ -70,10 +70,7 @@ impl Clients {
     }
 
     /// Route to one of the other providers.
-    pub(in crate::root_session) fn contact(
-        &self,
-        provider: &Arc<dyn Provider>,
-    ) -> Option<ModelRoute> {
+    pub(crate) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
             let (client, info) = (client.supervised.line(), provider.info());
@@ -82,19 +79,19 @@ impl Clients {
     }
 
     /// Route to the model of a role.
-    pub(in crate::root_session) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
+    pub(crate) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;
         Some(ModelRoutes::new(vec![ModelRoute { abilities: role.abilities, ..contact }]))
     }
 
-    pub(in crate::root_session) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
+    pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
         for client in &self.0 {
             client.supervised.line().tell(message());
         }
     }
 
-    pub(in crate::root_session) fn crashed(&self, child: ActorId) -> Option<usize> {
+    pub(crate) fn crashed(&self, child: ActorId) -> Option<usize> {
         self.0.iter().position(|client| client.supervised.is(child))
     }
 }
@@ -104,21 +101,34 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
     std::iter::once(&ports.provider).chain(others)
 }
 
-impl RootSession {
-    pub(in crate::root_session) async fn start_clients(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> StartResult<()> {
-        for client in &state.supervised.clients.0 {
-            self.start_client(me, client, state.budget.handle(), false).await?;
+impl State {
+    pub(crate) async fn start_clients(&mut self) -> StartResult<()> {
+        for client in &self.supervised.clients.0 {
+            self.base.start_client(client, self.budget.keeper.budget_handle(), false).await?;
         }
         Ok(())
     }
 
+    pub(crate) async fn client_crashed(&mut self, nth: usize, cause: &str) -> HandlerResult {
+        let alone = self.supervised.clients.0.len() == 1;
+        let Some(client) = self.supervised.clients.0.get_mut(nth) else { return Ok(()) };
+        let Supervised { name, budget, .. } = &mut client.supervised;
+        let name = *name;
+        if self.base.spend(name, budget, cause) {
+            return self.base.start_client(client, self.budget.keeper.budget_handle(), true).await;
+        }
+        client.supervised.give_up();
+        // If fallbacks are configured, they are used from now on.
+        if alone {
+            self.park(name, cause);
+        }
+        Ok(())
+    }
+}
+
+impl SessionBase {
     async fn start_client(
         &self,
-        me: &ActorRef<Msg>,
         client: &SupervisedClient,
         budget_handle: &BudgetHandle,
         half_open: bool,
@@ -133,31 +143,8 @@ impl RootSession {
             fail: self.settings.fail.clone(),
             half_open,
         };
-        let actor = ProviderClient::new(args);
-        let (actor, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        let actor = spawn_child(ProviderClient, args, &self.me).await?;
         client.supervised.put(actor);
-        Ok(())
-    }
-
-    pub(in crate::root_session) async fn client_crashed(
-        &self,
-        me: &ActorRef<Msg>,
-        nth: usize,
-        cause: &str,
-        state: &mut State,
-    ) -> HandlerResult {
-        let alone = state.supervised.clients.0.len() == 1;
-        let Some(client) = state.supervised.clients.0.get_mut(nth) else { return Ok(()) };
-        let Supervised { name, budget, .. } = &mut client.supervised;
-        let name = *name;
-        if self.spend(name, budget, cause) {
-            return self.start_client(me, client, state.budget.handle(), true).await;
-        }
-        client.supervised.give_up();
-        // If fallbacks are configured, they are used from now on.
-        if alone {
-            self.park(me, name, cause, state);
-        }
         Ok(())
     }
 }
