@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posse_actors::ports::ProviderError;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
-
-use posse_base::failure::ErrorCode;
 
 use crate::codex::{Access, Login, Trouble};
 use crate::decode::Patience;
@@ -83,9 +81,11 @@ impl Endpoint {
     /// Silence limits of a reply. A reply that is not streamed arrives at its end.
     pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
-        let silence =
-            Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) });
-        Patience { silence, idle: self.timeouts.idle() }
+        let silence_ms = if stream { silence_ms } else { silence_ms.max(idle_ms) };
+        Patience {
+            silence: Duration::from_millis(silence_ms),
+            idle: Duration::from_millis(idle_ms),
+        }
     }
 
     /// Sends `body`; returns when the response begins, with any status.
@@ -95,14 +95,15 @@ impl Endpoint {
         accept: &'static str,
         stream: bool,
     ) -> Result<Response, ProviderError> {
-        let header = self.timeouts.header();
-        let limit = if stream { header } else { header.max(self.timeouts.idle()) };
-        self.send(Method::POST, Some(body), accept, limit).await
+        let Timeouts { header_ms, idle_ms, .. } = self.timeouts;
+        let limit = if stream { header_ms } else { header_ms.max(idle_ms) };
+        self.send(Method::POST, Some(body), accept, Duration::from_millis(limit)).await
     }
 
     /// Sends a request without a body.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
-        self.send(Method::GET, None, accept, self.timeouts.header()).await
+        let limit = Duration::from_millis(self.timeouts.header_ms);
+        self.send(Method::GET, None, accept, limit).await
     }
 
     /// With a login, repeats the request once if the server rejects the token, which may have
@@ -165,7 +166,7 @@ impl Endpoint {
             .redirect(redirect::Policy::none())
             .referer(false)
             .user_agent(concat!("posse/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(self.timeouts.connect())
+            .connect_timeout(Duration::from_millis(self.timeouts.connect_ms))
             .tcp_nodelay(true);
         if is_loopback(&self.url) {
             // Requests to loopback never go through a proxy.

@@ -1,20 +1,16 @@
 //! Images of a history: number, and selection for sending.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message};
 
-use crate::profile::{Quirks, VisionSupport};
-use crate::sanitize::NO_VISION;
+use crate::profile::{ModelFact, Quirks};
 
 /// Images that a request may have where nothing else is known of the server.
 const IMAGES_MAX: usize = 50;
 
 /// Bytes that they may have, as they are sent.
 const IMAGE_BYTES_MAX: usize = 20_000_000;
-
-const TOO_MANY: &str = "[image left out: the request has more images than the provider takes]";
 
 /// Selection of the images of a history.
 #[derive(Debug)]
@@ -32,13 +28,13 @@ impl ImageSelection {
     pub(crate) fn of(
         messages: &[Arc<Message>],
         quirks: &Quirks,
-        sight: &VisionSupport,
+        sight: &ModelFact<Option<String>>,
     ) -> Result<ImageSelection, String> {
         let pictures = Pictures::of(messages);
         if pictures.is_empty() {
             return Ok(ImageSelection { blind: false, left_out: 0, notice: None });
         }
-        let blindness = match sight.blindness() {
+        let blindness = match sight.get().as_deref() {
             None if quirks.no_vision => Some("the configuration says so (quirks.noVision)"),
             blindness => blindness,
         };
@@ -117,29 +113,4 @@ fn images(message: &Message) -> impl Iterator<Item = usize> {
         ContentPart::ImageUrl { url, .. } => Some(url.len()),
         ContentPart::Text { .. } => None,
     })
-}
-
-/// Options for writing a group of messages.
-#[derive(Debug)]
-pub(crate) struct GroupOptions<'q> {
-    pub(crate) quirks: &'q Quirks,
-    blind: bool,
-    left_out: Cell<usize>,
-}
-
-impl<'q> GroupOptions<'q> {
-    /// `left_out`: images of the group that are left out, from its first on.
-    pub(crate) fn new(quirks: &'q Quirks, blind: bool, left_out: usize) -> GroupOptions<'q> {
-        GroupOptions { quirks, blind, left_out: Cell::new(left_out) }
-    }
-
-    /// Replacement for the next image, if it is omitted.
-    pub(crate) fn instead(&self) -> Option<&'static str> {
-        if self.blind {
-            return Some(NO_VISION);
-        }
-        let left = self.left_out.get().checked_sub(1)?;
-        self.left_out.set(left);
-        Some(TOO_MANY)
-    }
 }

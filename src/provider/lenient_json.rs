@@ -135,6 +135,14 @@ impl Number {
     }
 }
 
+/// Details of a number of tokens, as `OpenAI` has them.
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct TokenDetails {
+    pub(crate) cached_tokens: Number,
+    pub(crate) reasoning_tokens: Number,
+}
+
 /// A part of something whole, which it cannot be larger than.
 pub(crate) fn within(part: Option<u64>, whole: Option<u64>) -> Option<u64> {
     part.map(|part| whole.map_or(part, |whole| part.min(whole)))
