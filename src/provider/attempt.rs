@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
 use reqwest::Response;
-use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
 use crate::classify;
@@ -54,8 +53,7 @@ pub(crate) async fn attempt<A: Assembly>(
     if !response.status().is_success() {
         return Err(refusal(endpoint, response).await);
     }
-    let kind = response.headers().get(CONTENT_TYPE);
-    if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
+    if classify::is_html(response.headers()) {
         return Err(classify::not_the_provider(origin));
     }
     let mut source = LiveResponse(response);

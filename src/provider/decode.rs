@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::classify::{self, Cause, bounded};
 use crate::draft::ReplyDraft;
 use crate::message_origin::MessageOrigin;
-use crate::silence_timeout::{Brought, Quiet, Watch, soon};
+use crate::silence_timeout::{Brought, Watch, soon};
 use crate::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
@@ -126,12 +126,7 @@ pub(crate) async fn read<A: Assembly>(
             Ok(Ok(None)) => return reader.end(deltas).await,
             Ok(Err(_)) | Err(_) if reader.events.reply.is_finished() => break,
             Ok(Err(what)) => return Err(reader.cut(&what)),
-            Err(Quiet::Bytes(silence)) => {
-                return Err(reader.cut(&format!("not a byte for {} s", silence.as_secs_f64())));
-            }
-            Err(Quiet::Content(idle)) => {
-                return Err(reader.cut(&format!("no content for {} s", idle.as_secs_f64())));
-            }
+            Err(quiet) => return Err(reader.cut(&quiet.to_string())),
         };
         let mut has_content = match reader.take(&chunk) {
             Ok(has_content) => has_content,

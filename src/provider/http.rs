@@ -4,7 +4,7 @@
 //! redacted in all error text from a server. Independent of the format of bodies.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,9 +15,9 @@ use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-use crate::codex::{Access, Login, Trouble};
+use crate::codex::{Access, Trouble};
 use crate::decode::Patience;
-use crate::message_origin::{MessageOrigin, Redact};
+use crate::message_origin::MessageOrigin;
 use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::silence_timeout::within;
 use crate::{classify, tls};
@@ -37,7 +37,6 @@ pub(crate) struct Endpoint {
     pub(crate) origin: MessageOrigin,
     url: Url,
     headers: HeaderMap,
-    login: Option<Arc<Login>>,
     timeouts: Timeouts,
     client: OnceLock<Result<Client, String>>,
 }
@@ -59,10 +58,10 @@ impl Endpoint {
             .map(SecretString::from)
             .collect();
         let login = profile.login.clone();
-        let origin = MessageOrigin::new(&profile.name, address.into())
-            .with_secrets(secrets, login.clone().map(|login| login as Arc<dyn Redact>));
+        let origin =
+            MessageOrigin { secrets, login, ..MessageOrigin::new(&profile.name, address.into()) };
         let (timeouts, client) = (profile.timeouts, OnceLock::new());
-        Ok(Endpoint { origin, url, headers, login, timeouts, client })
+        Ok(Endpoint { origin, url, headers, timeouts, client })
     }
 
     /// Identity of the quota of requests, without secrets.
@@ -72,7 +71,7 @@ impl Endpoint {
             hash.update(name.as_str());
             hash.update(value.as_bytes());
         }
-        if let Some(login) = &self.login {
+        if let Some(login) = &self.origin.login {
             hash.update(login.file().as_os_str().as_encoded_bytes());
         }
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
@@ -115,7 +114,7 @@ impl Endpoint {
         accept: &'static str,
         limit: Duration,
     ) -> Result<Response, ProviderError> {
-        let Some(login) = &self.login else {
+        let Some(login) = &self.origin.login else {
             return self.exchange(method, body, accept, limit, None).await;
         };
         let explain = |trouble: Trouble| trouble.explain(&self.origin);
@@ -272,13 +271,7 @@ fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
 }
 
 fn header_name(profile: &ProviderProfile, name: &str) -> Result<HeaderName, Failure> {
-    name.parse().map_err(|_| {
-        Failure::new(
-            ErrorCode::ConfigInvalidValue,
-            Exit::Configuration,
-            format!("provider \"{}\": \"{name}\" is not the name of a header", profile.name),
-        )
-    })
+    name.parse().map_err(|_| invalid(profile, &format!("\"{name}\" is not the name of a header")))
 }
 
 fn secret_value(
@@ -289,18 +282,16 @@ fn secret_value(
 ) -> Result<HeaderValue, Failure> {
     let text = format!("{prefix}{}", secret.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| {
-        Failure::new(
-            ErrorCode::ConfigInvalidValue,
-            Exit::Configuration,
-            format!(
-                "provider \"{}\": the value of {name} has characters that no header can carry",
-                profile.name
-            ),
-        )
-        .fix("look for line breaks or quotes that were copied along")
+        invalid(profile, &format!("the value of {name} has characters that no header can carry"))
+            .fix("look for line breaks or quotes that were copied along")
     })?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+fn invalid(profile: &ProviderProfile, what: &str) -> Failure {
+    let what = format!("provider \"{}\": {what}", profile.name);
+    Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what)
 }
 
 fn is_loopback(url: &Url) -> bool {

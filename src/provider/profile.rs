@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::codex::{self, Login};
-use crate::presets;
+use crate::presets::{self, Preset};
 
 /// Protocol of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -299,16 +299,9 @@ impl ProviderProfile {
         if protocol == Some(Protocol::Codex) {
             return ProviderProfile::with_login(name, settings, environment);
         }
-        let Some(base_url) =
-            settings.base_url.or_else(|| preset.and_then(|p| p.base_url).map(str::to_owned))
-        else {
-            return Err(missing(name, "baseURL", "\"https://host/v1\""));
-        };
-        let Some(model) =
-            settings.model.or_else(|| preset.and_then(|p| p.model).map(str::to_owned))
-        else {
-            return Err(missing(name, "model", "the name of a model of that server"));
-        };
+        let base_url = settings.base_url.or_else(|| Some(preset?.base_url?.to_owned()));
+        let base_url = base_url.ok_or_else(|| missing(name, "baseURL", "\"https://host/v1\""))?;
+        let model = model(name, settings.model, preset)?;
         let variable = settings.api_key_env.as_deref().or(preset.and_then(|p| p.key_variable));
         let api_key = settings
             .api_key
@@ -359,10 +352,7 @@ impl ProviderProfile {
         }
         let login = Login::of(name, environment)?;
         let preset = presets::preset("codex");
-        let model = settings.model.or_else(|| preset.and_then(|p| p.model).map(str::to_owned));
-        let Some(model) = model else {
-            return Err(missing(name, "model", "the name of a model of that server"));
-        };
+        let model = model(name, settings.model, preset)?;
         let own = settings.headers.into_iter();
         let given = codex::headers(&login).map(|(name, value)| (name.to_owned(), value.into()));
         let quirks = preset.map(|preset| preset.quirks);
@@ -377,6 +367,11 @@ impl ProviderProfile {
             ..ProviderProfile::new(name, login.base_url(), &model, None)
         })
     }
+}
+
+fn model(name: &str, own: Option<String>, preset: Option<&Preset>) -> Result<String, Failure> {
+    let model = own.or_else(|| Some(preset?.model?.to_owned()));
+    model.ok_or_else(|| missing(name, "model", "the name of a model of that server"))
 }
 
 fn missing(name: &str, key: &str, example: &str) -> Failure {

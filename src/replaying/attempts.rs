@@ -330,10 +330,9 @@ pub(crate) fn failure(
 ) -> ProviderError {
     let said = format!("{}: ", ProviderError::of_class(class, "".into()));
     let source = cause.strip_prefix(&said).unwrap_or(cause).to_owned().into();
-    match ProviderError::of_class(class, source) {
-        ProviderError::QuotaExhausted { source, .. } => {
-            ProviderError::QuotaExhausted { retry_after: wait, source }
-        }
-        other => other,
+    let mut error = ProviderError::of_class(class, source);
+    if let ProviderError::QuotaExhausted { retry_after, .. } = &mut error {
+        *retry_after = wait;
     }
+    error
 }

@@ -65,6 +65,12 @@ struct WireFunction<'m> {
     arguments: Cow<'m, str>,
 }
 
+impl<'m> MessagePart<'m> {
+    fn image(url: &'m str, detail: Option<&'m str>) -> MessagePart<'m> {
+        MessagePart::ImageUrl { image_url: ImageUrl { url, detail } }
+    }
+}
+
 impl<'m> ChatMessage<'m> {
     fn new(role: &'static str, content: Content<'m>) -> ChatMessage<'m> {
         ChatMessage { role, tool_call_id: None, name: None, content, tool_calls: Vec::new() }
@@ -77,16 +83,12 @@ pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &Gro
     let Some(first) = group.first() else { return };
     match &**first {
         Message::System { content } => {
-            write(
-                json,
-                &ChatMessage::new("system", markable(Content::Text(content.into()), view.quirks)),
-            );
+            let content = markable(Content::Text(content.into()), view.quirks);
+            write(json, &ChatMessage::new("system", content));
         }
         Message::User { content } => {
-            write(
-                json,
-                &ChatMessage::new("user", markable(user_content(content, view), view.quirks)),
-            );
+            let content = markable(user_content(content, view), view.quirks);
+            write(json, &ChatMessage::new("user", content));
         }
         Message::Assistant(message) => {
             write_turn(json, message, group, view);
@@ -230,9 +232,7 @@ fn user_part<'m>(part: &'m ContentPart, view: &GroupOptions<'_>) -> MessagePart<
         ContentPart::Text { text } => MessagePart::Text { text: text.into() },
         ContentPart::ImageUrl { url, detail } => match view.instead() {
             Some(marker) => MessagePart::Text { text: marker.into() },
-            None => {
-                MessagePart::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } }
-            }
+            None => MessagePart::image(url, detail.as_deref()),
         },
     }
 }
@@ -259,9 +259,7 @@ fn result_text<'m>(
                     images.push(MessagePart::Text { text: text.into() });
                     shown = true;
                 }
-                images.push(MessagePart::ImageUrl {
-                    image_url: ImageUrl { url, detail: detail.as_deref() },
-                });
+                images.push(MessagePart::image(url, detail.as_deref()));
                 texts.push(IMAGE_BELOW);
             }
         }
