@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request, TokenCount,
+    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+    TokenCount,
 };
 use posse_base::failure::Failure;
 use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::attempt::{attempt, bytes_of, refusal};
+use crate::body::{LiveResponse, bytes_of, refusal};
 use crate::classify::{self, Cause};
+use crate::decode::{self, ChunkSource};
 use crate::encoder::{Dialect, Encoder};
 use crate::http::Endpoint;
 use crate::profile::ProviderProfile;
@@ -22,6 +25,10 @@ const COUNT_BYTES_MAX: usize = 64 * 1024;
 
 /// Time limit for the body of a token count.
 const COUNT_WAIT: Duration = Duration::from_secs(5);
+
+/// Maximum wait for the end of the body after the end of the reply, so that the connection can be
+/// reused.
+const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
 /// One profile's server, reached in one dialect.
 #[derive(Debug)]
@@ -87,15 +94,35 @@ impl<D: Dialect> Provider for Adapter<D> {
 }
 
 impl<D: Dialect> AdapterState<D> {
+    /// Sends `request` and reads the reply.
     async fn attempt(
         &self,
         request: &Request,
         deltas: &DeltaSender,
     ) -> Result<Completion, ProviderError> {
+        let Endpoint { origin, .. } = &self.endpoint;
         let stream = self.encoder.profile.streams(request.stream);
-        let body = self.encoder.encode(request, stream);
+        let accept = if stream { "text/event-stream" } else { "application/json" };
+        let body = self.encoder.encode(request, stream).map_err(|why| ProviderError::Unasked {
+            class: ProviderError::NO_VISION,
+            source: Cause::boxed(origin, why),
+        })?;
+        if let Some(notice) = body.notice {
+            deltas.send(Delta::Notice(notice)).await.ok();
+        }
+        let response = self.endpoint.post(body.bytes.into(), accept, stream).await?;
+        if !response.status().is_success() {
+            return Err(refusal(&self.endpoint, response).await);
+        }
+        if classify::is_html(response.headers()) {
+            return Err(classify::not_the_provider(origin));
+        }
+        let mut source = LiveResponse(response);
+        let wanted = request.stream.then_some(deltas);
+        let patience = self.endpoint.patience(stream);
         let mut completion =
-            attempt::<D::Reply>(&self.endpoint, body, stream, request.stream, deltas).await?;
+            decode::read::<D::Reply>(&mut source, origin, patience, wanted).await?;
+        timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
         self.encoder.owner.sign(&mut completion.message);
         Ok(completion)
     }

@@ -14,7 +14,7 @@ use posse_base::failure::Failure;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::attempt::bytes_of;
+use crate::body::bytes_of;
 use crate::classify;
 use crate::http::Endpoint;
 use crate::live;

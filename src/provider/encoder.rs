@@ -9,7 +9,7 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
-use crate::attempt::Body;
+use crate::body::Body;
 use crate::decode::Assembly;
 use crate::encoded_history::{EncodedHistory, GroupOptions, HISTORIES_MAX, Histories};
 use crate::images::ImageSelection;
@@ -120,25 +120,21 @@ impl<D: Dialect> Encoder<D> {
     /// The body of `request`; or why there is none, if the user shows images to a model that
     /// takes none.
     pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        let (thinking, notice) = self.thoughts.say(request.thinking, &self.profile.quirks);
-        let body = self.write(request, BodyPurpose::Reply { stream }, thinking)?;
-        Ok(Body { notice: joined(body.notice, notice), ..body })
+        self.write(request, BodyPurpose::Reply { stream })
     }
 
     /// The body that asks how large `request` is, where that can be asked.
     pub(crate) fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
-        let thinking = self.thoughts.meant(request.thinking, &self.profile.quirks);
-        self.write(request, BodyPurpose::Counting, thinking)
+        self.write(request, BodyPurpose::Counting)
     }
 
-    fn write(
-        &self,
-        request: &Request,
-        purpose: BodyPurpose,
-        thinking: ThinkingParam,
-    ) -> Result<Body, String> {
+    fn write(&self, request: &Request, purpose: BodyPurpose) -> Result<Body, String> {
         let ProviderProfile { quirks, sight, model, .. } = &self.profile;
         let mut shown = ImageSelection::of(&request.messages, quirks, sight)?;
+        let (thinking, notice) = match purpose {
+            BodyPurpose::Reply { .. } => self.thoughts.say(request.thinking, quirks),
+            BodyPurpose::Counting => (self.thoughts.meant(request.thinking, quirks), None),
+        };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let EncodedParts { histories, tools, systems } = &mut *kept;
         let is_system = |message: &&Arc<Message>| {
@@ -155,7 +151,7 @@ impl<D: Dialect> Encoder<D> {
         );
         body.member("model", model);
         D::write(self, &parts, &mut body);
-        Ok(Body { bytes: body.end(), notice: shown.notice })
+        Ok(Body { bytes: body.end(), notice: joined(shown.notice, notice) })
     }
 }
 

@@ -12,7 +12,7 @@ pub mod thinking;
 
 mod adapter;
 mod anthropic;
-mod attempt;
+mod body;
 mod classify;
 pub mod codex;
 mod decode;

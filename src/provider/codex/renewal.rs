@@ -8,7 +8,7 @@ use posse_base::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::attempt::bytes_of;
+use crate::body::bytes_of;
 use crate::classify::{self, Cause};
 use crate::codex::LOG_IN;
 use crate::http::Endpoint;
