@@ -4,6 +4,7 @@
 //! A snapshot is built in; the user's configuration overrides it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use posse_actors::cost::TokenRates;
@@ -12,7 +13,6 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::failure::printable;
-use crate::frontend::table::table;
 use crate::hex::hex;
 
 const SNAPSHOT: &str = include_str!("models/snapshot.json");
@@ -207,16 +207,29 @@ pub fn list(models: &[Model], as_json: bool) -> String {
     let head = ["PROVIDER", "MODEL", "CONTEXT", "REPLY", "$/M IN", "$/M OUT", "ABILITIES"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(models.iter().map(row));
-    for column in 2..=5 {
-        // Figures end where figures above them end.
-        let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        for row in &mut rows {
-            row[column] = format!("{:>width$}", row[column]);
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Figures end where figures above them end. Writing to a string cannot fail.
+            let _: std::fmt::Result = match column {
+                2..=5 => write!(line, "{cell:>width$}  "),
+                _ => write!(line, "{cell:<width$}  "),
+            };
         }
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
-    // The table has dollars.
-    let note = note.split(" Prices are").next().unwrap_or(note);
-    format!("{}\nAs of {dated}. {note}\n", table(&rows))
+    let _: std::fmt::Result = writeln!(text, "\nAs of {dated}. {}", note_for_people(note));
+    text
+}
+
+/// The table has dollars.
+fn note_for_people(note: &str) -> &str {
+    note.split(" Prices are").next().unwrap_or(note)
 }
 
 fn row(model: &Model) -> [String; 7] {
