@@ -20,16 +20,15 @@ use posse_actors::conversation::SessionId;
 use posse_actors::event::{SessionEndReason, StoredRecord};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    AnswerSource, Fallback, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox,
+    AnswerSource, Clock, Fallback, Ids, JournalStore, NoGrants, NoHooks, Policy, Ports, ToolSpec,
+    Toolbox,
 };
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
-use context::{
-    RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayClock, ReplayContext,
-};
+use context::{RecordedModel, RecordedTool, ReplayContext};
 use recording::Recording;
 use steps::{Difference, ReplayStep};
 
@@ -183,11 +182,11 @@ async fn play(
         fallbacks: others.into_iter().enumerate().skip(1).map(fallback).collect(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
-        policy: Arc::new(RecordedPolicy(Arc::clone(&stage))),
+        policy: Arc::clone(&stage) as Arc<dyn Policy>,
         grants: Arc::new(NoGrants),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
-        clock: Arc::new(ReplayClock(Arc::clone(&stage))),
-        ids: Arc::new(RecordedIds(Arc::clone(&stage))),
+        clock: Arc::clone(&stage) as Arc<dyn Clock>,
+        ids: Arc::clone(&stage) as Arc<dyn Ids>,
     };
     let session = SessionHandle::start(ports, settings).await;
     let session = session.map_err(|error| internal(error.to_string()))?;

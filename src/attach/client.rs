@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::attach::SocketAddress;
 use crate::attach::handshake::{Hello, HostReply, classify_host_line, line};
-use crate::attach::lines::{BoundedLine, LineBuffer};
+use crate::attach::lines::LineReader;
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 
@@ -58,12 +58,11 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
     })?;
     let hello = Hello::new(token, options.role, options.after, options.last);
     stream.write_all(&line(&hello)).await.map_err(|error| unreachable_session(&error))?;
-    let (read, write) = stream.into_split();
-    let mut lines =
-        LineReader { read, lines: LineBuffer::new(LINE_BYTES_MAX), chunk: Vec::new(), used: 0 };
+    let (mut read, write) = stream.into_split();
+    let mut lines = LineReader::new(LINE_BYTES_MAX, READ_BYTES);
     // The host closes a connection unanswered if it accepted it just before the session ended or
     // continued under another assembly.
-    let first = match timeout(ANSWER_MAX, lines.next()).await {
+    let first = match timeout(ANSWER_MAX, lines.next_whole(&mut read)).await {
         Ok(Some(first)) => first,
         Ok(None) => return Err(unreachable_session(&io::ErrorKind::UnexpectedEof.into())),
         Err(_) => Vec::new(),
@@ -72,11 +71,8 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
         Ok(HostReply::Accepted { accepted, .. }) => accepted,
         Ok(HostReply::Refused { code, message, .. }) => {
             let what = format!("cannot attach to the session: {message}");
-            let code = if code == ErrorCode::AttachLimit.as_str() {
-                ErrorCode::AttachLimit
-            } else {
-                ErrorCode::AttachRefused
-            };
+            let is_limit = code == ErrorCode::AttachLimit.as_str();
+            let code = if is_limit { ErrorCode::AttachLimit } else { ErrorCode::AttachRefused };
             return Err(Failure::new(code, Exit::Session, what));
         }
         Ok(_) | Err(_) => {
@@ -90,7 +86,7 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
     };
     let (out, heard) = mpsc::channel(RECEIVED_LINES_MAX);
     let (voice, said) = mpsc::channel(QUEUED_COMMANDS_MAX);
-    tokio::spawn(receive_lines(lines, out));
+    tokio::spawn(receive_lines(read, lines, out));
     tokio::spawn(send_commands(write, said));
     Ok(RemoteSession { accepted, messages: heard, commands: voice })
 }
@@ -101,10 +97,14 @@ fn unreachable_session(error: &io::Error) -> Failure {
         .fix("it may just have ended: `posse sessions list` shows its state")
 }
 
-async fn receive_lines(mut lines: LineReader, out: mpsc::Sender<RemoteMessage>) {
+async fn receive_lines(
+    mut read: OwnedReadHalf,
+    mut lines: LineReader,
+    out: mpsc::Sender<RemoteMessage>,
+) {
     loop {
         let line = tokio::select! {
-            line = lines.next() => line,
+            line = lines.next_whole(&mut read) => line,
             // Notices a closed channel at once, so that the host does not have to detect a dead
             // connection.
             () = out.closed() => return,
@@ -125,32 +125,4 @@ async fn send_commands(mut write: OwnedWriteHalf, mut said: mpsc::Receiver<Vec<u
     }
     // Does not shut down the write half: the host would take that for a closed connection.
     write.forget();
-}
-
-struct LineReader {
-    read: OwnedReadHalf,
-    lines: LineBuffer,
-    chunk: Vec<u8>,
-    used: usize,
-}
-
-impl LineReader {
-    /// Next line, or `None` at the end of the connection. Lines above the limit are skipped.
-    async fn next(&mut self) -> Option<Vec<u8>> {
-        loop {
-            if let Some((line, rest)) = self.lines.next(&self.chunk[self.used..]) {
-                self.used = self.chunk.len() - rest.len();
-                if let BoundedLine::Whole(line) = line {
-                    return Some(line);
-                }
-                continue;
-            }
-            self.chunk.clear();
-            self.used = 0;
-            self.chunk.reserve(READ_BYTES);
-            if self.read.read_buf(&mut self.chunk).await.ok()? == 0 {
-                return None;
-            }
-        }
-    }
 }

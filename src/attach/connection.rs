@@ -7,7 +7,7 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use crate::attach::SocketAddress;
 use crate::attach::address::constant_time_eq;
 use crate::attach::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
 use crate::attach::host::{AttachBounds, refuse};
-use crate::attach::lines::{BoundedLine, LineBuffer};
+use crate::attach::lines::{BoundedLine, LineReader};
 use crate::failure::ErrorCode;
 use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 use crate::frontend::remote_session::{AttachAccepted, AttachRole};
@@ -53,25 +53,20 @@ pub(super) async fn serve(
         Ok(process) => process,
         Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
     };
-    let mut reader =
-        InstructionReader { lines: LineBuffer::new(HELLO_BYTES_MAX), chunk: Vec::new(), read: 0 };
     let mut stream = stream;
+    let mut reader = LineReader::new(HELLO_BYTES_MAX, READ_BYTES);
+    let invalid = |what: &str| Err(AttachRefusal::new(ErrorCode::AttachInvalidRequest, what));
     let first = match timeout(bounds.handshake_max, reader.next(&mut stream)).await {
         Ok(Some(BoundedLine::Whole(first))) => Hello::read(&first),
-        Ok(Some(BoundedLine::TooLong)) => {
-            Err(AttachRefusal::new(ErrorCode::AttachInvalidRequest, "the first line is too long"))
-        }
+        Ok(Some(BoundedLine::TooLong)) => invalid("the first line is too long"),
         Ok(None) => return,
-        Err(_) => {
-            Err(AttachRefusal::new(ErrorCode::AttachInvalidRequest, "no first line was received"))
-        }
+        Err(_) => invalid("no first line was received"),
     };
-    let hello = first.and_then(|hello| admit(hello, place));
-    let hello = match hello {
+    let hello = match first.and_then(|hello| admit(hello, place)) {
         Ok(hello) => hello,
         Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
     };
-    reader.lines.set_limit(LINE_BYTES_MAX);
+    reader.set_limit(LINE_BYTES_MAX);
     let name = process.map_or("another process".to_owned(), |process| format!("process {process}"));
     let records = session.last_record();
     let accepted = AttachAccepted {
@@ -115,61 +110,25 @@ pub(super) async fn serve(
 
 /// Process id of the client, where the system reports it. Clients of other users are rejected.
 fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
-    let peer = stream
-        .peer_cred()
-        .map_err(|error| AttachRefusal::new(ErrorCode::AttachRefused, error.to_string()))?;
+    let peer = stream.peer_cred().map_err(|error| rejected(error.to_string()))?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(AttachRefusal::new(
-            ErrorCode::AttachRefused,
-            "the session belongs to another user",
-        ));
+        return Err(rejected("the session belongs to another user"));
     }
     Ok(peer.pid().filter(|pid| *pid > 0))
 }
 
 fn admit(hello: Hello, place: &SocketAddress) -> Result<Hello, AttachRefusal> {
-    let ours = place.token();
-    let ours = ours.map_err(|error| {
-        AttachRefusal::new(
-            ErrorCode::AttachRefused,
-            format!("cannot read the attach token: {error}"),
-        )
-    })?;
+    let unreadable = |error| rejected(format!("cannot read the attach token: {error}"));
+    let ours = place.token().map_err(unreadable)?;
     if constant_time_eq(&ours, &hello.token) {
         Ok(hello)
     } else {
-        Err(AttachRefusal::new(
-            ErrorCode::AttachRefused,
-            "the token does not match that of this state directory",
-        ))
+        Err(rejected("the token does not match that of this state directory"))
     }
 }
 
-/// Line reader of a connection.
-struct InstructionReader {
-    lines: LineBuffer,
-    chunk: Vec<u8>,
-    /// Bytes of the chunk that are already consumed.
-    read: usize,
-}
-
-impl InstructionReader {
-    /// Next line, or `None` at the end. Cancel-safe.
-    async fn next(&mut self, from: &mut (impl AsyncReadExt + Unpin)) -> Option<BoundedLine> {
-        loop {
-            let rest = &self.chunk[self.read..];
-            if let Some((found, left)) = self.lines.next(rest) {
-                self.read = self.chunk.len() - left.len();
-                return Some(found);
-            }
-            self.chunk.clear();
-            self.read = 0;
-            self.chunk.reserve(READ_BYTES);
-            if from.read_buf(&mut self.chunk).await.ok()? == 0 {
-                return None;
-            }
-        }
-    }
+fn rejected(message: impl Into<String>) -> AttachRefusal {
+    AttachRefusal::new(ErrorCode::AttachRefused, message)
 }
 
 /// Event stream of a connection.
@@ -270,7 +229,7 @@ struct InstructionHandler {
 impl InstructionHandler {
     /// Reads and executes instructions until the client disconnects or sends too many invalid
     /// lines.
-    async fn follow(self, mut reader: InstructionReader, mut read: OwnedReadHalf) -> ConnectionEnd {
+    async fn follow(self, mut reader: LineReader, mut read: OwnedReadHalf) -> ConnectionEnd {
         let mut invalid_lines = 0;
         let mut nth = 0;
         loop {

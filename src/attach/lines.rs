@@ -1,4 +1,6 @@
-//! Splits a byte stream into lines of bounded length, independent of chunk borders. Pure.
+//! Splits a byte stream into lines of bounded length, independent of chunk borders.
+
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// A line, or a marker for one above the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +13,7 @@ pub(crate) enum BoundedLine {
 
 /// State of a line splitter: the bytes of an incomplete line.
 #[derive(Debug)]
-pub(crate) struct LineBuffer {
+struct LineBuffer {
     bytes_max: usize,
     incomplete: Vec<u8>,
     /// The incomplete line is already above the limit.
@@ -19,19 +21,9 @@ pub(crate) struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Splitter for lines of at most `bytes_max` bytes, newline excluded.
-    pub(crate) fn new(bytes_max: usize) -> LineBuffer {
-        LineBuffer { bytes_max, incomplete: Vec::new(), too_long: false }
-    }
-
-    /// Changes the limit for the following lines.
-    pub(crate) fn set_limit(&mut self, bytes_max: usize) {
-        self.bytes_max = bytes_max;
-    }
-
     /// Consumes bytes up to the end of the next line. Returns the line and the unused rest, or
     /// `None` after storing an incomplete line for the next call.
-    pub(crate) fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(BoundedLine, &'b [u8])> {
+    fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(BoundedLine, &'b [u8])> {
         let end = memchr::memchr(b'\n', bytes);
         let piece = &bytes[..end.unwrap_or(bytes.len())];
         if self.too_long || piece.len() > self.bytes_max - self.incomplete.len() {
@@ -57,15 +49,73 @@ impl LineBuffer {
     }
 }
 
+/// Reads the lines of a connection.
+#[derive(Debug)]
+pub(crate) struct LineReader {
+    lines: LineBuffer,
+    chunk: Vec<u8>,
+    /// Bytes of the chunk that are already consumed.
+    used: usize,
+    read_bytes: usize,
+}
+
+impl LineReader {
+    /// Reader of lines of at most `bytes_max` bytes, which reads `read_bytes` at once.
+    pub(crate) fn new(bytes_max: usize, read_bytes: usize) -> LineReader {
+        let lines = LineBuffer { bytes_max, incomplete: Vec::new(), too_long: false };
+        LineReader { lines, chunk: Vec::new(), used: 0, read_bytes }
+    }
+
+    /// Changes the limit for the following lines.
+    pub(crate) fn set_limit(&mut self, bytes_max: usize) {
+        self.lines.bytes_max = bytes_max;
+    }
+
+    /// Next line, or `None` at the end. Cancel-safe.
+    pub(crate) async fn next(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+    ) -> Option<BoundedLine> {
+        loop {
+            if let Some((line, rest)) = self.lines.next(&self.chunk[self.used..]) {
+                self.used = self.chunk.len() - rest.len();
+                return Some(line);
+            }
+            self.chunk.clear();
+            self.used = 0;
+            self.chunk.reserve(self.read_bytes);
+            if from.read_buf(&mut self.chunk).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Next line within the limit, or `None` at the end. Cancel-safe.
+    pub(crate) async fn next_whole(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+    ) -> Option<Vec<u8>> {
+        loop {
+            if let BoundedLine::Whole(line) = self.next(from).await? {
+                return Some(line);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    fn buffer(bytes_max: usize) -> LineBuffer {
+        LineReader::new(bytes_max, 1).lines
+    }
+
     /// Feeds `bytes` in chunks of the given sizes, repeated as needed, and collects the lines.
     fn cut(bytes: &[u8], sizes: &[usize], bytes_max: usize) -> Vec<BoundedLine> {
-        let (mut lines, mut found, mut rest) = (LineBuffer::new(bytes_max), Vec::new(), bytes);
+        let (mut lines, mut found, mut rest) = (buffer(bytes_max), Vec::new(), bytes);
         for size in sizes.iter().cycle() {
             if rest.is_empty() {
                 break;
@@ -114,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_line_above_the_limit_uses_no_memory() {
-        let mut lines = LineBuffer::new(100);
+        let mut lines = buffer(100);
         let piece = [b'x'; 64];
         for _ in 0..100_000 {
             assert_eq!(lines.next(&piece), None);

@@ -1,4 +1,4 @@
-//! Common part of all adapters; the protocol-specific part is a [`Dialect`].
+//! Provider for one server; the protocol-specific part is a [`Dialect`].
 //!
 //! Makes one attempt per call. Dropping the future of an attempt closes its connection.
 
@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request, TokenCount,
+    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+    TokenCount,
 };
 use posse_base::failure::Failure;
 use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::attempt::{Body, attempt, bytes_of, refusal};
+use crate::body::{LiveResponse, bytes_of, refusal};
 use crate::classify::{self, Cause};
-use crate::decode::Assembly;
+use crate::decode::{self, ChunkSource};
+use crate::encoder::{Dialect, Encoder};
 use crate::http::Endpoint;
-use crate::opaque::Owner;
 use crate::profile::ProviderProfile;
 
 /// Bytes of an answer that is one number.
@@ -24,29 +26,9 @@ const COUNT_BYTES_MAX: usize = 64 * 1024;
 /// Time limit for the body of a token count.
 const COUNT_WAIT: Duration = Duration::from_secs(5);
 
-/// Writes the requests of one protocol, and knows how its replies are put together.
-pub(crate) trait Dialect: Send + Sync + Sized + 'static {
-    /// Name of the protocol in opaque parts of a reply.
-    const PROTOCOL: &'static str;
-
-    /// Puts a reply together.
-    type Reply: Assembly;
-
-    /// For one profile; `owner`: whose thinking is sent back.
-    fn new(profile: &ProviderProfile, owner: Owner) -> Self;
-
-    /// The body of `request`; or why there is none, if the user shows images to a model that
-    /// takes none.
-    fn encode(&self, request: &Request, stream: bool) -> Result<Body, String>;
-
-    /// Path suffix of the endpoint that counts tokens, if there is one.
-    const COUNTING: Option<&'static str> = None;
-
-    /// The body that asks how large `request` is, where that can be asked.
-    fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
-        self.encode(request, false)
-    }
-}
+/// Maximum wait for the end of the body after the end of the reply, so that the connection can be
+/// reused.
+const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
 /// One profile's server, reached in one dialect.
 #[derive(Debug)]
@@ -57,9 +39,7 @@ pub(crate) struct Adapter<D>(Arc<AdapterState<D>>);
 struct AdapterState<D> {
     endpoint: Endpoint,
     counting: Option<Endpoint>,
-    dialect: D,
-    profile: ProviderProfile,
-    owner: Owner,
+    encoder: Encoder<D>,
 }
 
 impl<D: Dialect> Adapter<D> {
@@ -68,14 +48,11 @@ impl<D: Dialect> Adapter<D> {
         let base = profile.base().to_owned();
         profile.base_url = base;
         let path = profile.protocol.call_path(&profile.base_url);
-        let owner = Owner::new(D::PROTOCOL, &profile.name, &profile.model);
         let counting = D::COUNTING.map(|rest| Endpoint::new(&profile, &format!("{path}{rest}")));
         Ok(Adapter(Arc::new(AdapterState {
             endpoint: Endpoint::new(&profile, path)?,
             counting: counting.transpose()?,
-            dialect: D::new(&profile, owner.clone()),
-            profile,
-            owner,
+            encoder: Encoder::new(profile),
         })))
     }
 }
@@ -84,7 +61,7 @@ impl<D: Dialect> Provider for Adapter<D> {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
             profile: self.0.endpoint.origin.profile.clone(),
-            model: self.0.profile.model.clone(),
+            model: self.0.encoder.profile.model.clone(),
             endpoint: self.0.endpoint.origin.address.clone(),
         }
     }
@@ -117,22 +94,42 @@ impl<D: Dialect> Provider for Adapter<D> {
 }
 
 impl<D: Dialect> AdapterState<D> {
+    /// Sends `request` and reads the reply.
     async fn attempt(
         &self,
         request: &Request,
         deltas: &DeltaSender,
     ) -> Result<Completion, ProviderError> {
-        let stream = self.profile.streams(request.stream);
-        let body = self.dialect.encode(request, stream);
+        let Endpoint { origin, .. } = &self.endpoint;
+        let stream = self.encoder.profile.streams(request.stream);
+        let accept = if stream { "text/event-stream" } else { "application/json" };
+        let body = self.encoder.encode(request, stream).map_err(|why| ProviderError::Unasked {
+            class: ProviderError::NO_VISION,
+            source: Cause::boxed(origin, why),
+        })?;
+        if let Some(notice) = body.notice {
+            deltas.send(Delta::Notice(notice)).await.ok();
+        }
+        let response = self.endpoint.post(body.bytes.into(), accept, stream).await?;
+        if !response.status().is_success() {
+            return Err(refusal(&self.endpoint, response).await);
+        }
+        if classify::is_html(response.headers()) {
+            return Err(classify::not_the_provider(origin));
+        }
+        let mut source = LiveResponse(response);
+        let wanted = request.stream.then_some(deltas);
+        let patience = self.endpoint.patience(stream);
         let mut completion =
-            attempt::<D::Reply>(&self.endpoint, body, stream, request.stream, deltas).await?;
-        self.owner.sign(&mut completion.message);
+            decode::read::<D::Reply>(&mut source, origin, patience, wanted).await?;
+        timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
+        self.encoder.owner.sign(&mut completion.message);
         Ok(completion)
     }
 
     async fn count(&self, counting: &Endpoint, request: &Request) -> Result<u64, ProviderError> {
         let origin = &counting.origin;
-        let body = self.dialect.encode_for_counting(request);
+        let body = self.encoder.encode_for_counting(request);
         let body = body.map_err(|why| classify::rejected(origin, why))?;
         let response = counting.post(body.bytes.into(), "application/json", true).await?;
         if !response.status().is_success() {

@@ -72,7 +72,7 @@ pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
 /// The connection failed, or could not be made.
 pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> ProviderError {
     let error = error.without_url();
-    if let Some(tls) = find_tls(&error) {
+    if let Some(tls) = causes(&error).find_map(|error| error.downcast_ref::<rustls::Error>()) {
         return rejected(origin, tls_text(tls, &origin.address));
     }
     let text = origin.masked(printable(&bounded(&chain(&error))));
@@ -133,21 +133,24 @@ fn not_in_time(address: &str) -> String {
     format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
-/// Kind of the I/O error, at any position in the chain.
-fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
-    let mut source = Some(error);
-    let mut kind = None;
-    while let Some(error) = source {
-        source = match error.downcast_ref::<std::io::Error>() {
-            Some(io) => {
-                kind = Some(io.kind());
-                // The source of an I/O error is that of the wrapped error.
-                io.get_ref().map(|inner| inner as &(dyn Error + 'static))
-            }
+/// An error and its causes. The source of an I/O error is that of the wrapped error, so the wrapped
+/// one comes first.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| {
+        let error: &'e (dyn Error + 'static) = *error;
+        match error.downcast_ref::<std::io::Error>() {
+            Some(io) => io.get_ref().map(|inner| inner as &(dyn Error + 'static)),
             None => error.source(),
-        };
-    }
-    kind
+        }
+    })
+}
+
+/// Kind of the innermost I/O error.
+fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
+    causes(error)
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .last()
+        .map(std::io::Error::kind)
 }
 
 /// The whole chain of an error in one line.
@@ -163,21 +166,6 @@ pub(crate) fn chain(error: &dyn Error) -> String {
         source = error.source();
     }
     text
-}
-
-fn find_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
-    let mut source = Some(error);
-    while let Some(error) = source {
-        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-            return Some(tls);
-        }
-        source = match error.downcast_ref::<std::io::Error>() {
-            // The source of an I/O error is that of the wrapped error.
-            Some(io) => io.get_ref().map(|inner| inner as &(dyn Error + 'static)),
-            None => error.source(),
-        };
-    }
-    None
 }
 
 fn tls_text(error: &rustls::Error, address: &str) -> String {
@@ -206,9 +194,7 @@ pub(crate) fn status(
         let source = Cause::boxed(origin, what);
         return ProviderError::Unasked { class: ProviderError::REDIRECTED, source };
     }
-    let is_html = headers
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"));
+    let is_html = is_html(headers);
     let mut report = if is_html {
         ServerError { message: "an HTML page".to_owned(), ..ServerError::default() }
     } else {
@@ -229,6 +215,12 @@ pub(crate) fn status(
         }
         error => error,
     }
+}
+
+/// True if a body is a page for people.
+pub(crate) fn is_html(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"))
 }
 
 /// An error that arrived inside a successful reply.
@@ -256,7 +248,7 @@ fn sort(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderEr
         return ProviderError::QuotaExhausted { retry_after, source };
     }
     let is_rate = status == Some(429) || code(&["rate_limit", "resource_exhausted"]);
-    if wording::is_quota(&lower) && matches!(status, None | Some(400 | 403 | 429)) {
+    if wording::has(&lower, wording::QUOTA) && matches!(status, None | Some(400 | 403 | 429)) {
         return match retry_after {
             Some(wait) if is_rate && wait < QUOTA_WAIT_MIN => {
                 ProviderError::RateLimited { retry_after, source }
@@ -264,12 +256,12 @@ fn sort(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderEr
             _ => ProviderError::QuotaExhausted { retry_after, source },
         };
     }
-    let overflows = code(wording::OVERFLOW_CODES) || wording::is_overflow(&lower);
+    let overflows = code(wording::OVERFLOW_CODES) || wording::has(&lower, wording::OVERFLOW);
     if status == Some(413) || (overflows && !is_rate) {
         return ProviderError::ContextFull { source };
     }
     if code(wording::FILTER_CODES)
-        || (wording::is_filter(&lower) && matches!(status, None | Some(400)))
+        || (wording::has(&lower, wording::FILTER) && matches!(status, None | Some(400)))
     {
         return ProviderError::Filtered { source };
     }

@@ -16,17 +16,15 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use jiff::Timestamp;
 use posse_actors::ports::{PortFuture, ProviderError};
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 
-use posse_base::failure::ErrorCode;
-
 use crate::classify::Cause;
 use crate::codex::renewal::{Issuer, Renewal, RenewalRefusal};
 use crate::codex::store::{Store, StoredLogin};
-use crate::message_origin::{MessageOrigin, Redact, without};
+use crate::message_origin::{MessageOrigin, without};
 
 /// Endpoint of its models. Fixed: the login is sent nowhere else.
 pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";
@@ -223,7 +221,7 @@ impl Login {
             if let Some((spent, why)) = &state.spent
                 && same(spent, &sent)
             {
-                return Err(Trouble::User(why.sentence()));
+                return Err(Trouble::User(why.to_string()));
             }
             // First the place for the new tokens, then the old ones are spent.
             let place = held.place(&found).map_err(Trouble::User)?;
@@ -251,7 +249,7 @@ impl Login {
                         (found, is_second) = (now, true);
                         continue;
                     }
-                    let sentence = why.sentence();
+                    let sentence = why.to_string();
                     state.spent = Some((sent, why));
                     return Err(Trouble::User(sentence));
                 }
@@ -275,11 +273,9 @@ impl Login {
         state.access = Some(access.clone());
         access
     }
-}
 
-impl Redact for Login {
-    /// Redacts every token that was seen.
-    fn masked(&self, text: String) -> String {
+    /// `text` without every token that was seen.
+    pub(crate) fn masked(&self, text: String) -> String {
         without(&self.secrets.lock().unwrap_or_else(PoisonError::into_inner), text)
     }
 }

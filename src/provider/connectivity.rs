@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use posse_actors::conversation::{ContentPart, Message};
-use posse_actors::ports::{ProviderError, Request, ToolSpec};
+use posse_actors::ports::{ProviderError, Request};
 use posse_base::failure::Failure;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::body::bytes_of;
 use crate::classify;
 use crate::http::Endpoint;
 use crate::live;
@@ -49,21 +50,17 @@ pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached
     let asked = timeout(limit, async {
         if let Some(login) = &profile.login {
             let Err(trouble) = login.access(None).await else { return Ok(Reached::LoggedIn) };
-            let error = trouble.explain(&endpoint.origin);
-            return Ok(Reached::Failed { class: error.class(), cause: error.chain() });
+            return Ok(failed(&trouble.explain(&endpoint.origin)));
         }
         if profile.protocol == Protocol::Messages
             && let Some(answer) = count(&profile).await?
         {
             return Ok(answer);
         }
-        Ok(ask(&endpoint, &profile.model).await)
+        Ok(ask(&endpoint, &profile.model, limit).await)
     });
     let asked = asked.await.ok().transpose()?;
-    Ok(asked.unwrap_or_else(|| Reached::Failed {
-        class: "unreachable",
-        cause: classify::silent(&endpoint.origin, limit).chain(),
-    }))
+    Ok(asked.unwrap_or_else(|| failed(&classify::silent(&endpoint.origin, limit))))
 }
 
 /// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
@@ -71,10 +68,9 @@ pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached
 async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
     let provider = live(profile.clone())?;
     let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
-    let tools: [ToolSpec; 0] = [];
     let request = Request {
         messages: vec![Arc::new(greeting)],
-        tools: Arc::new(tools),
+        tools: Arc::default(),
         stream: false,
         tokens_max: None,
         temperature: None,
@@ -83,34 +79,31 @@ async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
     Ok(match provider.count_tokens(request).await {
         Ok(_) => Some(Reached::Listed(Some(true))),
         Err(ProviderError::Rejected { .. } | ProviderError::Broken { .. }) => None,
-        Err(error) => Some(Reached::Failed { class: error.class(), cause: error.chain() }),
+        Err(error) => Some(failed(&error)),
     })
 }
 
-async fn ask(endpoint: &Endpoint, model: &str) -> Reached {
-    let mut response = match endpoint.get("application/json").await {
+async fn ask(endpoint: &Endpoint, model: &str, limit: Duration) -> Reached {
+    let response = match endpoint.get("application/json").await {
         Ok(response) => response,
-        Err(error) => return Reached::Failed { class: error.class(), cause: error.chain() },
+        Err(error) => return failed(&error),
     };
     let status = response.status();
     if matches!(status.as_u16(), 404 | 405 | 501) {
         return Reached::WithoutList;
     }
     let headers = response.headers().clone();
-    let mut body = Vec::new();
     // A truncated body is judged like a complete one.
-    while let Ok(Some(chunk)) = response.chunk().await {
-        let room = LIST_BYTES_MAX - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if body.len() >= LIST_BYTES_MAX {
-            break;
-        }
-    }
+    let body = bytes_of(response, LIST_BYTES_MAX, limit).await;
     if !status.is_success() {
         let error = classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now());
-        return Reached::Failed { class: error.class(), cause: error.chain() };
+        return failed(&error);
     }
     Reached::Listed(lists(&body, model))
+}
+
+fn failed(error: &ProviderError) -> Reached {
+    Reached::Failed { class: error.class(), cause: error.chain() }
 }
 
 /// True if the model is in the list; `None` if it is not a list.

@@ -11,8 +11,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use crate::classify::{self, Cause, bounded};
+use crate::draft::ReplyDraft;
 use crate::message_origin::MessageOrigin;
-use crate::silence_timeout::{Brought, Quiet, Watch, soon};
+use crate::silence_timeout::{Brought, Watch, soon};
 use crate::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
@@ -39,14 +40,14 @@ pub(crate) trait Assembly: Default + Send {
     fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault>;
     /// Adds a reply that came as one JSON object.
     fn whole(&mut self, json: &str) -> Result<(), Fault>;
-    /// The deltas since they were last taken out.
-    fn deltas(&mut self) -> &mut Vec<Delta>;
+    /// Texts and figures so far.
+    fn draft(&self) -> &ReplyDraft;
+    /// Texts and figures so far, to take deltas out.
+    fn draft_mut(&mut self) -> &mut ReplyDraft;
     /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
     /// True if there is content that would be lost.
     fn has_content(&self) -> bool;
-    /// The visible text so far.
-    fn text(&self) -> &str;
     /// The whole reply.
     fn complete(self) -> Result<Completion, Fault>;
 }
@@ -102,10 +103,14 @@ pub(crate) async fn read<A: Assembly>(
 ) -> Result<Completion, ProviderError> {
     let mut reader = StreamReader {
         origin,
-        reply: A::default(),
         shape: BodyShape::Unknown { skipped: 0 },
-        done: false,
-        without_content: 0,
+        events: Events {
+            reply: A::default(),
+            done: false,
+            without_content: 0,
+            has_content: false,
+            fault: None,
+        },
     };
     let Patience { silence, idle } = patience;
     let mut watch = Watch::new(silence, idle);
@@ -119,25 +124,22 @@ pub(crate) async fn read<A: Assembly>(
         let chunk = match next {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return reader.end(deltas).await,
-            Ok(Err(_)) | Err(_) if reader.reply.is_finished() => break,
+            Ok(Err(_)) | Err(_) if reader.events.reply.is_finished() => break,
             Ok(Err(what)) => return Err(reader.cut(&what)),
-            Err(Quiet::Bytes(silence)) => {
-                return Err(reader.cut(&format!("not a byte for {} s", silence.as_secs_f64())));
-            }
-            Err(Quiet::Content(idle)) => {
-                return Err(reader.cut(&format!("no content for {} s", idle.as_secs_f64())));
-            }
+            Err(quiet) => return Err(reader.cut(&quiet.to_string())),
         };
         let mut has_content = match reader.take(&chunk) {
             Ok(has_content) => has_content,
-            Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
+            Err(error) => return Err(counted(&mut reader.events.reply, deltas, error).await),
         };
         // Servers send one event per chunk. Chunks that have arrived are joined into one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
             match soon(source).await {
-                Some(Ok(Some(chunk))) if !reader.done => match reader.take(&chunk) {
+                Some(Ok(Some(chunk))) if !reader.events.done => match reader.take(&chunk) {
                     Ok(content) => has_content |= content,
-                    Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
+                    Err(error) => {
+                        return Err(counted(&mut reader.events.reply, deltas, error).await);
+                    }
                 },
                 next => {
                     early = next;
@@ -145,15 +147,15 @@ pub(crate) async fn read<A: Assembly>(
                 }
             }
         }
-        let shown = send(&mut reader.reply, deltas).await;
+        let shown = send(&mut reader.events.reply, deltas).await;
         if has_content && !shown && matches!(reader.shape, BodyShape::Stream { .. }) {
             pulse.beat(deltas).await;
         }
-        if reader.done {
+        if reader.events.done {
             break;
         }
         if has_content {
-            watch.heard(if reader.reply.is_finished() { idle.min(EPILOGUE) } else { idle });
+            watch.heard(if reader.events.reply.is_finished() { idle.min(EPILOGUE) } else { idle });
         }
     }
     reader.complete()
@@ -165,7 +167,7 @@ async fn counted(
     deltas: Option<&DeltaSender>,
     error: ProviderError,
 ) -> ProviderError {
-    for delta in reply.deltas().drain(..) {
+    for delta in reply.draft_mut().deltas.drain(..) {
         if let (Delta::Usage(_), Some(deltas)) = (&delta, deltas) {
             deltas.send(delta).await.ok();
         }
@@ -176,7 +178,7 @@ async fn counted(
 /// Sends new content; returns true if there was any.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
-    for delta in reply.deltas().drain(..) {
+    for delta in reply.draft_mut().deltas.drain(..) {
         shown |= !matches!(delta, Delta::Usage(_));
         let Some(deltas) = deltas else { continue };
         // Usually there is space. Without a receiver the reply is still needed.
@@ -203,12 +205,8 @@ impl Pulse {
 
 struct StreamReader<'o, A> {
     origin: &'o MessageOrigin,
-    reply: A,
     shape: BodyShape,
-    /// The server announced the end.
-    done: bool,
-    /// Events in which there was nothing to know.
-    without_content: u64,
+    events: Events<A>,
 }
 
 impl<A: Assembly> StreamReader<'_, A> {
@@ -241,22 +239,15 @@ impl<A: Assembly> StreamReader<'_, A> {
             }
             BodyShape::Stream { parser, skipped } => {
                 let skipped = *skipped;
-                let mut state = Events {
-                    reply: &mut self.reply,
-                    without_content: &mut self.without_content,
-                    done: self.done,
-                    has_content: false,
-                    fault: None,
-                };
-                let fed = parser.feed(chunk, &mut |event| state.take(&event));
-                let Events { done, has_content, fault, .. } = state;
-                self.done = done;
-                if let Some((fault, offset)) = fault {
+                let events = &mut self.events;
+                events.has_content = false;
+                let fed = parser.feed(chunk, &mut |event| events.take(&event));
+                if let Some((fault, offset)) = events.fault.take() {
                     return Err(self.fault(fault, offset + skipped));
                 }
                 match fed {
-                    _ if done => Ok(true),
-                    Ok(()) => Ok(has_content),
+                    _ if self.events.done => Ok(true),
+                    Ok(()) => Ok(self.events.has_content),
                     Err(error) => Err(self.broken(&error.to_string())),
                 }
             }
@@ -269,34 +260,34 @@ impl<A: Assembly> StreamReader<'_, A> {
             BodyShape::Unknown { .. } => Err(self.broken("the reply is empty")),
             BodyShape::Json(body) => {
                 let text = String::from_utf8_lossy(&body);
-                if let Err(fault) = self.reply.whole(&text) {
+                if let Err(fault) = self.events.reply.whole(&text) {
                     return Err(self.fault(fault, 0));
                 }
-                send(&mut self.reply, deltas).await;
+                send(&mut self.events.reply, deltas).await;
                 self.complete()
             }
-            BodyShape::Stream { .. } if self.reply.is_finished() => self.complete(),
+            BodyShape::Stream { .. } if self.events.reply.is_finished() => self.complete(),
             BodyShape::Stream { parser, skipped } => {
                 let at = parser.offset() + skipped;
                 let what = format!("the stream ended at byte {at} without a final event");
                 let source = Cause::boxed(self.origin, self.origin.masked(what));
-                Err(ProviderError::Cut { partial: self.reply.text().to_owned(), source })
+                Err(ProviderError::Cut { partial: self.partial().to_owned(), source })
             }
         }
     }
 
     fn complete(self) -> Result<Completion, ProviderError> {
-        if !self.reply.has_content() && !self.reply.is_finished() {
+        if !self.events.reply.has_content() && !self.events.reply.is_finished() {
             return Err(self.broken("the stream says that it is done, and nothing else"));
         }
-        tracing::debug!(events = self.without_content, "events without content");
-        let StreamReader { origin, reply, .. } = self;
-        let text = reply.text().to_owned();
+        tracing::debug!(events = self.events.without_content, "events without content");
+        let StreamReader { origin, events: Events { reply, .. }, .. } = self;
+        let text = reply.draft().text.clone();
         reply.complete().map_err(|fault| explain(origin, &text, fault, None))
     }
 
     fn fault(&self, fault: Fault, offset: u64) -> ProviderError {
-        explain(self.origin, self.reply.text(), fault, Some(offset))
+        explain(self.origin, self.partial(), fault, Some(offset))
     }
 
     /// The connection failed while the reply was on its way.
@@ -308,15 +299,20 @@ impl<A: Assembly> StreamReader<'_, A> {
         };
         let what = format!("the reply broke off at byte {at}: {what}");
         let source = Cause::boxed(self.origin, self.origin.masked(printable(&bounded(&what))));
-        if self.reply.has_content() {
-            ProviderError::Cut { partial: self.reply.text().to_owned(), source }
+        if self.events.reply.has_content() {
+            ProviderError::Cut { partial: self.partial().to_owned(), source }
         } else {
             ProviderError::Unreachable { source }
         }
     }
 
+    /// The visible text so far.
+    fn partial(&self) -> &str {
+        &self.events.reply.draft().text
+    }
+
     fn broken(&self, what: &str) -> ProviderError {
-        broken(self.origin, self.reply.text(), what)
+        broken(self.origin, self.partial(), what)
     }
 }
 
@@ -351,16 +347,19 @@ fn explain(
     }
 }
 
-/// Effect of the events of one chunk.
-struct Events<'r, A> {
-    reply: &'r mut A,
-    without_content: &'r mut u64,
+/// Effect of events.
+struct Events<A> {
+    reply: A,
+    /// Events in which there was nothing to know.
+    without_content: u64,
+    /// The server announced the end.
     done: bool,
+    /// The current chunk has content.
     has_content: bool,
     fault: Option<(Fault, u64)>,
 }
 
-impl<A: Assembly> Events<'_, A> {
+impl<A: Assembly> Events<A> {
     fn take(&mut self, event: &SseEvent<'_>) {
         if self.done || self.fault.is_some() {
             return;
@@ -376,7 +375,7 @@ impl<A: Assembly> Events<'_, A> {
             }
             Ok(DecodeStep::Done) => self.done = true,
             Ok(DecodeStep::Content) => self.has_content = true,
-            Ok(DecodeStep::Nothing) => *self.without_content += 1,
+            Ok(DecodeStep::Nothing) => self.without_content += 1,
             Err(fault) => self.fault = Some((fault, event.offset)),
         }
     }

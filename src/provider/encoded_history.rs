@@ -3,31 +3,64 @@
 //! A history is written in groups: messages that are valid only together, such as a reply and the
 //! results of its calls.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use posse_actors::conversation::Message;
+use posse_actors::conversation::{CallId, ContentPart, Message};
 
+use crate::encoder::Dialect;
 use crate::images::{self, ImageSelection};
+use crate::opaque::Owner;
+use crate::profile::Quirks;
+use crate::sanitize::{NO_VISION, TOO_MANY};
 
 /// Histories that are kept serialised: those of agents that take turns.
 pub(crate) const HISTORIES_MAX: usize = 4;
 
-/// Encoding of a history in one protocol.
-pub(crate) trait Grouping {
-    /// True if `next` belongs to the current group.
-    fn continues(&self, next: &Message) -> bool;
-
-    /// Appends a group, with a comma before it if there is something before it.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool;
-}
-
-/// Inputs from earlier groups.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PrecedingGroups {
+/// Options for writing a group of messages.
+#[derive(Debug)]
+pub(crate) struct GroupOptions<'q> {
+    pub(crate) quirks: &'q Quirks,
+    pub(crate) owner: &'q Owner,
     /// Return value of writing the previous group; false for the first.
     pub(crate) owed: bool,
+    /// The model accepts no images.
+    blind: bool,
     /// Number of images of the group to omit, from its first on.
-    pub(crate) left_out: usize,
+    left_out: Cell<usize>,
+}
+
+impl GroupOptions<'_> {
+    /// Replacement for the next image, if it is omitted.
+    pub(crate) fn instead(&self) -> Option<&'static str> {
+        if self.blind {
+            return Some(NO_VISION);
+        }
+        let left = self.left_out.get().checked_sub(1)?;
+        self.left_out.set(left);
+        Some(TOO_MANY)
+    }
+}
+
+/// Result of a tool in a history.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ToolResult<'m> {
+    pub(crate) name: &'m str,
+    pub(crate) content: &'m [ContentPart],
+    pub(crate) is_error: bool,
+}
+
+/// The results in a group, by the ids of their calls. Of several for one call the first counts.
+pub(crate) fn results(group: &[Arc<Message>]) -> HashMap<&CallId, ToolResult<'_>> {
+    let mut results = HashMap::with_capacity(group.len());
+    for message in group {
+        if let Message::Tool { tool_call_id, name, content, is_error, .. } = &**message {
+            let result = ToolResult { name, content, is_error: *is_error };
+            results.entry(tool_call_id).or_insert(result);
+        }
+    }
+    results
 }
 
 /// The most recently used histories, the latest last.
@@ -56,11 +89,12 @@ struct EncodedEnd {
 
 impl Histories {
     /// `messages`, serialised. Takes notices that were given before out of `shown`.
-    pub(crate) fn of(
+    pub(crate) fn of<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],
         shown: &mut ImageSelection,
-        how: &impl Grouping,
+        quirks: &Quirks,
+        owner: &Owner,
     ) -> &EncodedHistory {
         let best = (0..self.0.len())
             .map(|at| (self.0[at].common(messages), at))
@@ -81,7 +115,7 @@ impl Histories {
             shown.notice = None;
         }
         history.leave_out(shown.left_out);
-        history.catch_up(messages, how);
+        history.catch_up::<D>(messages, shown.blind, quirks, owner);
         history
     }
 }
@@ -128,22 +162,29 @@ impl EncodedHistory {
     }
 
     /// Serialises new `messages`, after discarding removed ones.
-    fn catch_up(&mut self, messages: &[Arc<Message>], how: &impl Grouping) {
+    fn catch_up<D: Dialect>(
+        &mut self,
+        messages: &[Arc<Message>],
+        blind: bool,
+        quirks: &Quirks,
+        owner: &Owner,
+    ) {
         let common = self.common(messages);
         self.ends.retain(|end| end.messages <= common);
         // More of the last group may have come in since it was written.
-        if messages.get(self.last().messages).is_some_and(|next| how.continues(next)) {
+        if messages.get(self.last().messages).is_some_and(|next| D::continues(next)) {
             self.ends.pop();
         }
         let EncodedEnd { messages: mut from, bytes, .. } = self.last();
         self.json.truncate(bytes);
         self.messages.truncate(from);
         while from < messages.len() {
-            let more = messages[from + 1..].iter().take_while(|next| how.continues(next)).count();
+            let more = messages[from + 1..].iter().take_while(|next| D::continues(next)).count();
             let group = &messages[from..=from + more];
             let EncodedEnd { images, owed, .. } = self.last();
-            let before = PrecedingGroups { owed, left_out: self.left_out.saturating_sub(images) };
-            let owed = how.write(&mut self.json, group, before);
+            let left_out = Cell::new(self.left_out.saturating_sub(images));
+            let options = GroupOptions { quirks, owner, owed, blind, left_out };
+            let owed = D::write_group(&mut self.json, group, &options);
             let images = images + images::count(group);
             self.messages.extend_from_slice(group);
             from += group.len();

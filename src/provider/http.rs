@@ -4,22 +4,20 @@
 //! redacted in all error text from a server. Independent of the format of bodies.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use posse_actors::ports::ProviderError;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-use posse_base::failure::ErrorCode;
-
-use crate::codex::{Access, Login, Trouble};
+use crate::codex::{Access, Trouble};
 use crate::decode::Patience;
-use crate::message_origin::{MessageOrigin, Redact};
+use crate::message_origin::MessageOrigin;
 use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::silence_timeout::within;
 use crate::{classify, tls};
@@ -39,7 +37,6 @@ pub(crate) struct Endpoint {
     pub(crate) origin: MessageOrigin,
     url: Url,
     headers: HeaderMap,
-    login: Option<Arc<Login>>,
     timeouts: Timeouts,
     client: OnceLock<Result<Client, String>>,
 }
@@ -61,10 +58,10 @@ impl Endpoint {
             .map(SecretString::from)
             .collect();
         let login = profile.login.clone();
-        let origin = MessageOrigin::new(&profile.name, address.into())
-            .with_secrets(secrets, login.clone().map(|login| login as Arc<dyn Redact>));
+        let origin =
+            MessageOrigin { secrets, login, ..MessageOrigin::new(&profile.name, address.into()) };
         let (timeouts, client) = (profile.timeouts, OnceLock::new());
-        Ok(Endpoint { origin, url, headers, login, timeouts, client })
+        Ok(Endpoint { origin, url, headers, timeouts, client })
     }
 
     /// Identity of the quota of requests, without secrets.
@@ -74,7 +71,7 @@ impl Endpoint {
             hash.update(name.as_str());
             hash.update(value.as_bytes());
         }
-        if let Some(login) = &self.login {
+        if let Some(login) = &self.origin.login {
             hash.update(login.file().as_os_str().as_encoded_bytes());
         }
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
@@ -83,9 +80,11 @@ impl Endpoint {
     /// Silence limits of a reply. A reply that is not streamed arrives at its end.
     pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
-        let silence =
-            Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) });
-        Patience { silence, idle: self.timeouts.idle() }
+        let silence_ms = if stream { silence_ms } else { silence_ms.max(idle_ms) };
+        Patience {
+            silence: Duration::from_millis(silence_ms),
+            idle: Duration::from_millis(idle_ms),
+        }
     }
 
     /// Sends `body`; returns when the response begins, with any status.
@@ -95,14 +94,15 @@ impl Endpoint {
         accept: &'static str,
         stream: bool,
     ) -> Result<Response, ProviderError> {
-        let header = self.timeouts.header();
-        let limit = if stream { header } else { header.max(self.timeouts.idle()) };
-        self.send(Method::POST, Some(body), accept, limit).await
+        let Timeouts { header_ms, idle_ms, .. } = self.timeouts;
+        let limit = if stream { header_ms } else { header_ms.max(idle_ms) };
+        self.send(Method::POST, Some(body), accept, Duration::from_millis(limit)).await
     }
 
     /// Sends a request without a body.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
-        self.send(Method::GET, None, accept, self.timeouts.header()).await
+        let limit = Duration::from_millis(self.timeouts.header_ms);
+        self.send(Method::GET, None, accept, limit).await
     }
 
     /// With a login, repeats the request once if the server rejects the token, which may have
@@ -114,7 +114,7 @@ impl Endpoint {
         accept: &'static str,
         limit: Duration,
     ) -> Result<Response, ProviderError> {
-        let Some(login) = &self.login else {
+        let Some(login) = &self.origin.login else {
             return self.exchange(method, body, accept, limit, None).await;
         };
         let explain = |trouble: Trouble| trouble.explain(&self.origin);
@@ -165,7 +165,7 @@ impl Endpoint {
             .redirect(redirect::Policy::none())
             .referer(false)
             .user_agent(concat!("posse/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(self.timeouts.connect())
+            .connect_timeout(Duration::from_millis(self.timeouts.connect_ms))
             .tcp_nodelay(true);
         if is_loopback(&self.url) {
             // Requests to loopback never go through a proxy.
@@ -271,13 +271,7 @@ fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
 }
 
 fn header_name(profile: &ProviderProfile, name: &str) -> Result<HeaderName, Failure> {
-    name.parse().map_err(|_| {
-        Failure::new(
-            ErrorCode::ConfigInvalidValue,
-            Exit::Configuration,
-            format!("provider \"{}\": \"{name}\" is not the name of a header", profile.name),
-        )
-    })
+    name.parse().map_err(|_| invalid(profile, &format!("\"{name}\" is not the name of a header")))
 }
 
 fn secret_value(
@@ -288,18 +282,16 @@ fn secret_value(
 ) -> Result<HeaderValue, Failure> {
     let text = format!("{prefix}{}", secret.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| {
-        Failure::new(
-            ErrorCode::ConfigInvalidValue,
-            Exit::Configuration,
-            format!(
-                "provider \"{}\": the value of {name} has characters that no header can carry",
-                profile.name
-            ),
-        )
-        .fix("look for line breaks or quotes that were copied along")
+        invalid(profile, &format!("the value of {name} has characters that no header can carry"))
+            .fix("look for line breaks or quotes that were copied along")
     })?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+fn invalid(profile: &ProviderProfile, what: &str) -> Failure {
+    let what = format!("provider \"{}\": {what}", profile.name);
+    Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what)
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -1,12 +1,10 @@
 //! Images of a history: number, and selection for sending.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message};
 
-use crate::profile::{Quirks, VisionSupport};
-use crate::sanitize::NO_VISION;
+use crate::profile::{ModelFact, Quirks};
 
 /// Images that a request may have where nothing else is known of the server.
 const IMAGES_MAX: usize = 50;
@@ -14,10 +12,8 @@ const IMAGES_MAX: usize = 50;
 /// Bytes that they may have, as they are sent.
 const IMAGE_BYTES_MAX: usize = 20_000_000;
 
-const TOO_MANY: &str = "[image left out: the request has more images than the provider takes]";
-
 /// Selection of the images of a history.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ImageSelection {
     /// The model accepts no images.
     pub(crate) blind: bool,
@@ -32,75 +28,47 @@ impl ImageSelection {
     pub(crate) fn of(
         messages: &[Arc<Message>],
         quirks: &Quirks,
-        sight: &VisionSupport,
+        sight: &ModelFact<Option<String>>,
     ) -> Result<ImageSelection, String> {
-        let pictures = Pictures::of(messages);
-        if pictures.is_empty() {
-            return Ok(ImageSelection { blind: false, left_out: 0, notice: None });
+        let bytes: Vec<usize> = messages.iter().flat_map(|message| images(message)).collect();
+        if bytes.is_empty() {
+            return Ok(ImageSelection::default());
         }
-        let blindness = match sight.blindness() {
+        let is_from_user = |message: &Arc<Message>| {
+            matches!(**message, Message::User { .. }) && images(message).next().is_some()
+        };
+        let blindness = match sight.get().as_deref() {
             None if quirks.no_vision => Some("the configuration says so (quirks.noVision)"),
             blindness => blindness,
         };
         match blindness {
-            Some(why) if pictures.from_user => Err(why.to_owned()),
-            Some(_) => Ok(ImageSelection { blind: true, left_out: 0, notice: None }),
-            None => {
-                let (left_out, notice) = pictures.too_many(quirks);
-                Ok(ImageSelection { blind: false, left_out, notice })
-            }
+            Some(why) if messages.iter().any(is_from_user) => Err(why.to_owned()),
+            Some(_) => Ok(ImageSelection { blind: true, ..ImageSelection::default() }),
+            None => Ok(too_many(&bytes, quirks)),
         }
     }
 }
 
-/// The images of a history.
-#[derive(Debug, Default)]
-struct Pictures {
-    /// Bytes of each, oldest first.
-    bytes: Vec<usize>,
-    /// True for an image of the user.
-    from_user: bool,
-}
-
-impl Pictures {
-    fn of(messages: &[Arc<Message>]) -> Pictures {
-        let mut pictures = Pictures::default();
-        for message in messages {
-            let before = pictures.bytes.len();
-            pictures.bytes.extend(images(message));
-            pictures.from_user |=
-                pictures.bytes.len() > before && matches!(**message, Message::User { .. });
-        }
-        pictures
-    }
-
-    fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    /// Number of the oldest images beyond the server's limits, and the notice.
-    fn too_many(&self, quirks: &Quirks) -> (usize, Option<String>) {
-        let images_max = quirks.max_images.unwrap_or(IMAGES_MAX);
-        let bytes_max = quirks.max_image_bytes.unwrap_or(IMAGE_BYTES_MAX);
-        let mut room = bytes_max;
-        let fits = |bytes: &&usize| match room.checked_sub(**bytes) {
-            Some(rest) => {
-                room = rest;
-                true
-            }
-            None => false,
-        };
-        let sent = self.bytes.iter().rev().take(images_max).take_while(fits).count();
-        let left_out = self.bytes.len() - sent;
-        let notice = (left_out > 0).then(|| {
-            format!(
-                "the oldest {left_out} of {} images are not sent: the provider takes \
-                 {images_max} images, {bytes_max} bytes of them in all",
-                self.bytes.len()
-            )
-        });
-        (left_out, notice)
-    }
+/// Omits the oldest images beyond the limits of the server. `bytes`: those of each image, oldest
+/// first.
+fn too_many(bytes: &[usize], quirks: &Quirks) -> ImageSelection {
+    let images_max = quirks.max_images.unwrap_or(IMAGES_MAX);
+    let bytes_max = quirks.max_image_bytes.unwrap_or(IMAGE_BYTES_MAX);
+    let mut room = Some(bytes_max);
+    let fits = |bytes: &&usize| {
+        room = room.and_then(|room| room.checked_sub(**bytes));
+        room.is_some()
+    };
+    let sent = bytes.iter().rev().take(images_max).take_while(fits).count();
+    let left_out = bytes.len() - sent;
+    let notice = (left_out > 0).then(|| {
+        format!(
+            "the oldest {left_out} of {} images are not sent: the provider takes {images_max} \
+             images, {bytes_max} bytes of them in all",
+            bytes.len()
+        )
+    });
+    ImageSelection { blind: false, left_out, notice }
 }
 
 /// Number of images in a group of messages.
@@ -117,29 +85,4 @@ fn images(message: &Message) -> impl Iterator<Item = usize> {
         ContentPart::ImageUrl { url, .. } => Some(url.len()),
         ContentPart::Text { .. } => None,
     })
-}
-
-/// Options for writing a group of messages.
-#[derive(Debug)]
-pub(crate) struct GroupOptions<'q> {
-    pub(crate) quirks: &'q Quirks,
-    blind: bool,
-    left_out: Cell<usize>,
-}
-
-impl<'q> GroupOptions<'q> {
-    /// `left_out`: images of the group that are left out, from its first on.
-    pub(crate) fn new(quirks: &'q Quirks, blind: bool, left_out: usize) -> GroupOptions<'q> {
-        GroupOptions { quirks, blind, left_out: Cell::new(left_out) }
-    }
-
-    /// Replacement for the next image, if it is omitted.
-    pub(crate) fn instead(&self) -> Option<&'static str> {
-        if self.blind {
-            return Some(NO_VISION);
-        }
-        let left = self.left_out.get().checked_sub(1)?;
-        self.left_out.set(left);
-        Some(TOO_MANY)
-    }
 }

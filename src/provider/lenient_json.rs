@@ -135,39 +135,35 @@ impl Number {
     }
 }
 
+/// Details of a number of tokens, as `OpenAI` has them.
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct TokenDetails {
+    pub(crate) cached_tokens: Number,
+    pub(crate) reasoning_tokens: Number,
+}
+
 /// A part of something whole, which it cannot be larger than.
 pub(crate) fn within(part: Option<u64>, whole: Option<u64>) -> Option<u64> {
     part.map(|part| whole.map_or(part, |whole| part.min(whole)))
 }
 
 /// A list; any other value becomes an empty one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LenientList<T>(pub(crate) Vec<T>);
-
-impl<T> Default for LenientList<T> {
-    fn default() -> LenientList<T> {
-        LenientList(Vec::new())
-    }
-}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LenientList<T>, D::Error> {
         match LenientValue::<T>::deserialize(from)? {
             LenientValue::List(list) => Ok(LenientList(list)),
-            LenientValue::Map(_) | LenientValue::Other => Ok(LenientList::default()),
+            LenientValue::Map(_) | LenientValue::Other => Ok(LenientList(Vec::new())),
         }
     }
 }
 
 /// An object; any other value becomes `None`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Object<T>(pub(crate) Option<T>);
-
-impl<T> Default for Object<T> {
-    fn default() -> Object<T> {
-        Object(None)
-    }
-}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {

@@ -12,11 +12,13 @@ pub mod thinking;
 
 mod adapter;
 mod anthropic;
-mod attempt;
+mod body;
 mod classify;
 pub mod codex;
 mod decode;
+mod draft;
 mod encoded_history;
+mod encoder;
 mod http;
 mod images;
 mod lenient_json;
@@ -46,11 +48,13 @@ use crate::profile::{Protocol, ProviderProfile};
 pub fn live(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
         Protocol::ChatCompletions => {
-            Arc::new(Adapter::<openai_compatible::ChatEncoder>::new(profile)?)
+            Arc::new(Adapter::<openai_compatible::encode::ChatDialect>::new(profile)?)
         }
         Protocol::Responses | Protocol::Codex => {
-            Arc::new(Adapter::<openai_responses::ResponsesEncoder>::new(profile)?)
+            Arc::new(Adapter::<openai_responses::encode::ResponsesDialect>::new(profile)?)
         }
-        Protocol::Messages => Arc::new(Adapter::<anthropic::AnthropicEncoder>::new(profile)?),
+        Protocol::Messages => {
+            Arc::new(Adapter::<anthropic::encode::MessagesDialect>::new(profile)?)
+        }
     })
 }

@@ -1,15 +1,10 @@
 //! Source of an error text: the profile, the address, and the secrets that the text must not show.
 
-use std::fmt;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Redacts secrets that may change while a session runs, such as the tokens of a login.
-pub(crate) trait Redact: fmt::Debug + Send + Sync {
-    /// `text` without these secrets.
-    fn masked(&self, text: String) -> String;
-}
+use crate::codex::Login;
 
 /// Source of an error text, and its secrets.
 #[derive(Debug)]
@@ -18,24 +13,15 @@ pub(crate) struct MessageOrigin {
     pub(crate) profile: String,
     /// Address without possible secrets.
     pub(crate) address: String,
-    secrets: Vec<SecretString>,
-    login: Option<Arc<dyn Redact>>,
+    pub(crate) secrets: Vec<SecretString>,
+    /// Login whose tokens are secrets; they may change while a session runs.
+    pub(crate) login: Option<Arc<Login>>,
 }
 
 impl MessageOrigin {
     /// An origin without secrets.
     pub(crate) fn new(profile: &str, address: String) -> MessageOrigin {
         MessageOrigin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
-    }
-
-    /// Adds secrets: fixed ones, and those of a login.
-    #[must_use]
-    pub(crate) fn with_secrets(
-        self,
-        secrets: Vec<SecretString>,
-        login: Option<Arc<dyn Redact>>,
-    ) -> MessageOrigin {
-        MessageOrigin { secrets, login, ..self }
     }
 
     /// `text` without this origin's secrets.

@@ -1,7 +1,7 @@
 //! Opaque parts of a reply that only one server understands, such as signed or encrypted thinking:
 //! kept unchanged, and sent back only to the profile and model they came from.
 
-use posse_actors::conversation::{AssistantMessage, Reasoning};
+use posse_actors::conversation::{AssistantMessage, Reasoning, ToolCall};
 use serde_json::{Value, json};
 
 /// Owner of opaque data.
@@ -40,5 +40,79 @@ impl Owner {
             && is("model", &self.model);
         let items = opaque.get("items").filter(|_| mine).and_then(Value::as_array);
         items.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Part of a reply that is sent back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReplyPart<'m> {
+    /// Unchanged.
+    Thought(&'m Value),
+    Text {
+        text: &'m str,
+        phase: Option<&'m str>,
+    },
+    Call(&'m ToolCall),
+}
+
+/// Types of the opaque items of a protocol.
+#[derive(Debug)]
+pub(crate) struct ItemTypes {
+    /// Place of a text, which has its length as `bytes`.
+    pub(crate) text: &'static str,
+    /// Place of a call.
+    pub(crate) call: &'static str,
+    /// True for thinking with all fields that a server requires back.
+    pub(crate) is_thought: fn(&Value) -> bool,
+}
+
+impl ItemTypes {
+    /// The parts of a message in the order in which they came, as far as that is known. Without
+    /// blank texts, and without thinking at the end, which no protocol accepts.
+    pub(crate) fn parts<'m>(
+        &self,
+        said: &'m AssistantMessage,
+        owner: &Owner,
+    ) -> Vec<ReplyPart<'m>> {
+        let items = owner.items(said);
+        let mut parts = self.in_order(said, items).unwrap_or_else(|| {
+            let thoughts = items.iter().filter(|item| (self.is_thought)(item));
+            let text = said.content.as_deref().map(|text| ReplyPart::Text { text, phase: None });
+            let calls = said.tool_calls.iter().map(ReplyPart::Call);
+            thoughts.map(ReplyPart::Thought).chain(text).chain(calls).collect()
+        });
+        parts
+            .retain(|part| !matches!(part, ReplyPart::Text { text, .. } if text.trim().is_empty()));
+        while let Some(ReplyPart::Thought(_)) = parts.last() {
+            parts.pop();
+        }
+        parts
+    }
+
+    /// `None` if the message is no longer what came.
+    fn in_order<'m>(
+        &self,
+        said: &'m AssistantMessage,
+        items: &'m [Value],
+    ) -> Option<Vec<ReplyPart<'m>>> {
+        let mut text = said.content.as_deref().unwrap_or_default();
+        let mut calls = said.tool_calls.iter();
+        let mut parts = Vec::with_capacity(items.len());
+        for item in items {
+            let kind = item.get("type").and_then(Value::as_str)?;
+            parts.push(if kind == self.text {
+                let bytes = usize::try_from(item.get("bytes")?.as_u64()?).ok()?;
+                let (piece, rest) = text.split_at_checked(bytes)?;
+                text = rest;
+                ReplyPart::Text { text: piece, phase: item.get("phase").and_then(Value::as_str) }
+            } else if kind == self.call {
+                ReplyPart::Call(calls.next()?)
+            } else if (self.is_thought)(item) {
+                ReplyPart::Thought(item)
+            } else {
+                return None;
+            });
+        }
+        (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(parts)
     }
 }

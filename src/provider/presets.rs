@@ -24,141 +24,125 @@ pub struct Preset {
     pub placeholder_key: Option<&'static str>,
     /// A model to begin with, as of [`MODELS_DATED`]. `None`: only the user knows.
     pub model: Option<&'static str>,
-    quirks: &'static [Quirk],
+    /// Differences of the vendor from the protocol.
+    pub quirks: fn() -> Quirks,
 }
 
-#[derive(Debug)]
-enum Quirk {
-    OmitTemperature,
-    ReturnReasoning,
-    CacheBreakpoints,
-    MaxTokensField(&'static str),
-    MaxImages(usize),
-    MaxImageBytes(usize),
-    OmitMaxTokens,
-    OneCallAtATime,
-    ReasoningEffort,
-    Effort(&'static str),
-    Summary(&'static str),
-}
+/// A server of Chat Completions without further data.
+const CHAT: Preset = Preset {
+    name: "",
+    protocol: Protocol::ChatCompletions,
+    base_url: None,
+    key_variable: None,
+    placeholder_key: None,
+    model: None,
+    quirks: Quirks::default,
+};
 
 const PRESETS: &[Preset] = &[
     Preset {
         name: "openai",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("https://api.openai.com/v1"),
         key_variable: Some("OPENAI_API_KEY"),
-        placeholder_key: None,
         model: Some("gpt-5.1"),
         // Its reasoning models reject any temperature but the default.
-        quirks: &[
-            Quirk::OmitTemperature,
-            Quirk::ReasoningEffort,
-            Quirk::MaxTokensField("max_completion_tokens"),
-        ],
+        quirks: || Quirks {
+            omit_temperature: true,
+            reasoning_effort: true,
+            max_tokens_field: Some("max_completion_tokens".to_owned()),
+            ..Quirks::default()
+        },
+        ..CHAT
     },
     Preset {
         name: "anthropic",
         protocol: Protocol::Messages,
         base_url: Some("https://api.anthropic.com/v1"),
         key_variable: Some("ANTHROPIC_API_KEY"),
-        placeholder_key: None,
         model: Some("claude-sonnet-5-5"),
         // Its models reject any temperature but the default.
-        quirks: &[Quirk::OmitTemperature],
+        quirks: || Quirks { omit_temperature: true, ..Quirks::default() },
+        ..CHAT
     },
     Preset {
         name: "gemini",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai/"),
         key_variable: Some("GOOGLE_API_KEY"),
-        placeholder_key: None,
         model: Some("gemini-2.5-pro"),
-        quirks: &[Quirk::ReasoningEffort],
+        quirks: || Quirks { reasoning_effort: true, ..Quirks::default() },
+        ..CHAT
     },
     Preset {
         name: "ollama",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:11434/v1"),
-        key_variable: None,
         placeholder_key: Some("ollama"),
         model: Some("qwen3-coder:30b"),
-        quirks: &[Quirk::OmitTemperature],
+        quirks: || Quirks { omit_temperature: true, ..Quirks::default() },
+        ..CHAT
     },
     Preset {
         name: "lmstudio",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:1234/v1"),
-        key_variable: None,
         placeholder_key: Some("lm-studio"),
         model: Some("qwen/qwen3-coder-30b"),
-        quirks: &[],
+        ..CHAT
     },
     Preset {
         name: "vllm",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:8000/v1"),
-        key_variable: None,
         placeholder_key: Some("vllm"),
         model: Some("Qwen/Qwen3-Coder-30B-A3B-Instruct"),
-        quirks: &[],
+        ..CHAT
     },
     Preset {
         name: "llamacpp",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:8080/v1"),
-        key_variable: None,
         placeholder_key: Some("llamacpp"),
         // It serves the model that it was started with, under any name.
         model: Some("default"),
-        quirks: &[],
+        ..CHAT
     },
     Preset {
         name: "openrouter",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("https://openrouter.ai/api/v1"),
         key_variable: Some("OPENROUTER_API_KEY"),
-        placeholder_key: None,
         model: Some("anthropic/claude-sonnet-4.5"),
         // It passes the marks on to those of its servers that have a cache.
-        quirks: &[Quirk::ReturnReasoning, Quirk::CacheBreakpoints],
+        quirks: || Quirks { return_reasoning: true, cache_breakpoints: true, ..Quirks::default() },
+        ..CHAT
     },
     Preset {
         name: "together",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("https://api.together.xyz/v1"),
         key_variable: Some("TOGETHER_API_KEY"),
-        placeholder_key: None,
         model: Some("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"),
-        quirks: &[],
+        ..CHAT
     },
     Preset {
         name: "groq",
-        protocol: Protocol::ChatCompletions,
         base_url: Some("https://api.groq.com/openai/v1"),
         key_variable: Some("GROQ_API_KEY"),
-        placeholder_key: None,
         model: Some("openai/gpt-oss-120b"),
-        quirks: &[
-            Quirk::ReasoningEffort,
-            Quirk::MaxTokensField("max_completion_tokens"),
-            Quirk::MaxImages(5),
-            Quirk::MaxImageBytes(4_000_000),
-        ],
+        quirks: || Quirks {
+            reasoning_effort: true,
+            max_tokens_field: Some("max_completion_tokens".to_owned()),
+            max_images: Some(5),
+            max_image_bytes: Some(4_000_000),
+            ..Quirks::default()
+        },
+        ..CHAT
     },
     Preset {
         name: "azure",
-        protocol: Protocol::ChatCompletions,
         // The address has the name of the user's resource, and a model is a deployment.
-        base_url: None,
         key_variable: Some("AZURE_OPENAI_API_KEY"),
-        placeholder_key: None,
-        model: None,
-        quirks: &[
-            Quirk::OmitTemperature,
-            Quirk::ReasoningEffort,
-            Quirk::MaxTokensField("max_completion_tokens"),
-        ],
+        quirks: || Quirks {
+            omit_temperature: true,
+            reasoning_effort: true,
+            max_tokens_field: Some("max_completion_tokens".to_owned()),
+            ..Quirks::default()
+        },
+        ..CHAT
     },
     Preset {
         // The same server as `openai`, which has the key's variable first.
@@ -166,9 +150,9 @@ const PRESETS: &[Preset] = &[
         protocol: Protocol::Responses,
         base_url: Some("https://api.openai.com/v1"),
         key_variable: Some("OPENAI_API_KEY"),
-        placeholder_key: None,
         model: Some("gpt-5.1"),
-        quirks: &[Quirk::OmitTemperature],
+        quirks: || Quirks { omit_temperature: true, ..Quirks::default() },
+        ..CHAT
     },
     Preset {
         // Uses the login of the Codex program. It has no variable, so it is never chosen
@@ -176,41 +160,18 @@ const PRESETS: &[Preset] = &[
         name: "codex",
         protocol: Protocol::Codex,
         base_url: Some(codex::BASE_URL),
-        key_variable: None,
-        placeholder_key: None,
         model: Some("gpt-5.1-codex"),
-        quirks: &[
-            Quirk::OmitTemperature,
-            Quirk::OmitMaxTokens,
-            Quirk::OneCallAtATime,
-            Quirk::Effort("medium"),
-            Quirk::Summary("auto"),
-        ],
+        quirks: || Quirks {
+            omit_temperature: true,
+            omit_max_tokens: true,
+            one_call_at_a_time: true,
+            effort: Some("medium".to_owned()),
+            reasoning_summary: Some("auto".to_owned()),
+            ..Quirks::default()
+        },
+        ..CHAT
     },
 ];
-
-impl Preset {
-    /// Differences of the vendor from the protocol.
-    pub fn quirks(&self) -> Quirks {
-        let mut quirks = Quirks::default();
-        for quirk in self.quirks {
-            match quirk {
-                Quirk::OmitTemperature => quirks.omit_temperature = true,
-                Quirk::ReturnReasoning => quirks.return_reasoning = true,
-                Quirk::CacheBreakpoints => quirks.cache_breakpoints = true,
-                Quirk::MaxImages(images) => quirks.max_images = Some(*images),
-                Quirk::MaxImageBytes(bytes) => quirks.max_image_bytes = Some(*bytes),
-                Quirk::OmitMaxTokens => quirks.omit_max_tokens = true,
-                Quirk::OneCallAtATime => quirks.one_call_at_a_time = true,
-                Quirk::ReasoningEffort => quirks.reasoning_effort = true,
-                Quirk::Effort(effort) => quirks.effort = Some((*effort).to_owned()),
-                Quirk::Summary(kind) => quirks.reasoning_summary = Some((*kind).to_owned()),
-                Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),
-            }
-        }
-        quirks
-    }
-}
 
 /// The preset of that name.
 pub fn preset(name: &str) -> Option<&'static Preset> {

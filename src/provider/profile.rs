@@ -6,17 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use posse_base::failure::ErrorCode;
-
 use crate::codex::{self, Login};
-use crate::presets;
-use crate::thinking::Insight;
+use crate::presets::{self, Preset};
 
 /// Protocol of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -92,42 +88,41 @@ pub struct ProviderProfile {
     pub stream: bool,
     /// Silence limits.
     pub timeouts: Timeouts,
-    /// Image support of the model, as far as known.
-    pub sight: VisionSupport,
-    /// Reasoning support of the model, as far as known.
-    pub insight: Insight,
+    /// Why the model accepts no images, and an alternative; `None`: it may accept them.
+    pub sight: ModelFact<Option<String>>,
+    /// True if the model supports reasoning; `None`: unknown.
+    pub insight: ModelFact<Option<bool>>,
     /// The login that requests are sent with, instead of a key.
     pub login: Option<Arc<Login>>,
 }
 
-/// Image support of a model, looked up when an image occurs.
+/// Data of a model, looked up when needed.
 #[derive(Clone)]
-pub struct VisionSupport(Arc<LazyLock<Option<String>, FindBlindness>>);
+pub struct ModelFact<T>(Arc<LazyLock<T, FindFact<T>>>);
 
-type FindBlindness = Box<dyn FnOnce() -> Option<String> + Send>;
+type FindFact<T> = Box<dyn FnOnce() -> T + Send>;
 
-impl VisionSupport {
-    /// `find` returns the reason why the model accepts no images, and an alternative; `None`: it
-    /// may accept them.
-    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> VisionSupport {
-        VisionSupport(Arc::new(LazyLock::new(Box::new(find))))
+impl<T: Send + Sync + 'static> ModelFact<T> {
+    /// `find` returns the data.
+    pub fn new(find: impl FnOnce() -> T + Send + 'static) -> ModelFact<T> {
+        ModelFact(Arc::new(LazyLock::new(Box::new(find))))
     }
 
-    /// Why the model takes no images, if it takes none.
-    pub fn blindness(&self) -> Option<&str> {
-        LazyLock::force(&self.0).as_deref()
-    }
-}
-
-impl Default for VisionSupport {
-    fn default() -> VisionSupport {
-        VisionSupport::new(|| None)
+    /// The data.
+    pub fn get(&self) -> &T {
+        LazyLock::force(&self.0)
     }
 }
 
-impl fmt::Debug for VisionSupport {
+impl<T: Default + Send + Sync + 'static> Default for ModelFact<T> {
+    fn default() -> ModelFact<T> {
+        ModelFact::new(T::default)
+    }
+}
+
+impl<T> fmt::Debug for ModelFact<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sight")
+        f.write_str("ModelFact")
     }
 }
 
@@ -210,20 +205,6 @@ impl Default for Timeouts {
     }
 }
 
-impl Timeouts {
-    pub(crate) fn connect(&self) -> Duration {
-        Duration::from_millis(self.connect_ms)
-    }
-
-    pub(crate) fn header(&self) -> Duration {
-        Duration::from_millis(self.header_ms)
-    }
-
-    pub(crate) fn idle(&self) -> Duration {
-        Duration::from_millis(self.idle_ms)
-    }
-}
-
 /// Configuration of a profile: `providers.NAME`. Missing values come from the preset of that name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -278,8 +259,8 @@ impl ProviderProfile {
             max_tokens: None,
             stream: true,
             timeouts: Timeouts::default(),
-            sight: VisionSupport::default(),
-            insight: Insight::default(),
+            sight: ModelFact::default(),
+            insight: ModelFact::default(),
             login: None,
         }
     }
@@ -318,16 +299,9 @@ impl ProviderProfile {
         if protocol == Some(Protocol::Codex) {
             return ProviderProfile::with_login(name, settings, environment);
         }
-        let Some(base_url) =
-            settings.base_url.or_else(|| preset.and_then(|p| p.base_url).map(str::to_owned))
-        else {
-            return Err(missing(name, "baseURL", "\"https://host/v1\""));
-        };
-        let Some(model) =
-            settings.model.or_else(|| preset.and_then(|p| p.model).map(str::to_owned))
-        else {
-            return Err(missing(name, "model", "the name of a model of that server"));
-        };
+        let base_url = settings.base_url.or_else(|| Some(preset?.base_url?.to_owned()));
+        let base_url = base_url.ok_or_else(|| missing(name, "baseURL", "\"https://host/v1\""))?;
+        let model = model(name, settings.model, preset)?;
         let variable = settings.api_key_env.as_deref().or(preset.and_then(|p| p.key_variable));
         let api_key = settings
             .api_key
@@ -343,23 +317,16 @@ impl ProviderProfile {
             )
             .fix(format!("set {variable}, or providers.{name}.apiKey in your own configuration")));
         }
+        let quirks = preset.map(|preset| preset.quirks);
         Ok(ProviderProfile {
-            name: name.to_owned(),
             protocol: protocol.unwrap_or_default(),
-            base_url,
-            model,
-            api_key,
             auth: settings.auth,
             headers: settings.headers.into_iter().collect(),
-            quirks: settings
-                .quirks
-                .unwrap_or_else(|| preset.map(presets::Preset::quirks).unwrap_or_default()),
+            quirks: settings.quirks.or_else(|| Some(quirks?())).unwrap_or_default(),
             max_tokens: settings.max_tokens,
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
-            sight: VisionSupport::default(),
-            insight: Insight::default(),
-            login: None,
+            ..ProviderProfile::new(name, &base_url, &model, api_key)
         })
     }
 
@@ -385,23 +352,26 @@ impl ProviderProfile {
         }
         let login = Login::of(name, environment)?;
         let preset = presets::preset("codex");
-        let model = settings.model.or_else(|| preset.and_then(|p| p.model).map(str::to_owned));
-        let Some(model) = model else {
-            return Err(missing(name, "model", "the name of a model of that server"));
-        };
-        let mut profile = ProviderProfile::new(name, login.base_url(), &model, None);
-        profile.protocol = Protocol::Codex;
-        profile.auth = Some(Auth::None);
+        let model = model(name, settings.model, preset)?;
         let own = settings.headers.into_iter();
         let given = codex::headers(&login).map(|(name, value)| (name.to_owned(), value.into()));
-        profile.headers = own.chain(given).collect();
-        profile.quirks =
-            settings.quirks.or_else(|| preset.map(presets::Preset::quirks)).unwrap_or_default();
-        profile.max_tokens = settings.max_tokens;
-        profile.timeouts = settings.timeouts.unwrap_or_default();
-        profile.login = Some(login);
-        Ok(profile)
+        let quirks = preset.map(|preset| preset.quirks);
+        Ok(ProviderProfile {
+            protocol: Protocol::Codex,
+            auth: Some(Auth::None),
+            headers: own.chain(given).collect(),
+            quirks: settings.quirks.or_else(|| Some(quirks?())).unwrap_or_default(),
+            max_tokens: settings.max_tokens,
+            timeouts: settings.timeouts.unwrap_or_default(),
+            login: Some(Arc::clone(&login)),
+            ..ProviderProfile::new(name, login.base_url(), &model, None)
+        })
     }
+}
+
+fn model(name: &str, own: Option<String>, preset: Option<&Preset>) -> Result<String, Failure> {
+    let model = own.or_else(|| Some(preset?.model?.to_owned()));
+    model.ok_or_else(|| missing(name, "model", "the name of a model of that server"))
 }
 
 fn missing(name: &str, key: &str, example: &str) -> Failure {

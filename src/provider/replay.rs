@@ -33,10 +33,12 @@
 mod key;
 mod recorder;
 
+pub use recorder::{Conceal, Tape};
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,17 +48,14 @@ use posse_actors::conversation::{Reasoning, Usage};
 use posse_actors::ports::{
     Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde::{Deserialize, Serialize};
-
-use posse_base::failure::ErrorCode;
 
 use crate::classify;
 use crate::decode::{self, ChunkSource, Patience};
 use crate::message_origin::MessageOrigin;
 use crate::openai_compatible::reply::ChatReply;
 use crate::replay::key::CassetteKey;
-use crate::replay::recorder::{Recorder, Recording};
 use crate::silence_timeout::Brought;
 
 /// Placeholder for the path of the workspace.
@@ -147,27 +146,18 @@ impl RecordedError {
             _ => None,
         };
         let retry_after_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        // What comes before it is in the class.
-        let said = format!("{error}: ");
-        let chain = error.chain();
-        let cause = chain.strip_prefix(&said).unwrap_or(&chain).to_owned();
-        RecordedError { class: error.class().to_owned(), cause, retry_after_ms }
+        RecordedError { class: error.class().to_owned(), cause: error.reason(), retry_after_ms }
     }
 
     fn again(self) -> ProviderError {
-        let wait = self.retry_after_ms.map(Duration::from_millis);
-        match ProviderError::of_class(&self.class, self.cause.into()) {
-            ProviderError::Overloaded { source, .. } => {
-                ProviderError::Overloaded { retry_after: wait, source }
-            }
-            ProviderError::RateLimited { source, .. } => {
-                ProviderError::RateLimited { retry_after: wait, source }
-            }
-            ProviderError::QuotaExhausted { source, .. } => {
-                ProviderError::QuotaExhausted { retry_after: wait, source }
-            }
-            other => other,
+        let mut error = ProviderError::of_class(&self.class, self.cause.into());
+        if let ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::RateLimited { retry_after, .. }
+        | ProviderError::QuotaExhausted { retry_after, .. } = &mut error
+        {
+            *retry_after = self.retry_after_ms.map(Duration::from_millis);
         }
+        error
     }
 }
 
@@ -175,27 +165,25 @@ impl RecordedError {
 ///
 /// `workspace` replaces `${WORKSPACE}` in this run.
 pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
-    let unreadable = |reason: &dyn fmt::Display| {
-        Failure::new(
-            ErrorCode::CassetteUnreadable,
-            Exit::Configuration,
-            format!("cannot read the cassette: {reason}"),
-        )
-        .at(file.display().to_string())
-    };
-    let mut text = String::new();
-    let opened = fs::File::open(file).map_err(|error| unreadable(&error))?;
-    if !opened.metadata().map_err(|error| unreadable(&error))?.is_file() {
-        return Err(unreadable(&"it is not a file"));
-    }
-    opened
-        .take(CASSETTE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| unreadable(&error))?;
-    if text.len() as u64 > CASSETTE_BYTES_MAX {
-        return Err(unreadable(&"it is larger than 64 MB"));
-    }
+    let text = read(file).map_err(|reason| {
+        let what = format!("cannot read the cassette: {reason}");
+        Failure::new(ErrorCode::CassetteUnreadable, Exit::Configuration, what)
+            .at(file.display().to_string())
+    })?;
     from_text(name, &file.display().to_string(), &text, workspace)
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let opened = fs::File::open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    opened.take(CASSETTE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > CASSETTE_BYTES_MAX {
+        return Err(io::Error::other("it is larger than 64 MB"));
+    }
+    Ok(text)
 }
 
 /// Provider from a cassette in memory; `file` is used in messages.
@@ -206,12 +194,9 @@ pub fn from_text(
     workspace: &Path,
 ) -> Result<Arc<dyn Provider>, Failure> {
     let wrong = |line: usize, what: &dyn fmt::Display| {
-        Failure::new(
-            ErrorCode::CassetteInvalid,
-            Exit::Configuration,
-            format!("not a cassette: {what}"),
-        )
-        .at(format!("{file}:{line}"))
+        let what = format!("not a cassette: {what}");
+        Failure::new(ErrorCode::CassetteInvalid, Exit::Configuration, what)
+            .at(format!("{file}:{line}"))
     };
     let mut lines =
         text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty());
@@ -253,38 +238,6 @@ fn choose_voice(name: &str, exchanges: &mut Vec<(Exchange, bool)>) -> Option<Str
         }
     }
     model
-}
-
-/// Redacts every string of a value.
-pub type Conceal = Box<dyn Fn(&mut serde_json::Value) + Send + Sync>;
-
-/// Cassette that is written by all providers of a run.
-#[derive(Debug, Clone)]
-pub struct Tape(Recording);
-
-impl Tape {
-    /// Creates `file`, which must not exist. `model`: the first model; `several`: true if there are
-    /// fallbacks.
-    ///
-    /// A cassette contains the conversation but no headers and hence no keys; `conceal` redacts
-    /// every exchange before it is written.
-    pub fn create(
-        model: String,
-        several: bool,
-        file: &Path,
-        workspace: &Path,
-        conceal: Conceal,
-    ) -> Result<Tape, Failure> {
-        Recording::create(model, several, file, workspace, conceal).map(Tape)
-    }
-
-    /// Provider that forwards to `inner` and records its replies.
-    ///
-    /// Replies are written as streams of the deltas from `inner`. Errors are written if a fallback
-    /// may be used because of them.
-    pub fn recording(&self, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
-        Arc::new(Recorder::new(inner, self.0.clone()))
-    }
 }
 
 #[derive(Debug)]

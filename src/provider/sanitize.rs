@@ -27,6 +27,10 @@ pub(crate) const NO_OUTPUT: &str = "(no output)";
 /// Replacement for an image if the model accepts none.
 pub(crate) const NO_VISION: &str = "[image left out: this model takes no images]";
 
+/// Replacement for an image beyond the limits of the provider.
+pub(crate) const TOO_MANY: &str =
+    "[image left out: the request has more images than the provider takes]";
+
 /// Tool name that every server accepts. The history may contain invented names.
 pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -83,12 +87,51 @@ pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
 /// Up to here a prompt may be cached: a member of the last block of a message.
 pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
-/// Appends `json` with a mark of the cache before its last `closing` bytes, which end a block.
-pub(crate) fn write_marked(body: &mut Vec<u8>, json: &[u8], closing: usize) {
+/// Appends `json`, if `marked` with a mark of the cache before its last `closing` bytes, which
+/// end a block.
+pub(crate) fn write_marked(body: &mut Vec<u8>, json: &[u8], closing: usize, marked: bool) {
     let (inner, end) = json.split_at(json.len() - closing);
     body.extend_from_slice(inner);
-    body.extend_from_slice(CACHE_MARK);
+    if marked {
+        body.extend_from_slice(CACHE_MARK);
+    }
     body.extend_from_slice(end);
+}
+
+/// JSON object that is written member by member, in this order.
+#[derive(Debug)]
+pub(crate) struct JsonObject(Vec<u8>);
+
+impl JsonObject {
+    pub(crate) fn with_capacity(bytes: usize) -> JsonObject {
+        JsonObject(Vec::with_capacity(bytes))
+    }
+
+    /// Appends a name, and returns the buffer for its value.
+    pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        write_json(&mut self.0, name);
+        self.0.push(b':');
+        &mut self.0
+    }
+
+    /// Appends a member.
+    pub(crate) fn member(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        write_json(self.name(name), value);
+    }
+
+    /// Appends a member if it has a value.
+    pub(crate) fn optional(&mut self, name: &str, value: Option<impl Serialize>) {
+        if let Some(value) = value {
+            self.member(name, &value);
+        }
+    }
+
+    /// The whole object, which has at least one member.
+    pub(crate) fn end(mut self) -> Vec<u8> {
+        self.0.push(b'}');
+        self.0
+    }
 }
 
 /// Appends a comma if something comes before it.

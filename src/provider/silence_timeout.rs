@@ -25,11 +25,13 @@ pub(crate) type Brought = Result<Option<Bytes>, String>;
 const ABSENT: Duration = Duration::from_secs(1);
 
 /// Kind and duration of a silence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Quiet {
     /// No bytes.
+    #[error("not a byte for {} s", .0.as_secs_f64())]
     Bytes(Duration),
     /// No content.
+    #[error("no content for {} s", .0.as_secs_f64())]
     Content(Duration),
 }
 

@@ -1,43 +1,11 @@
 //! Reasoning effort in all protocols: support, names, and the notice if it is not supported.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use posse_actors::ports::Thinking;
 
-use crate::profile::{ProviderProfile, Quirks};
-
-/// Reasoning support of a model, looked up when needed.
-#[derive(Clone)]
-pub struct Insight(Arc<LazyLock<Option<bool>, FindThinking>>);
-
-type FindThinking = Box<dyn FnOnce() -> Option<bool> + Send>;
-
-impl Insight {
-    /// `find` returns the support; `None`: unknown.
-    pub fn new(find: impl FnOnce() -> Option<bool> + Send + 'static) -> Insight {
-        Insight(Arc::new(LazyLock::new(Box::new(find))))
-    }
-
-    /// True if the model supports reasoning.
-    pub fn thinks(&self) -> Option<bool> {
-        *LazyLock::force(&self.0)
-    }
-}
-
-impl Default for Insight {
-    fn default() -> Insight {
-        Insight::new(|| None)
-    }
-}
-
-impl fmt::Debug for Insight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Insight")
-    }
-}
+use crate::profile::{ModelFact, ProviderProfile, Quirks};
 
 /// Reasoning parameter of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +33,7 @@ pub(crate) enum ThinkingDialect {
 #[derive(Debug)]
 pub(crate) struct ThinkingConfig {
     tongue: ThinkingDialect,
-    insight: Insight,
+    insight: ModelFact<Option<bool>>,
     model: String,
     /// True if the user was informed about an omitted parameter.
     heard: AtomicBool,
@@ -108,7 +76,7 @@ impl ThinkingConfig {
     fn judge(&self, wanted: Thinking, quirks: &Quirks) -> Result<ThinkingParam, &'static str> {
         let configured =
             quirks.adaptive_thinking || quirks.thinking_budget.is_some() || quirks.effort.is_some();
-        let thinks = match self.insight.thinks() {
+        let thinks = match *self.insight.get() {
             _ if quirks.no_reasoning => Some(false),
             None if configured => Some(true),
             known => known,
@@ -175,7 +143,7 @@ mod tests {
 
     fn thoughts(tongue: ThinkingDialect, thinks: Option<bool>) -> ThinkingConfig {
         let mut profile = ProviderProfile::new("p", "https://h/v1", "m", None);
-        profile.insight = Insight::new(move || thinks);
+        profile.insight = ModelFact::new(move || thinks);
         ThinkingConfig::of(&profile, tongue)
     }
 

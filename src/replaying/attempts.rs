@@ -13,6 +13,9 @@ use crate::replaying::recording::Message;
 /// Number of distinct retry delays of unavailable models, for comparison with each other.
 const RANKS: usize = 50;
 
+/// The model was given up; the time until it is asked again is not known yet.
+const GIVEN_UP: FailureReaction = FailureReaction::GivenUp { away: 0.0 };
+
 /// A model that could be asked.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordedModelRoute {
@@ -96,6 +99,8 @@ impl RecordedPrompt {
 /// Collects attempts from the record.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptRecorder {
+    /// Prompts so far; attempts belong to the last one.
+    pub(crate) turns: Vec<RecordedPrompt>,
     contacts: Vec<RecordedModelRoute>,
     /// Profile of the session, independent of the one at its start.
     home: String,
@@ -110,8 +115,8 @@ pub(crate) struct AttemptRecorder {
 }
 
 impl AttemptRecorder {
-    /// Adds `event` to the last of `turns`.
-    pub(crate) fn apply(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
+    /// Adds `event` to the last prompt.
+    pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::SessionStarted { provider, model, .. } => {
                 self.home.clone_from(provider);
@@ -131,34 +136,34 @@ impl AttemptRecorder {
             Event::InvocationStarted { .. } | Event::UserMessage { message_id: None, .. } => {
                 self.forget();
             }
-            Event::ModelRequest { provider, model, .. } => self.on_request(provider, model, turns),
+            Event::ModelRequest { provider, model, .. } => self.on_request(provider, model),
             Event::ModelPartial { text, cause, .. } => {
                 self.text = Some((text.clone(), cause.clone()));
             }
             // The purpose of that request is not recorded.
             Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
-                self.on_usage(*usage, billing.as_deref(), turns);
+                self.on_usage(*usage, billing.as_deref());
             }
             Event::InvocationCancelled { .. } => {
                 if let Some((text, _)) = self.text.take() {
-                    self.push_attempt(text, AttemptEnd::Interrupted, turns);
+                    self.push_attempt(text, AttemptEnd::Interrupted);
                 }
                 self.forget();
             }
-            Event::ModelReply { .. } => self.on_reply(event, turns),
-            event => self.on_failure(event, turns),
+            Event::ModelReply { .. } => self.on_reply(event),
+            event => self.on_failure(event),
         }
     }
 
-    fn on_request(&mut self, provider: &str, model: &str, turns: &mut [RecordedPrompt]) {
+    fn on_request(&mut self, provider: &str, model: &str) {
         let who = self.contact(provider, model);
         // A probe of an unavailable model is given up without an event.
         let class = self.text.as_ref().map_or("overloaded", |(_, cause)| cause).to_owned();
-        self.push_failure(&class, "", FailureReaction::GivenUp { away: 0.0 }, turns);
+        self.push_failure(&class, "", GIVEN_UP);
         if who < self.answered
             && let Some(AttemptEnd::Reply { rested, .. }) =
-                turns.iter_mut().rev().find_map(|turn| turn.replies().next())
+                self.turns.iter_mut().rev().find_map(|turn| turn.replies().next())
         {
             *rested = true;
         }
@@ -167,11 +172,11 @@ impl AttemptRecorder {
     }
 
     /// End of an attempt without a reply.
-    fn on_failure(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
+    fn on_failure(&mut self, event: &Event) {
         match event {
             Event::ProviderRetry { class, cause, .. } => {
                 let who = self.asked;
-                self.push_failure(class, cause, FailureReaction::Retried, turns);
+                self.push_failure(class, cause, FailureReaction::Retried);
                 self.asked = who;
             }
             Event::ProviderFailover { from, from_model, to, to_model, class, cause, skipped }
@@ -182,45 +187,35 @@ impl AttemptRecorder {
                     self.skipped_model(skipped);
                 }
                 self.contact(to, to_model);
-                self.push_failure(class, cause, FailureReaction::GivenUp { away: 0.0 }, turns);
+                self.push_failure(class, cause, GIVEN_UP);
             }
             Event::SessionParked { cause, class: Some(class), next_try_ms } => {
                 let known = next_try_ms.is_some();
-                self.push_failure(short(class), cause, FailureReaction::Parked { known }, turns);
+                self.push_failure(short(class), cause, FailureReaction::Parked { known });
                 self.parked = true;
             }
             Event::ContextCompacted { cause: Some(CompactionCause::Overflow), .. } => {
-                self.push_failure(
-                    "context_full",
-                    "",
-                    FailureReaction::GivenUp { away: 0.0 },
-                    turns,
-                );
+                self.push_failure("context_full", "", GIVEN_UP);
             }
             Event::InvocationFailed { class, cause, .. } if class.starts_with("provider.") => {
-                self.push_failure(
-                    short(class),
-                    cause,
-                    FailureReaction::GivenUp { away: 0.0 },
-                    turns,
-                );
+                self.push_failure(short(class), cause, GIVEN_UP);
             }
             _ => (),
         }
     }
 
-    /// Finishes the collection. Returns the models that could be asked, and if a run with
-    /// exhausted patience waited once.
-    pub(crate) fn end(mut self, turns: &mut [RecordedPrompt]) -> (Vec<RecordedModelRoute>, bool) {
+    /// Finishes the collection. Returns the prompts, the models that could be asked, and if a run
+    /// with exhausted patience waited once.
+    pub(crate) fn end(mut self) -> (Vec<RecordedPrompt>, Vec<RecordedModelRoute>, bool) {
         // The record ends between the output and the reaction to it.
         if let Some((_, cause)) = &self.text
             && is_class(cause)
         {
             let class = cause.clone();
-            self.push_failure(&class, "", FailureReaction::Retried, turns);
+            self.push_failure(&class, "", FailureReaction::Retried);
         }
-        rank(turns);
-        (self.contacts, self.waited_when_parked)
+        rank(&mut self.turns);
+        (self.turns, self.contacts, self.waited_when_parked)
     }
 
     fn forget(&mut self) {
@@ -255,7 +250,7 @@ impl AttemptRecorder {
         }
     }
 
-    fn on_usage(&mut self, usage: Usage, billing: Option<&Billing>, turns: &mut [RecordedPrompt]) {
+    fn on_usage(&mut self, usage: Usage, billing: Option<&Billing>) {
         let answered = billing.is_none_or(|billing| billing.outcome == "answered");
         if !answered {
             // Usage of a broken attempt is not part of the reply before it.
@@ -263,7 +258,7 @@ impl AttemptRecorder {
             return;
         }
         let claimed = billing.and_then(|billing| billing.claimed).unwrap_or(usage);
-        let last = turns.last_mut().and_then(|turn| turn.replies().next());
+        let last = self.turns.last_mut().and_then(|turn| turn.replies().next());
         // A discarded reply has a cost, but is not part of the reply before it.
         if let Some(AttemptEnd::Reply { completion, .. }) = last
             && (completion.usage.is_none() || billing.is_none())
@@ -272,7 +267,7 @@ impl AttemptRecorder {
         }
     }
 
-    fn on_reply(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
+    fn on_reply(&mut self, event: &Event) {
         let Event::ModelReply { message, stop_reason, model, .. } = event else { return };
         let mut message = message.clone();
         for call in &mut message.tool_calls {
@@ -284,24 +279,18 @@ impl AttemptRecorder {
         self.asked = Some(self.answered);
         self.text = None;
         let end = AttemptEnd::Reply { completion, messages: Vec::new(), rested: false };
-        self.push_attempt(String::new(), end, turns);
+        self.push_attempt(String::new(), end);
     }
 
-    fn push_failure(
-        &mut self,
-        class: &str,
-        cause: &str,
-        then: FailureReaction,
-        turns: &mut [RecordedPrompt],
-    ) {
+    fn push_failure(&mut self, class: &str, cause: &str, then: FailureReaction) {
         let text = self.text.take().map(|(text, _)| text).unwrap_or_default();
         let (class, cause) = (class.to_owned(), cause.to_owned());
-        self.push_attempt(text, AttemptEnd::Failed { class, cause, then }, turns);
+        self.push_attempt(text, AttemptEnd::Failed { class, cause, then });
     }
 
-    fn push_attempt(&mut self, text: String, end: AttemptEnd, turns: &mut [RecordedPrompt]) {
+    fn push_attempt(&mut self, text: String, end: AttemptEnd) {
         let usage = self.usage.take();
-        if let (Some(who), Some(turn)) = (self.asked.take(), turns.last_mut()) {
+        if let (Some(who), Some(turn)) = (self.asked.take(), self.turns.last_mut()) {
             turn.attempts.push_back(RecordedAttempt { who, text, usage, end });
         }
     }
@@ -341,10 +330,9 @@ pub(crate) fn failure(
 ) -> ProviderError {
     let said = format!("{}: ", ProviderError::of_class(class, "".into()));
     let source = cause.strip_prefix(&said).unwrap_or(cause).to_owned().into();
-    match ProviderError::of_class(class, source) {
-        ProviderError::QuotaExhausted { source, .. } => {
-            ProviderError::QuotaExhausted { retry_after: wait, source }
-        }
-        other => other,
+    let mut error = ProviderError::of_class(class, source);
+    if let ProviderError::QuotaExhausted { retry_after, .. } = &mut error {
+        *retry_after = wait;
     }
+    error
 }

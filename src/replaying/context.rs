@@ -64,7 +64,7 @@ pub(crate) struct ReplayContext {
     session: OnceLock<SessionHandle>,
     count: AtomicU32,
     /// Simulated time that has passed.
-    passed: Mutex<Duration>,
+    passed: Arc<Mutex<Duration>>,
     /// Length of the next wait, in `0.0..1.0`.
     jitter: Mutex<f64>,
 }
@@ -123,7 +123,7 @@ impl ReplayContext {
         std::future::pending().await
     }
 
-    fn count(&self) -> u32 {
+    fn next_number(&self) -> u32 {
         self.count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -287,17 +287,14 @@ impl Tool for RecordedTool {
 
 /// Policy that asks where the recording asked. A denial by a rule is recorded as a result; all
 /// other calls may run, because no tool has an effect.
-#[derive(Debug)]
-pub(crate) struct RecordedPolicy(pub(crate) Arc<ReplayContext>);
-
-impl Policy for RecordedPolicy {
+impl Policy for ReplayContext {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
         let confinement = Confinement {
             profile: "record".to_owned(),
             writable_roots: Vec::new(),
             network: false,
         };
-        let asked = self.0.recording.asked.get(&CallId::new(action.digest.clone()));
+        let asked = self.recording.asked.get(&CallId::new(action.digest.clone()));
         let Some(asked) = asked else { return Verdict::Allow(confinement) };
         if asked.end == Some(RecordedAnswer::Covered) && !situation.grants.is_empty() {
             return Verdict::Allow(confinement);
@@ -314,20 +311,17 @@ impl Policy for RecordedPolicy {
 }
 
 /// Clock that advances only when something waits for it, and then at once.
-#[derive(Debug)]
-pub(crate) struct ReplayClock(pub(crate) Arc<ReplayContext>);
-
-impl Clock for ReplayClock {
+impl Clock for ReplayContext {
     fn monotonic(&self) -> Duration {
-        *lock(&self.0.passed)
+        *lock(&self.passed)
     }
 
     fn wall_ms(&self) -> u64 {
-        self.0.recording.started_ms
+        self.recording.started_ms
     }
 
     fn sleep(&self, duration: Duration) -> PortFuture<()> {
-        let stage = Arc::clone(&self.0);
+        let clock = Arc::clone(&self.passed);
         let until = self.monotonic().saturating_add(duration);
         Box::pin(async move {
             if duration >= PATIENCE {
@@ -338,39 +332,36 @@ impl Clock for ReplayClock {
             } else {
                 tokio::task::yield_now().await;
             }
-            let mut passed = lock(&stage.passed);
+            let mut passed = lock(&clock);
             *passed = until.max(*passed);
         })
     }
 
     fn jitter(&self) -> f64 {
-        *lock(&self.0.jitter)
+        *lock(&self.jitter)
     }
 }
 
 /// Reuses the recorded call ids; other ids are counted.
-#[derive(Debug)]
-pub(crate) struct RecordedIds(pub(crate) Arc<ReplayContext>);
-
-impl Ids for RecordedIds {
+impl Ids for ReplayContext {
     fn call(&self) -> CallId {
-        let next = lock(&self.0.calls).pop_front();
-        next.unwrap_or_else(|| CallId::new(format!("new-{}", self.0.count())))
+        let next = lock(&self.calls).pop_front();
+        next.unwrap_or_else(|| CallId::new(format!("new-{}", self.next_number())))
     }
 
     fn invocation(&self) -> InvocationId {
-        InvocationId::new(format!("i{}", self.0.count()))
+        InvocationId::new(format!("i{}", self.next_number()))
     }
 
     fn question(&self) -> QuestionId {
-        QuestionId::new(format!("q{}", self.0.count()))
+        QuestionId::new(format!("q{}", self.next_number()))
     }
 
     fn message(&self) -> MessageId {
-        MessageId::new(format!("m{}", self.0.count()))
+        MessageId::new(format!("m{}", self.next_number()))
     }
 
     fn record(&self) -> RecordId {
-        RecordId { process: 0, count: self.0.count() }
+        RecordId { process: 0, count: self.next_number() }
     }
 }

@@ -57,15 +57,15 @@ impl Recording {
         for record in records {
             let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
             if main {
-                recording.add(record);
-                listener.apply(&record.event, &mut recording.turns);
+                recording.add(record, &mut listener.turns);
+                listener.apply(&record.event);
             }
         }
-        (recording.contacts, recording.waited_when_parked) = listener.end(&mut recording.turns);
+        (recording.turns, recording.contacts, recording.waited_when_parked) = listener.end();
         recording
     }
 
-    fn add(&mut self, record: &StoredRecord) {
+    fn add(&mut self, record: &StoredRecord, turns: &mut Vec<RecordedPrompt>) {
         match &record.event {
             Event::SessionStarted { cwd, agent, .. } => {
                 (self.cwd, self.agent) = (cwd.clone(), agent.clone());
@@ -73,8 +73,8 @@ impl Recording {
             }
             Event::InvocationStarted { tools, .. } => {
                 // No message: a parked or interrupted turn was continued.
-                if !self.open && !self.turns.is_empty() {
-                    self.turns.push(RecordedPrompt::of(None));
+                if !self.open && !turns.is_empty() {
+                    turns.push(RecordedPrompt::of(None));
                 }
                 self.open = true;
                 let new = tools.iter().filter(|name| !self.tools.contains(name));
@@ -83,7 +83,7 @@ impl Recording {
             }
             Event::UserMessage { content, message_id: None } => {
                 let prompt = Prompt { content: content.clone() };
-                self.turns.push(RecordedPrompt::of(Some(prompt)));
+                turns.push(RecordedPrompt::of(Some(prompt)));
                 self.open = true;
             }
             Event::MessageQueued { message_id, kind, content } => {
@@ -96,7 +96,7 @@ impl Recording {
                     self.user_messages.entry(call).or_default().push(message);
                 }
                 Some((message, None)) => {
-                    if let Some(turn) = self.turns.last_mut() {
+                    if let Some(turn) = turns.last_mut() {
                         turn.add_user_message(message);
                     }
                 }

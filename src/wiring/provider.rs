@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, Model};
-use crate::provider::profile::{self, Auth, Protocol, ProviderProfile, Quirks, VisionSupport};
-use crate::provider::thinking::Insight;
+use crate::provider::profile::{self, Auth, ModelFact, Protocol, ProviderProfile, Quirks};
 use crate::provider::{live, presets, replay};
 
 /// Reply limit for protocols that require one: the model's own limit would reserve too much
@@ -57,7 +56,7 @@ pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<F
     }
     let says_so = configured.and_then(|profile| profile.quirks.get("noVision"));
     let vision_support = vision_support(settings, &info.profile, &info.model);
-    let why = match vision_support.blindness() {
+    let why = match vision_support.get() {
         Some(why) => why.to_owned(),
         None if says_so == Some(&Value::Bool(true)) => {
             format!("providers.{}.quirks.noVision says so", info.profile)
@@ -71,10 +70,10 @@ pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<F
     )))
 }
 
-fn vision_support(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
+fn vision_support(settings: &Settings, profile: &str, model: &str) -> ModelFact<Option<String>> {
     let own = settings.models.clone();
     let (profile, model) = (profile.to_owned(), model.to_owned());
-    VisionSupport::new(move || {
+    ModelFact::new(move || {
         let catalog = Catalog::new(&own);
         let known = catalog.find(&profile, &model)?;
         if known.facts.vision != Some(false) {
@@ -98,10 +97,10 @@ fn vision_support(settings: &Settings, profile: &str, model: &str) -> VisionSupp
 }
 
 /// Reasoning support of a model: from its profile, or from the vendor of its protocol.
-fn thinking_support(settings: &Settings, profile: &ProviderProfile) -> Insight {
+fn thinking_support(settings: &Settings, profile: &ProviderProfile) -> ModelFact<Option<bool>> {
     let own = settings.models.clone();
     let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
-    Insight::new(move || {
+    ModelFact::new(move || {
         let catalog = Catalog::new(&own);
         let known = catalog.find(&name, &model).or_else(|| catalog.find(vendor?, &model))?;
         known.facts.reasoning
@@ -265,7 +264,8 @@ fn quirks(configured: &ProviderSettings) -> Result<Option<Quirks>, serde_json::E
     if configured.quirks.is_empty() {
         return Ok(None);
     }
-    let preset = presets::preset(&configured.name).map(presets::Preset::quirks).unwrap_or_default();
+    let preset = presets::preset(&configured.name).map(|preset| (preset.quirks)());
+    let preset = preset.unwrap_or_default();
     let mut merged = match serde_json::to_value(&preset)? {
         Value::Object(merged) => merged,
         _ => serde_json::Map::new(),

@@ -377,7 +377,7 @@ impl ProviderError {
     }
 
     /// The cause in one line: the chain of sources without the class's own text.
-    pub(crate) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         let chain = self.chain();
         let own = self.to_string();
         let behind = chain.strip_prefix(own.as_str()).and_then(|rest| rest.strip_prefix(": "));

@@ -6,80 +6,49 @@ use crate::lenient_json::{LenientList, Number, Object, Text};
 
 /// An event of any type.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct AnthropicEvent<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(crate) kind: Text<'a>,
     /// The block it is about.
     pub(crate) index: Number,
     /// Of `message_start`.
-    #[serde(borrow)]
     pub(crate) message: Object<Whole<'a>>,
     /// Of `content_block_start`.
-    #[serde(borrow)]
     pub(crate) content_block: Object<Block<'a>>,
     /// Of `content_block_delta` and `message_delta`.
-    #[serde(borrow)]
-    pub(crate) delta: Object<BlockDelta<'a>>,
+    pub(crate) delta: Object<Block<'a>>,
     /// Of `message_delta`: what there is up to now.
     pub(crate) usage: Object<AnthropicUsage>,
-    #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
 /// A whole reply. The one of `message_start` is empty.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Whole<'a> {
-    #[serde(borrow)]
     pub(crate) model: Text<'a>,
-    #[serde(borrow)]
     pub(crate) content: LenientList<Block<'a>>,
-    #[serde(borrow)]
     pub(crate) stop_reason: Text<'a>,
     pub(crate) usage: Object<AnthropicUsage>,
-    #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// A block of content, or the beginning of one.
+/// A block of content, its beginning, or an addition to a block or to the message.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Block<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     pub(crate) kind: Text<'a>,
-    #[serde(borrow)]
     pub(crate) text: Text<'a>,
-    #[serde(borrow)]
     pub(crate) thinking: Text<'a>,
-    #[serde(borrow)]
     pub(crate) signature: Text<'a>,
     /// Redacted thinking.
-    #[serde(borrow)]
     pub(crate) data: Text<'a>,
-    #[serde(borrow)]
     pub(crate) id: Text<'a>,
-    #[serde(borrow)]
     pub(crate) name: Text<'a>,
-    #[serde(borrow)]
     pub(crate) input: Option<&'a RawValue>,
-}
-
-/// Addition to a block or to the message.
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
-pub(crate) struct BlockDelta<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(crate) kind: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) text: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) thinking: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) signature: Text<'a>,
-    #[serde(borrow)]
     pub(crate) partial_json: Text<'a>,
-    #[serde(borrow)]
     pub(crate) stop_reason: Text<'a>,
 }
 

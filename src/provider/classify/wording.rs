@@ -28,7 +28,7 @@ pub(crate) const FILTER_CODES: &[&str] =
     &["content_filter", "content_policy", "responsibleai", "moderation_blocked"];
 
 /// Phrases that identify a content filter behind the code of any bad request.
-const FILTER: &[&str] = &[
+pub(crate) const FILTER: &[&str] = &[
     // Anthropic
     "blocked by content filtering policy",
     // OpenAI
@@ -44,7 +44,8 @@ pub(crate) const CREDENTIAL_CODES: &[&str] =
 /// Codes and types that mean a bad request, where there is no status.
 pub(crate) const REQUEST_CODES: &[&str] = &["invalid_", "not_found", "bad_request", "unsupported"];
 
-const QUOTA: &[&str] = &[
+/// Phrases that identify an exhausted quota.
+pub(crate) const QUOTA: &[&str] = &[
     "exceeded your current quota",
     "insufficient quota",
     "insufficient_quota",
@@ -57,8 +58,8 @@ const QUOTA: &[&str] = &[
     "quota will reset",
 ];
 
-/// Any one of these is enough.
-const OVERFLOW: &[&str] = &[
+/// Phrases that identify too long a conversation. Any one of these is enough.
+pub(crate) const OVERFLOW: &[&str] = &[
     // OpenAI, Azure, vLLM, Together, OpenRouter
     "maximum context length",
     "context_length_exceeded",
@@ -90,19 +91,9 @@ const OVERFLOW: &[&str] = &[
     "maximum prompt length",
 ];
 
-/// True if `lower` reports an exhausted quota.
-pub(crate) fn is_quota(lower: &str) -> bool {
-    QUOTA.iter().any(|phrase| lower.contains(phrase))
-}
-
-/// True if `lower` reports a content filter.
-pub(crate) fn is_filter(lower: &str) -> bool {
-    FILTER.iter().any(|phrase| lower.contains(phrase))
-}
-
-/// True if `lower` reports that the conversation is too long.
-pub(crate) fn is_overflow(lower: &str) -> bool {
-    OVERFLOW.iter().any(|phrase| lower.contains(phrase))
+/// True if `lower` has one of the phrases.
+pub(crate) fn has(lower: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| lower.contains(phrase))
 }
 
 /// The wait in `try again in 1.5s`, `20s`, `6m0s` or `"retryDelay": "34s"`, if it is a sane one.

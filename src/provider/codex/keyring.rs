@@ -3,18 +3,7 @@
 //! Only with the feature `keyring`. Uses the entry name of the Codex program, and writes a renewed
 //! login back.
 
-use std::path::Path;
-
-/// The login of the Codex program whose folder is `home`, as text. `None`: there is none, or this
-/// program was made without keyrings.
-pub(super) fn read(home: &Path) -> Result<Option<String>, String> {
-    system::read(home)
-}
-
-/// Puts `json` in its place.
-pub(super) fn write(home: &Path, json: &str) -> Result<(), String> {
-    system::write(home, json)
-}
+pub(super) use system::{read, write};
 
 /// Hint about keyrings if no file contains a login.
 pub(super) const ELSEWHERE: &str = if cfg!(feature = "keyring") {
@@ -27,12 +16,14 @@ pub(super) const ELSEWHERE: &str = if cfg!(feature = "keyring") {
 mod system {
     use std::path::Path;
 
+    /// Without keyrings there is no login in one.
     #[expect(clippy::unnecessary_wraps, reason = "a keyring can fail, where there is one")]
-    pub(super) fn read(_: &Path) -> Result<Option<String>, String> {
+    pub(in crate::codex) fn read(_: &Path) -> Result<Option<String>, String> {
         Ok(None)
     }
 
-    pub(super) fn write(_: &Path, _: &str) -> Result<(), String> {
+    /// Fails.
+    pub(in crate::codex) fn write(_: &Path, _: &str) -> Result<(), String> {
         Err("this program was made without keyrings".to_owned())
     }
 }
@@ -59,7 +50,8 @@ mod system {
 
     type Opened = Result<Arc<CredentialStore>, Error>;
 
-    pub(super) fn read(home: &Path) -> Result<Option<String>, String> {
+    /// The login of the Codex program whose folder is `home`, as text. `None`: there is none.
+    pub(in crate::codex) fn read(home: &Path) -> Result<Option<String>, String> {
         let read = on_its_own(home, |entry| match entry.get_secret() {
             Ok(secret) => Ok(Some(secret)),
             Err(Error::NoEntry) => Ok(None),
@@ -75,7 +67,8 @@ mod system {
         Ok(Some(String::from_utf8(secret).unwrap_or_default()))
     }
 
-    pub(super) fn write(home: &Path, json: &str) -> Result<(), String> {
+    /// Puts `json` in its place.
+    pub(in crate::codex) fn write(home: &Path, json: &str) -> Result<(), String> {
         let json = json.as_bytes().to_vec();
         on_its_own(home, move |entry| entry.set_secret(&json))
     }

@@ -8,7 +8,7 @@ use posse_base::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::attempt::bytes_of;
+use crate::body::bytes_of;
 use crate::classify::{self, Cause};
 use crate::codex::LOG_IN;
 use crate::http::Endpoint;
@@ -41,33 +41,21 @@ pub(super) struct Tokens {
     pub(super) refresh: Option<SecretString>,
 }
 
-/// Why a token renews nothing any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a token renews nothing any more, for the user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RenewalRefusal {
     /// Expired.
+    #[error("the ChatGPT login has expired: {}", LOG_IN)]
     Expired,
     /// Used before.
+    #[error("the ChatGPT login was renewed elsewhere and is of no use here: {}", LOG_IN)]
     Reused,
     /// The user, or the issuer, took it back.
+    #[error("the ChatGPT login was revoked: {}", LOG_IN)]
     Revoked,
     /// Other reason, in the issuer's words.
+    #[error("the ChatGPT login was not renewed ({}): {}", .0, LOG_IN)]
     Other(String),
-}
-
-impl RenewalRefusal {
-    /// For the user.
-    pub(super) fn sentence(&self) -> String {
-        match self {
-            RenewalRefusal::Expired => format!("the ChatGPT login has expired: {LOG_IN}"),
-            RenewalRefusal::Reused => {
-                format!("the ChatGPT login was renewed elsewhere and is of no use here: {LOG_IN}")
-            }
-            RenewalRefusal::Revoked => format!("the ChatGPT login was revoked: {LOG_IN}"),
-            RenewalRefusal::Other(what) => {
-                format!("the ChatGPT login was not renewed ({what}): {LOG_IN}")
-            }
-        }
-    }
 }
 
 /// Result of a renewal.
@@ -79,17 +67,13 @@ pub(super) enum Renewal {
     Failed(ProviderError),
 }
 
-/// Endpoint of the issuer without credentials.
-fn endpoint(base_url: &str, path: &str) -> Result<Endpoint, Failure> {
-    let mut profile = ProviderProfile::new("codex login", base_url, "", None);
-    profile.auth = Some(Auth::None);
-    profile.timeouts.header_ms = BEGIN_MS;
-    Endpoint::new(&profile, path)
-}
-
 impl Issuer {
+    /// Client of the issuer at `base_url`, without credentials.
     pub(super) fn new(base_url: &str) -> Result<Issuer, Failure> {
-        endpoint(base_url, PATH).map(Issuer)
+        let mut profile = ProviderProfile::new("codex login", base_url, "", None);
+        profile.auth = Some(Auth::None);
+        profile.timeouts.header_ms = BEGIN_MS;
+        Endpoint::new(&profile, PATH).map(Issuer)
     }
 
     /// Spends `refresh` for new tokens.
@@ -134,17 +118,18 @@ impl Issuer {
 }
 
 fn tokens(json: &Value) -> Option<Tokens> {
-    let text = |key: &str| {
-        let text = json.get(key)?.as_str()?.trim();
-        // What no header can carry is no token.
-        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        is_token.then(|| SecretString::from(text))
-    };
     Some(Tokens {
-        access: text("access_token")?,
-        id: text("id_token"),
-        refresh: text("refresh_token"),
+        access: token(json.get("access_token"))?,
+        id: token(json.get("id_token")),
+        refresh: token(json.get("refresh_token")),
     })
+}
+
+/// A token. What no header can carry is no token.
+pub(super) fn token(json: Option<&Value>) -> Option<SecretString> {
+    let text = json?.as_str()?.trim();
+    let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_token.then(|| SecretString::from(text))
 }
 
 /// Error codes of the issuer, at any position in its response.

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::codex::claims::claims;
 use crate::codex::keyring;
-use crate::codex::renewal::Tokens;
+use crate::codex::renewal::{Tokens, token};
 use crate::codex::{Access, LOG_IN};
 
 /// Bytes of the file.
@@ -209,9 +209,7 @@ impl StoredLogin {
     }
 
     fn token(&self, name: &str) -> Option<SecretString> {
-        let text = self.tokens()?.get(name)?.as_str()?.trim();
-        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        is_token.then(|| SecretString::from(text))
+        token(self.tokens()?.get(name))
     }
 
     pub(super) fn refresh(&self) -> Result<SecretString, String> {

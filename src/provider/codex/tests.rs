@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::encoder::Encoder;
 use crate::live;
+use crate::openai_responses::encode::ResponsesDialect;
 use crate::profile::{ProviderProfile, Settings};
 use crate::testing::histories::any_history;
 use crate::testing::replies::{joined, shown};
@@ -498,9 +500,7 @@ proptest! {
     ) {
         let home = |name: &str| (name == "HOME").then(|| "/nowhere".to_owned());
         let profile = ProviderProfile::resolve("codex", Settings::default(), home).unwrap();
-        let owner = crate::opaque::Owner::new(
-            crate::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex");
-        let encoder = crate::openai_responses::ResponsesEncoder::new(&profile, owner);
+        let encoder = Encoder::<ResponsesDialect>::new(profile);
         let wanted = posse_actors::ports::Request {
             messages: history, stream: true, ..request("")
         };

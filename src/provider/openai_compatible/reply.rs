@@ -3,19 +3,15 @@
 //! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
 //! that a call whose arguments were cut off is dropped.
 
-use posse_actors::conversation::{
-    AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
-};
-use posse_actors::ports::{Completion, Delta};
+use posse_actors::conversation::{Reasoning, StopReason, Usage};
+use posse_actors::ports::Completion;
 use serde_json::Value;
 
 use crate::decode::{Assembly, DecodeStep, Fault};
+use crate::draft::{CallDraft, ReplyDraft};
 use crate::lenient_json::{mended, parse, within};
 use crate::openai_compatible::frame::TextFrame;
 use crate::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
-
-/// Bytes of text, thinking and arguments that one reply may have.
-const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Calls that one reply may have.
 const CALLS_MAX: usize = 1024;
@@ -48,17 +44,11 @@ pub(crate) enum DeltaMode {
 /// A reply that is being put together.
 #[derive(Debug, Default)]
 pub(crate) struct ChatReply {
-    text: String,
-    thinking: String,
+    draft: ReplyDraft,
     thinking_field: Option<&'static str>,
-    refusal: String,
     calls: Vec<CallInPieces>,
-    arguments_bytes: usize,
     finish: Option<String>,
-    usage: Option<Usage>,
-    model: Option<String>,
     has_choice: bool,
-    deltas: Vec<Delta>,
     /// Frame of the last event that contained only text.
     frame: Option<TextFrame>,
 }
@@ -66,9 +56,7 @@ pub(crate) struct ChatReply {
 #[derive(Debug)]
 struct CallInPieces {
     index: Option<u64>,
-    id: String,
-    name: String,
-    arguments: String,
+    call: CallDraft,
     /// Data that the server requires again with it.
     extra: Option<Value>,
 }
@@ -79,8 +67,9 @@ impl ChatReply {
         if mode == DeltaMode::Stream
             && let Some(text) = self.frame.as_ref().and_then(|frame| frame.text_in(json))
         {
-            self.add_text(&text);
-            return self.bounded(!text.is_empty());
+            self.draft.add_text(&text);
+            self.draft.check_size()?;
+            return Ok(!text.is_empty());
         }
         let mut room = String::new();
         let chunk: Chunk<'_> = parse(json, &mut room).map_err(Fault::Malformed)?;
@@ -95,12 +84,10 @@ impl ChatReply {
         let mut has_content = false;
         let mut is_plain = self.has_choice && mode == DeltaMode::Stream && chunk.usage.0.is_none();
         if let Some(usage) = chunk.usage.0 {
-            self.usage = Some(read_usage(&usage));
+            self.draft.usage = Some(read_usage(&usage));
             has_content = true;
         }
-        if self.model.is_none() && !chunk.model.as_str().is_empty() {
-            self.model = Some(chunk.model.as_str().to_owned());
-        }
+        self.draft.take_model(&chunk.model);
         if let Some(feedback) = chunk.prompt_feedback.0
             && !feedback.block_reason.as_str().is_empty()
         {
@@ -143,44 +130,17 @@ impl ChatReply {
         {
             has_content = true;
             self.thinking_field.get_or_insert(field);
-            self.thinking.push_str(thinking.as_str());
-            match self.deltas.last_mut() {
-                Some(Delta::Thinking(last)) => last.push_str(thinking.as_str()),
-                _ => self.deltas.push(Delta::Thinking(thinking.as_str().to_owned())),
-            }
+            self.draft.add_thinking(thinking.as_str());
         }
         has_content |= !piece.content.as_str().is_empty() || !piece.refusal.as_str().is_empty();
-        self.add_text(piece.content.as_str());
-        self.refusal.push_str(piece.refusal.as_str());
-        self.show(piece.refusal.as_str());
+        self.draft.add_text(piece.content.as_str());
+        self.draft.add_refusal(piece.refusal.as_str());
         for call in &piece.tool_calls.0 {
             has_content = true;
             self.add_call(call, mode)?;
         }
-        self.bounded(has_content)
-    }
-
-    fn add_text(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.show(text);
-    }
-
-    fn show(&mut self, text: &str) {
-        match self.deltas.last_mut() {
-            _ if text.is_empty() => (),
-            Some(Delta::Text(last)) => last.push_str(text),
-            _ => self.deltas.push(Delta::Text(text.to_owned())),
-        }
-    }
-
-    fn bounded(&self, has_content: bool) -> Result<bool, Fault> {
-        let bytes =
-            self.text.len() + self.thinking.len() + self.refusal.len() + self.arguments_bytes;
-        if bytes > REPLY_BYTES_MAX {
-            Err(Fault::TooLarge("the reply is larger than 16 MB"))
-        } else {
-            Ok(has_content)
-        }
+        self.draft.check_size()?;
+        Ok(has_content)
     }
 
     fn add_call(&mut self, piece: &CallPiece<'_>, mode: DeltaMode) -> Result<(), Fault> {
@@ -196,13 +156,13 @@ impl ChatReply {
                 None => true,
             }),
         };
-        let known = known.filter(|at| self.calls[*at].is_continued_by(id, name));
+        let known = known.filter(|at| is_continued_by(&self.calls[*at].call, id, name));
         let extra = piece.extra_content.map_or("", |raw| raw.get());
-        self.arguments_bytes += arguments.len() + extra.len();
+        self.draft.bytes += arguments.len() + extra.len();
         let extra = serde_json::from_str(extra).ok().filter(Value::is_object);
         match known {
             Some(at) => {
-                let call = &mut self.calls[at];
+                let CallInPieces { call, extra: known_extra, .. } = &mut self.calls[at];
                 if call.id.is_empty() {
                     id.clone_into(&mut call.id);
                 }
@@ -210,16 +170,18 @@ impl ChatReply {
                     name.clone_into(&mut call.name);
                 }
                 call.arguments.push_str(&arguments);
-                call.extra = extra.or(call.extra.take());
+                *known_extra = extra.or(known_extra.take());
             }
             None if self.calls.len() >= CALLS_MAX => {
                 return Err(Fault::TooLarge("the reply has more than 1024 calls"));
             }
             None => self.calls.push(CallInPieces {
                 index: piece.index.0,
-                id: id.to_owned(),
-                name: name.to_owned(),
-                arguments: arguments.into_owned(),
+                call: CallDraft {
+                    id: id.to_owned(),
+                    name: name.to_owned(),
+                    arguments: arguments.into_owned(),
+                },
                 extra,
             }),
         }
@@ -244,8 +206,12 @@ impl Assembly for ChatReply {
         if self.has_choice { Ok(()) } else { Err(Fault::Senseless("the reply has no choices")) }
     }
 
-    fn deltas(&mut self) -> &mut Vec<Delta> {
-        &mut self.deltas
+    fn draft(&self) -> &ReplyDraft {
+        &self.draft
+    }
+
+    fn draft_mut(&mut self) -> &mut ReplyDraft {
+        &mut self.draft
     }
 
     fn is_finished(&self) -> bool {
@@ -253,18 +219,12 @@ impl Assembly for ChatReply {
     }
 
     fn has_content(&self) -> bool {
-        !(self.text.is_empty()
-            && self.thinking.is_empty()
-            && self.refusal.is_empty()
-            && self.calls.is_empty())
-    }
-
-    fn text(&self) -> &str {
-        &self.text
+        let ReplyDraft { text, thinking, refusal, .. } = &self.draft;
+        !(text.is_empty() && thinking.is_empty() && refusal.is_empty() && self.calls.is_empty())
     }
 
     fn complete(mut self) -> Result<Completion, Fault> {
-        self.calls.retain(|call| !call.name.is_empty());
+        self.calls.retain(|part| !part.call.name.is_empty());
         let finish = self.finish.as_deref().unwrap_or_default().to_ascii_lowercase();
         let stop_reason = match finish.as_str() {
             "length" | "max_tokens" | "model_length" => StopReason::MaxTokens,
@@ -274,64 +234,37 @@ impl Assembly for ChatReply {
             "error" => StopReason::Error,
             odd if NO_CALL.iter().any(|word| odd.starts_with(word)) => StopReason::Error,
             _ if !self.calls.is_empty() => StopReason::ToolUse,
-            _ if self.text.is_empty() && !self.refusal.is_empty() => StopReason::ContentFilter,
-            "tool_calls" | "function_call" if self.text.is_empty() => StopReason::Error,
+            _ if self.draft.is_refusal() => StopReason::ContentFilter,
+            "tool_calls" | "function_call" if self.draft.text.is_empty() => StopReason::Error,
             _ => StopReason::EndTurn,
         };
-        let calls = match stop_reason {
-            StopReason::ToolUse => self.calls,
-            StopReason::EndTurn
-            | StopReason::MaxTokens
-            | StopReason::ContentFilter
-            | StopReason::Error => Vec::new(),
-        };
-        let text = if self.text.is_empty() { self.refusal } else { self.text };
+        if stop_reason != StopReason::ToolUse {
+            self.calls.clear();
+        }
         // One for each call, so that each finds its own again.
         let extras: Vec<Value> =
-            calls.iter().map(|call| call.extra.clone().unwrap_or_default()).collect();
+            self.calls.iter().map(|part| part.extra.clone().unwrap_or_default()).collect();
         let opaque = extras.iter().any(Value::is_object).then_some(Value::Array(extras));
-        let reasoning = (!self.thinking.is_empty() || opaque.is_some()).then(|| Reasoning {
-            text: self.thinking,
-            field: self.thinking_field.map(str::to_owned),
-            opaque,
-        });
-        Ok(Completion {
-            message: AssistantMessage {
-                content: (!text.is_empty()).then_some(text),
-                reasoning,
-                tool_calls: calls.into_iter().map(CallInPieces::into_call).collect(),
-            },
-            stop_reason,
-            usage: self.usage,
-            model: self.model,
-        })
+        let text = std::mem::take(&mut self.draft.thinking);
+        let field = self.thinking_field.map(str::to_owned);
+        let has_reasoning = !text.is_empty() || opaque.is_some();
+        let reasoning = has_reasoning.then_some(Reasoning { text, field, opaque });
+        let calls = self.calls.into_iter().map(|part| part.call);
+        Ok(self.draft.complete(stop_reason, reasoning, calls))
     }
 }
 
-impl CallInPieces {
-    /// True if a piece with this id and name belongs to this call. Otherwise it starts another call
-    /// with the same index.
-    fn is_continued_by(&self, id: &str, name: &str) -> bool {
-        if name.is_empty() || self.name.is_empty() {
-            return id.is_empty() || self.id.is_empty() || id == self.id;
-        }
-        if !id.is_empty() && id != self.id {
-            return false;
-        }
-        // The name again: a habit of some servers, unless the call is complete already.
-        let is_complete = self.arguments.ends_with('}')
-            && serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok();
-        !is_complete
+/// True if a piece with this id and name belongs to `call`. Otherwise it starts another call with
+/// the same index.
+fn is_continued_by(call: &CallDraft, id: &str, name: &str) -> bool {
+    if name.is_empty() || call.name.is_empty() {
+        return id.is_empty() || call.id.is_empty() || id == call.id;
     }
-
-    fn into_call(self) -> ToolCall {
-        ToolCall {
-            id: CallId::new(self.id.as_str()),
-            provider_id: (!self.id.is_empty()).then_some(self.id),
-            name: self.name,
-            arguments: self.arguments,
-        }
+    if !id.is_empty() && id != call.id {
+        return false;
     }
+    // The name again: a habit of some servers, unless the call is complete already.
+    !(call.arguments.ends_with('}') && call.is_json())
 }
 
 /// The text of an `arguments` value, which is a string by the protocol.

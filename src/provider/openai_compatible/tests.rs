@@ -9,13 +9,13 @@ mod silence;
 use std::sync::Arc;
 
 use posse_actors::conversation::{CallId, StopReason, ToolCall, Usage};
-use posse_actors::ports::{Completion, Delta, ProviderError};
+use posse_actors::ports::{Completion, Delta, ProviderError, Request};
 use proptest::prelude::*;
 
 use super::*;
 use crate::decode::Assembly;
 use crate::live;
-use crate::profile::{Protocol, Settings};
+use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 

@@ -4,61 +4,48 @@
 
 use serde_json::value::RawValue;
 
-use crate::lenient_json::{LenientList, Number, Object, Text};
+use crate::lenient_json::{LenientList, Number, Object, Text, TokenDetails};
 
 /// A whole reply, or one piece of a stream.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Chunk<'a> {
-    #[serde(borrow)]
     pub(crate) model: Text<'a>,
-    #[serde(borrow)]
     pub(crate) choices: LenientList<ChatChoice<'a>>,
     pub(crate) usage: Object<ChatUsage>,
-    #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
     /// Gemini's reason for an empty reply to a prompt.
-    #[serde(borrow, rename = "promptFeedback", alias = "prompt_feedback")]
+    #[serde(rename = "promptFeedback", alias = "prompt_feedback")]
     pub(crate) prompt_feedback: Object<Feedback<'a>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Feedback<'a> {
-    #[serde(borrow, rename = "blockReason", alias = "block_reason")]
+    #[serde(rename = "blockReason", alias = "block_reason")]
     pub(crate) block_reason: Text<'a>,
 }
 
 /// The first of the alternatives is the only one that is asked for.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct ChatChoice<'a> {
-    #[serde(borrow)]
     pub(crate) delta: Object<ChatDelta<'a>>,
-    #[serde(borrow)]
     pub(crate) message: Object<ChatDelta<'a>>,
-    #[serde(borrow)]
     pub(crate) finish_reason: Text<'a>,
     /// Failure of an upstream server, reported by some gateways.
-    #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
 /// New text since the last piece, or the whole text.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct ChatDelta<'a> {
-    #[serde(borrow)]
     pub(crate) content: Text<'a>,
-    #[serde(borrow)]
     pub(crate) reasoning_content: Text<'a>,
-    #[serde(borrow)]
     pub(crate) reasoning: Text<'a>,
-    #[serde(borrow)]
     pub(crate) thinking: Text<'a>,
-    #[serde(borrow)]
     pub(crate) refusal: Text<'a>,
-    #[serde(borrow)]
     pub(crate) tool_calls: LenientList<CallPiece<'a>>,
 }
 
@@ -74,26 +61,21 @@ impl ChatDelta<'_> {
 
 /// A piece of a call.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct CallPiece<'a> {
     pub(crate) index: Number,
-    #[serde(borrow)]
     pub(crate) id: Text<'a>,
-    #[serde(borrow)]
     pub(crate) function: Object<FunctionPiece<'a>>,
     /// Data that the server requires again with the call, such as Gemini's signed thinking.
-    #[serde(borrow)]
     pub(crate) extra_content: Option<&'a RawValue>,
 }
 
 /// Piece of a function call.
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct FunctionPiece<'a> {
-    #[serde(borrow)]
     pub(crate) name: Text<'a>,
     /// A string by the protocol; some servers send the object itself.
-    #[serde(borrow)]
     pub(crate) arguments: Option<&'a RawValue>,
 }
 
@@ -106,20 +88,8 @@ pub(crate) struct ChatUsage {
     pub(crate) completion_tokens: Number,
     /// Total. Some servers count thinking here but not among the output tokens.
     pub(crate) total_tokens: Number,
-    pub(crate) prompt_tokens_details: Object<InputDetails>,
+    pub(crate) prompt_tokens_details: Object<TokenDetails>,
     /// `DeepSeek`'s name for cached tokens.
     pub(crate) prompt_cache_hit_tokens: Number,
-    pub(crate) completion_tokens_details: Object<OutputDetails>,
-}
-
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
-pub(crate) struct InputDetails {
-    pub(crate) cached_tokens: Number,
-}
-
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
-pub(crate) struct OutputDetails {
-    pub(crate) reasoning_tokens: Number,
+    pub(crate) completion_tokens_details: Object<TokenDetails>,
 }

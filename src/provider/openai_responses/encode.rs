@@ -1,4 +1,4 @@
-//! Encoder of requests. A history is serialised once.
+//! Form of requests.
 //!
 //! Nothing is stored at the server, so every request is complete: items unchanged, thinking in its
 //! encrypted form. For any history, every call has its result behind it, and thinking is followed
@@ -6,20 +6,21 @@
 
 mod item;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use posse_actors::conversation::Message;
-use posse_actors::ports::{Request, ToolSpec};
+use posse_actors::ports::ToolSpec;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::attempt::Body;
-use crate::encoded_history::Histories;
-use crate::images::ImageSelection;
-use crate::opaque::Owner;
-use crate::openai_responses::encode::item::Items;
-use crate::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::sanitize::{fingerprint, write_json};
-use crate::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
+use crate::encoded_history::GroupOptions;
+use crate::encoder::{BodyPurpose, Dialect, Encoder, RequestParts};
+use crate::openai_responses::PROTOCOL;
+use crate::openai_responses::encode::item::write_items;
+use crate::openai_responses::reply::ResponsesReply;
+use crate::sanitize::{JsonObject, fingerprint};
+use crate::thinking::{ThinkingDialect, ThinkingParam, effort};
 
 /// The least that servers take as the bound of a reply.
 const REPLY_TOKENS_MIN: u64 = 16;
@@ -31,172 +32,99 @@ const GO_ON: &[u8] =
 /// Instructions for servers that require some, if there are none.
 const NO_INSTRUCTIONS: &str = "Follow the conversation.";
 
-/// Writes the requests of one profile.
+/// `OpenAI` Responses.
 #[derive(Debug)]
-pub(crate) struct ResponsesEncoder {
-    model: String,
-    quirks: Quirks,
-    sight: VisionSupport,
-    max_tokens: Option<u64>,
-    owner: Owner,
-    /// Id of the installation, for requests with a login.
-    installation: Option<String>,
-    thoughts: ThinkingConfig,
-    kept: Mutex<EncodedItems>,
+pub(crate) struct ResponsesDialect;
+
+#[derive(Serialize)]
+struct FunctionDefinition<'t> {
+    r#type: &'static str,
+    name: &'t str,
+    description: &'t str,
+    parameters: &'t Value,
+    // Otherwise every parameter would have to be required.
+    strict: bool,
 }
 
-#[derive(Debug, Default)]
-struct EncodedItems {
-    histories: Histories,
-    tools: Option<(Arc<[ToolSpec]>, Vec<u8>)>,
-}
+impl Dialect for ResponsesDialect {
+    const PROTOCOL: &'static str = PROTOCOL;
+    const THINKING: ThinkingDialect = ThinkingDialect::Responses;
+    const SYSTEM_APART: bool = true;
 
-impl ResponsesEncoder {
-    /// An encoder that has seen nothing.
-    pub(crate) fn new(profile: &ProviderProfile, owner: Owner) -> ResponsesEncoder {
-        ResponsesEncoder {
-            model: profile.model.clone(),
-            quirks: profile.quirks.clone(),
-            sight: profile.sight.clone(),
-            max_tokens: profile.max_tokens,
-            owner,
-            installation: profile.login.as_ref().map(|login| login.installation_id()),
-            thoughts: ThinkingConfig::of(profile, ThinkingDialect::Responses),
-            kept: Mutex::default(),
-        }
+    type Reply = ResponsesReply;
+
+    fn tool(tool: &ToolSpec) -> impl Serialize {
+        let ToolSpec { name, description, parameters, .. } = tool;
+        FunctionDefinition { r#type: "function", name, description, parameters, strict: false }
     }
 
-    /// The body of `request`; or why there is none, if the user shows images to a model that
-    /// takes none.
-    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        let mut shown = ImageSelection::of(&request.messages, &self.quirks, &self.sight)?;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let EncodedItems { histories, tools } = &mut *kept;
-        let is_system = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
-        let (system, messages) =
-            request.messages.split_at(request.messages.iter().take_while(is_system).count());
-        let instructions = instructions(system);
-        let items = Items { quirks: &self.quirks, owner: &self.owner, blind: shown.blind };
-        let history = histories.of(messages, &mut shown, &items);
-        let tools = tools_json(tools, &request.tools);
-        let mut body =
-            Vec::with_capacity(history.json.len() + tools.len() + instructions.len() + 512);
-        body.extend_from_slice(b"{\"model\":");
-        write_json(&mut body, &self.model);
-        body.extend_from_slice(b",\"store\":false");
-        if stream {
-            body.extend_from_slice(b",\"stream\":true");
-        }
-        let (said, notice) = self.thoughts.say(request.thinking, &self.quirks);
-        self.write_settings(&mut body, request, said);
-        if !self.quirks.no_prompt_cache {
-            let beginning = history.first().unwrap_or_default();
-            let key = fingerprint(instructions.bytes().chain(beginning.iter().copied()));
-            body.extend_from_slice(b",\"prompt_cache_key\":\"posse-");
-            body.extend_from_slice(format!("{key:016x}\"").as_bytes());
-        }
-        if !request.tools.is_empty() {
-            body.extend_from_slice(b",\"tools\":");
-            body.extend_from_slice(tools);
-            if !self.quirks.omit_tool_choice {
-                body.extend_from_slice(b",\"tool_choice\":\"auto\"");
-            }
-            if self.quirks.one_call_at_a_time {
-                body.extend_from_slice(b",\"parallel_tool_calls\":false");
-            }
-        }
-        if let Some(installation) = &self.installation {
-            body.extend_from_slice(b",\"client_metadata\":{\"x-codex-installation-id\":");
-            write_json(&mut body, installation);
-            body.push(b'}');
-        }
-        let instructions = match &self.installation {
-            // This server insists.
-            Some(_) if instructions.is_empty() => NO_INSTRUCTIONS,
-            Some(_) | None => instructions.as_str(),
-        };
-        if !instructions.is_empty() {
-            body.extend_from_slice(b",\"instructions\":");
-            write_json(&mut body, instructions);
-        }
-        body.extend_from_slice(b",\"input\":[");
-        let is_empty = history.json.is_empty();
-        body.extend_from_slice(if is_empty { GO_ON } else { &history.json });
-        body.extend_from_slice(b"]}");
-        Ok(Body { bytes: body, notice: joined(shown.notice, notice) })
+    /// One text.
+    fn system(messages: &[Arc<Message>]) -> String {
+        let texts = messages.iter().filter_map(|message| match &**message {
+            Message::System { content } if !content.trim().is_empty() => Some(content.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n\n")
     }
 
-    fn write_settings(&self, body: &mut Vec<u8>, request: &Request, said: ThinkingParam) {
-        if !self.quirks.no_reasoning {
-            body.extend_from_slice(b",\"include\":[\"reasoning.encrypted_content\"]");
-            let effort = match said {
-                ThinkingParam::AsConfigured => self.quirks.effort.as_deref(),
+    fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], options: &GroupOptions<'_>) -> bool {
+        write_items(json, group, options);
+        false
+    }
+
+    fn write(encoder: &Encoder<Self>, parts: &RequestParts<'_>, body: &mut JsonObject) {
+        let quirks = &encoder.profile.quirks;
+        let history = parts.history;
+        body.member("store", &false);
+        if parts.purpose == (BodyPurpose::Reply { stream: true }) {
+            body.member("stream", &true);
+        }
+        if !quirks.no_reasoning {
+            body.member("include", &["reasoning.encrypted_content"]);
+            let effort = match parts.thinking {
+                ThinkingParam::AsConfigured => quirks.effort.as_deref(),
                 ThinkingParam::Nothing => None,
-                ThinkingParam::Level(level) => Some(effort(level, &self.quirks.effort_names)),
+                ThinkingParam::Level(level) => Some(effort(level, &quirks.effort_names)),
             };
-            let settings =
-                [("effort", effort), ("summary", self.quirks.reasoning_summary.as_deref())];
-            let said = settings.into_iter().filter_map(|(name, value)| Some((name, value?)));
-            let said: serde_json::Map<_, _> =
-                said.map(|(name, value)| (name.to_owned(), value.into())).collect();
-            if !said.is_empty() {
-                body.extend_from_slice(b",\"reasoning\":");
-                write_json(body, &said);
+            let settings = [("effort", effort), ("summary", quirks.reasoning_summary.as_deref())];
+            let settings = settings.into_iter().filter_map(|(name, value)| Some((name, value?)));
+            let settings: BTreeMap<_, _> = settings.collect();
+            body.optional("reasoning", Some(settings).filter(|said| !said.is_empty()));
+        }
+        if !quirks.omit_temperature {
+            body.optional("temperature", parts.request.temperature);
+        }
+        if !quirks.omit_max_tokens {
+            let tokens = parts.request.tokens_max.or(encoder.profile.max_tokens);
+            body.optional("max_output_tokens", tokens.map(|tokens| tokens.max(REPLY_TOKENS_MIN)));
+        }
+        if !quirks.no_prompt_cache {
+            let beginning = history.first().unwrap_or_default();
+            let key = fingerprint(parts.system.bytes().chain(beginning.iter().copied()));
+            body.member("prompt_cache_key", &format!("posse-{key:016x}"));
+        }
+        if !parts.request.tools.is_empty() {
+            body.name("tools").extend_from_slice(parts.tools);
+            if !quirks.omit_tool_choice {
+                body.member("tool_choice", "auto");
+            }
+            if quirks.one_call_at_a_time {
+                body.member("parallel_tool_calls", &false);
             }
         }
-        if let Some(temperature) = request.temperature
-            && !self.quirks.omit_temperature
-        {
-            body.extend_from_slice(b",\"temperature\":");
-            write_json(body, &temperature);
+        let installation = encoder.installation.as_ref();
+        let metadata = installation.map(|id| BTreeMap::from([("x-codex-installation-id", id)]));
+        body.optional("client_metadata", metadata);
+        match parts.system {
+            // The server of a login insists.
+            "" => body.optional("instructions", installation.map(|_| NO_INSTRUCTIONS)),
+            instructions => body.member("instructions", instructions),
         }
-        if let Some(tokens) = request.tokens_max.or(self.max_tokens)
-            && !self.quirks.omit_max_tokens
-        {
-            body.extend_from_slice(b",\"max_output_tokens\":");
-            write_json(body, &tokens.max(REPLY_TOKENS_MIN));
-        }
+        let input = body.name("input");
+        input.push(b'[');
+        input.extend_from_slice(if history.json.is_empty() { GO_ON } else { &history.json });
+        input.push(b']');
     }
-}
-
-fn instructions(messages: &[Arc<Message>]) -> String {
-    let texts = messages.iter().filter_map(|message| match &**message {
-        Message::System { content } if !content.trim().is_empty() => Some(content.as_str()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n\n")
-}
-
-fn tools_json<'k>(
-    kept: &'k mut Option<(Arc<[ToolSpec]>, Vec<u8>)>,
-    tools: &Arc<[ToolSpec]>,
-) -> &'k [u8] {
-    #[derive(Serialize)]
-    struct FunctionDefinition<'t> {
-        r#type: &'static str,
-        name: &'t str,
-        description: &'t str,
-        parameters: &'t serde_json::Value,
-        // Otherwise every parameter would have to be required.
-        strict: bool,
-    }
-    let is_same = kept.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, tools));
-    if !is_same {
-        let wire = |tool: &'_ ToolSpec| {
-            let mut json = Vec::new();
-            let ToolSpec { name, description, parameters, .. } = tool;
-            let r#type = "function";
-            write_json(
-                &mut json,
-                &FunctionDefinition { r#type, name, description, parameters, strict: false },
-            );
-            json
-        };
-        let list: Vec<Vec<u8>> = tools.iter().map(wire).collect();
-        let json = [&b"["[..], &list.join(&b','), b"]"].concat();
-        *kept = Some((Arc::clone(tools), json));
-    }
-    kept.as_ref().map_or(&[], |(_, json)| json)
 }
 
 #[cfg(test)]

@@ -4,19 +4,14 @@
 //! truncated arguments is dropped. Content received by events is not taken again from the complete
 //! item at its end.
 
-use posse_actors::conversation::{
-    AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
-};
-use posse_actors::ports::{Completion, Delta};
-use serde::de::IgnoredAny;
+use posse_actors::conversation::{Reasoning, StopReason, Usage};
+use posse_actors::ports::Completion;
 use serde_json::{Value, json};
 
 use crate::decode::{Assembly, DecodeStep, Fault};
+use crate::draft::{CallDraft, PartDraft, ReplyDraft, position};
 use crate::lenient_json::{parse, within};
 use crate::openai_responses::wire::{ResponseItem, ResponsesEvent, ResponsesUsage, Whole};
-
-/// Bytes of text, thinking and arguments that one reply may have.
-const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Items that one reply may have.
 const ITEMS_MAX: usize = 4096;
@@ -27,17 +22,9 @@ const GAP: &str = "\n\n";
 /// A reply that is being put together.
 #[derive(Debug, Default)]
 pub(crate) struct ResponsesReply {
-    items: Vec<ItemInProgress>,
-    /// The text of all messages.
-    text: String,
-    thinking: String,
-    refusal: String,
-    /// Size of content outside the texts.
-    bytes: usize,
+    draft: ReplyDraft,
+    items: Vec<PartDraft<ItemContent>>,
     end: Option<ResponseEnd>,
-    usage: Option<ResponsesUsage>,
-    model: Option<String>,
-    deltas: Vec<Delta>,
 }
 
 /// Status of the response.
@@ -49,24 +36,13 @@ enum ResponseEnd {
 
 /// An item, as far as it has arrived.
 #[derive(Debug)]
-struct ItemInProgress {
-    index: Option<u64>,
-    what: ItemContent,
-    done: bool,
-}
-
-#[derive(Debug)]
 enum ItemContent {
     Message {
         /// Bytes of the reply's text, with the gap in front of them.
         bytes: usize,
         phase: String,
     },
-    Call {
-        id: String,
-        name: String,
-        arguments: String,
-    },
+    Call(CallDraft),
     Thinking {
         /// True if its text has arrived by events.
         heard: bool,
@@ -89,7 +65,9 @@ impl Assembly for ResponsesReply {
         let index = event.output_index.0;
         match kind {
             "error" => return Err(Fault::Reported(data.to_owned())),
-            "response.created" => self.take_model(&event.response.0.unwrap_or_default()),
+            "response.created" => {
+                self.draft.take_model(&event.response.0.unwrap_or_default().model);
+            }
             "response.output_item.added" => {
                 self.begin(index, &event.item.0.unwrap_or_default())?;
             }
@@ -97,7 +75,7 @@ impl Assembly for ResponsesReply {
                 self.finish(index, &event.item.0.unwrap_or_default())?;
             }
             "response.output_text.delta" => self.add_text(index, delta)?,
-            "response.refusal.delta" => self.add_refusal(delta),
+            "response.refusal.delta" => self.draft.add_refusal(delta),
             "response.reasoning_summary_part.added" => self.part_thinking(),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.add_thinking(index, delta);
@@ -112,7 +90,7 @@ impl Assembly for ResponsesReply {
             }
             _ => return Ok(DecodeStep::Nothing),
         }
-        self.bounded()?;
+        self.draft.check_size()?;
         Ok(DecodeStep::Content)
     }
 
@@ -122,8 +100,12 @@ impl Assembly for ResponsesReply {
         self.conclude(&whole, "")
     }
 
-    fn deltas(&mut self) -> &mut Vec<Delta> {
-        &mut self.deltas
+    fn draft(&self) -> &ReplyDraft {
+        &self.draft
+    }
+
+    fn draft_mut(&mut self) -> &mut ReplyDraft {
+        &mut self.draft
     }
 
     fn is_finished(&self) -> bool {
@@ -131,15 +113,12 @@ impl Assembly for ResponsesReply {
     }
 
     fn has_content(&self) -> bool {
-        !self.items.is_empty() || !self.refusal.is_empty() || !self.thinking.is_empty()
-    }
-
-    fn text(&self) -> &str {
-        &self.text
+        let ReplyDraft { refusal, thinking, .. } = &self.draft;
+        !(self.items.is_empty() && refusal.is_empty() && thinking.is_empty())
     }
 
     fn complete(self) -> Result<Completion, Fault> {
-        let has_calls = self.items.iter().any(|part| matches!(part.what, ItemContent::Call { .. }));
+        let has_calls = self.items.iter().any(|part| matches!(part.content, ItemContent::Call(_)));
         let stop_reason = match self.end {
             None => return Err(Fault::Senseless("the reply does not say how it ended")),
             Some(ResponseEnd::Incomplete(reason)) => match reason.as_str() {
@@ -148,52 +127,39 @@ impl Assembly for ResponsesReply {
                 _ => StopReason::Error,
             },
             Some(ResponseEnd::Completed) if has_calls => StopReason::ToolUse,
-            Some(ResponseEnd::Completed) if self.text.is_empty() && !self.refusal.is_empty() => {
-                StopReason::ContentFilter
-            }
+            Some(ResponseEnd::Completed) if self.draft.is_refusal() => StopReason::ContentFilter,
             Some(ResponseEnd::Completed) => StopReason::EndTurn,
         };
         let keeps_calls = stop_reason == StopReason::ToolUse;
-        if keeps_calls && self.items.iter().any(|part| !part.is_whole()) {
+        if keeps_calls && self.items.iter().any(|part| !is_whole(part)) {
             return Err(Fault::Senseless("a call of the reply has no end"));
         }
-        let reasoning = reasoning(&self.items, self.thinking, keeps_calls);
-        let calls = self.items.into_iter().filter_map(|part| part.what.into_call());
-        let text = if self.text.is_empty() { self.refusal } else { self.text };
-        Ok(Completion {
-            message: AssistantMessage {
-                content: (!text.is_empty()).then_some(text),
-                reasoning,
-                tool_calls: if keeps_calls { calls.collect() } else { Vec::new() },
-            },
-            stop_reason,
-            usage: self.usage.map(usage),
-            model: self.model,
-        })
+        let mut draft = self.draft;
+        let thinking = std::mem::take(&mut draft.thinking);
+        let reasoning = reasoning(&self.items, thinking, keeps_calls);
+        let calls = self.items.into_iter().filter_map(|part| match part.content {
+            ItemContent::Call(call) => Some(call),
+            _ => None,
+        });
+        Ok(draft.complete(stop_reason, reasoning, calls))
     }
 }
 
 impl ResponsesReply {
-    fn take_model(&mut self, whole: &Whole<'_>) {
-        if self.model.is_none() && !whole.model.as_str().is_empty() {
-            self.model = Some(whole.model.as_str().to_owned());
-        }
-    }
-
     /// End of the reply, which repeats its whole content. `kind`: event name, if it came as an
     /// event.
     fn conclude(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
         }
-        self.take_model(whole);
-        if let Some(usage) = whole.usage.0 {
-            self.usage = Some(usage);
+        self.draft.take_model(&whole.model);
+        if let Some(figures) = whole.usage.0 {
+            self.draft.usage = Some(usage(figures));
         }
         if self.items.is_empty() {
             for (at, item) in whole.output.0.iter().enumerate() {
                 self.finish(Some(at as u64), item)?;
-                self.bounded()?;
+                self.draft.check_size()?;
             }
         }
         let status = whole.status.as_str();
@@ -215,28 +181,24 @@ impl ResponsesReply {
         if self.items.len() >= ITEMS_MAX {
             return Err(Fault::TooLarge("the reply has more than 4096 items"));
         }
-        let what = match item.kind.as_str() {
+        let content = match item.kind.as_str() {
             "message" => ItemContent::Message { bytes: 0, phase: item.phase.as_str().to_owned() },
-            "function_call" => ItemContent::Call {
+            "function_call" => ItemContent::Call(CallDraft {
                 id: item.call_id.as_str().to_owned(),
                 name: item.name.as_str().to_owned(),
                 arguments: String::new(),
-            },
+            }),
             "reasoning" => ItemContent::Thinking { heard: false, item: None },
             _ => ItemContent::Unknown,
         };
-        self.items.push(ItemInProgress { index, what, done: false });
+        self.items.push(PartDraft { index, content, done: false });
         Ok(self.items.len() - 1)
     }
 
     /// The item of that index; without one, the last. An item whose beginning was not sent begins
     /// here.
     fn place(&mut self, index: Option<u64>, kind: &'static str) -> Result<usize, Fault> {
-        let known = match index {
-            Some(_) => self.items.iter().rposition(|part| part.index == index),
-            None => self.items.len().checked_sub(1),
-        };
-        match known {
+        match position(&self.items, index) {
             Some(at) => Ok(at),
             None => {
                 self.begin(index, &ResponseItem { kind: kind.into(), ..ResponseItem::default() })
@@ -246,13 +208,12 @@ impl ResponsesReply {
 
     /// Takes content from a complete item that did not arrive by events.
     fn finish(&mut self, index: Option<u64>, item: &ResponseItem<'_>) -> Result<(), Fault> {
-        let known = index.and_then(|_| self.items.iter().rposition(|part| part.index == index));
-        let at = match known {
+        let at = match index.and_then(|_| position(&self.items, index)) {
             Some(at) => at,
             None => self.begin(index, item)?,
         };
         self.items[at].done = true;
-        match &mut self.items[at].what {
+        match &mut self.items[at].content {
             ItemContent::Message { bytes, phase } => {
                 if !item.phase.as_str().is_empty() {
                     item.phase.as_str().clone_into(phase);
@@ -262,12 +223,12 @@ impl ResponsesReply {
                     if !heard {
                         self.say(at, part.text.as_str());
                     }
-                    if self.refusal.is_empty() {
-                        self.add_refusal(part.refusal.as_str());
+                    if self.draft.refusal.is_empty() {
+                        self.draft.add_refusal(part.refusal.as_str());
                     }
                 }
             }
-            ItemContent::Call { id, name, arguments } => {
+            ItemContent::Call(CallDraft { id, name, arguments }) => {
                 for (known, whole) in [(id, &item.call_id), (name, &item.name)] {
                     if !whole.as_str().is_empty() {
                         whole.as_str().clone_into(known);
@@ -275,7 +236,7 @@ impl ResponsesReply {
                 }
                 if arguments.is_empty() {
                     item.arguments.as_str().clone_into(arguments);
-                    self.bytes += arguments.len();
+                    self.draft.bytes += arguments.len();
                 }
             }
             ItemContent::Thinking { heard, item: kept } => {
@@ -283,7 +244,7 @@ impl ResponsesReply {
                 let texts: Vec<&str> =
                     item.summary.0.iter().map(|part| part.text.as_str()).collect();
                 *kept = encrypted(item, &texts);
-                self.bytes += item.encrypted_content.as_str().len();
+                self.draft.bytes += item.encrypted_content.as_str().len();
                 let content = item.content.0.iter().map(|part| part.text.as_str());
                 let texts: Vec<&str> = if texts.is_empty() { content.collect() } else { texts };
                 for text in texts.into_iter().filter(|_| !heard) {
@@ -303,109 +264,58 @@ impl ResponsesReply {
     }
 
     fn say(&mut self, at: usize, piece: &str) {
-        let ItemContent::Message { bytes, .. } = &mut self.items[at].what else { return };
+        let ItemContent::Message { bytes, .. } = &mut self.items[at].content else { return };
         if piece.is_empty() {
             return;
         }
-        let gap = if *bytes == 0 && !self.text.is_empty() { GAP } else { "" };
+        let gap = if *bytes == 0 && !self.draft.text.is_empty() { GAP } else { "" };
         *bytes += gap.len() + piece.len();
-        for piece in [gap, piece] {
-            self.text.push_str(piece);
-            self.show(piece);
-        }
-    }
-
-    fn add_refusal(&mut self, piece: &str) {
-        self.refusal.push_str(piece);
-        self.show(piece);
-    }
-
-    fn show(&mut self, piece: &str) {
-        match self.deltas.last_mut() {
-            _ if piece.is_empty() => {}
-            Some(Delta::Text(last)) => last.push_str(piece),
-            _ => self.deltas.push(Delta::Text(piece.to_owned())),
-        }
+        self.draft.add_text(gap);
+        self.draft.add_text(piece);
     }
 
     /// Start of another part of thinking.
     fn part_thinking(&mut self) {
-        if !self.thinking.is_empty() {
-            self.think(GAP);
+        if !self.draft.thinking.is_empty() {
+            self.draft.add_thinking(GAP);
         }
     }
 
     fn add_thinking(&mut self, index: Option<u64>, piece: &str) {
-        let at = self.items.iter().rposition(|part| part.index == index);
-        if let Some(ItemContent::Thinking { heard, .. }) = at.map(|at| &mut self.items[at].what) {
+        let part = self.items.iter_mut().rfind(|part| part.index == index);
+        if let Some(ItemContent::Thinking { heard, .. }) = part.map(|part| &mut part.content) {
             *heard = true;
         }
-        self.think(piece);
-    }
-
-    fn think(&mut self, piece: &str) {
-        self.thinking.push_str(piece);
-        match self.deltas.last_mut() {
-            _ if piece.is_empty() => {}
-            Some(Delta::Thinking(last)) => last.push_str(piece),
-            _ => self.deltas.push(Delta::Thinking(piece.to_owned())),
-        }
+        self.draft.add_thinking(piece);
     }
 
     fn add_arguments(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
         let at = self.place(index, "function_call")?;
-        if let ItemContent::Call { arguments, .. } = &mut self.items[at].what {
-            arguments.push_str(piece);
-            self.bytes += piece.len();
+        if let ItemContent::Call(call) = &mut self.items[at].content {
+            call.arguments.push_str(piece);
+            self.draft.bytes += piece.len();
         }
         Ok(())
     }
 
     fn end_arguments(&mut self, index: Option<u64>, whole: &str) -> Result<(), Fault> {
         let at = self.place(index, "function_call")?;
-        if let ItemContent::Call { arguments, .. } = &mut self.items[at].what
-            && arguments.is_empty()
+        if let ItemContent::Call(call) = &mut self.items[at].content
+            && call.arguments.is_empty()
         {
-            whole.clone_into(arguments);
-            self.bytes += whole.len();
-        }
-        Ok(())
-    }
-
-    fn bounded(&self) -> Result<(), Fault> {
-        let texts = self.text.len() + self.thinking.len() + self.refusal.len();
-        if texts + self.bytes > REPLY_BYTES_MAX {
-            return Err(Fault::TooLarge("the reply is larger than 16 MB"));
+            whole.clone_into(&mut call.arguments);
+            self.draft.bytes += whole.len();
         }
         Ok(())
     }
 }
 
-impl ItemInProgress {
-    /// True if it is complete. A server that omits ends of items still completes its arguments, and
-    /// a call has a name.
-    fn is_whole(&self) -> bool {
-        match &self.what {
-            ItemContent::Call { name, arguments, .. } => {
-                !name.is_empty()
-                    && (self.done || serde_json::from_str::<IgnoredAny>(arguments).is_ok())
-            }
-            ItemContent::Message { .. } | ItemContent::Thinking { .. } | ItemContent::Unknown => {
-                true
-            }
-        }
-    }
-}
-
-impl ItemContent {
-    fn into_call(self) -> Option<ToolCall> {
-        let ItemContent::Call { id, name, arguments } = self else { return None };
-        Some(ToolCall {
-            id: CallId::new(id.as_str()),
-            provider_id: (!id.is_empty()).then_some(id),
-            name,
-            arguments,
-        })
+/// True if it is complete. A server that omits ends of items still completes its arguments, and
+/// a call has a name.
+fn is_whole(part: &PartDraft<ItemContent>) -> bool {
+    match &part.content {
+        ItemContent::Call(call) => !call.name.is_empty() && (part.done || call.is_json()),
+        ItemContent::Message { .. } | ItemContent::Thinking { .. } | ItemContent::Unknown => true,
     }
 }
 
@@ -426,12 +336,17 @@ fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
 }
 
 /// Thinking, with the order of the items in which it has to be sent back.
-fn reasoning(parts: &[ItemInProgress], text: String, with_calls: bool) -> Option<Reasoning> {
-    let kept =
-        |part: &ItemInProgress| matches!(part.what, ItemContent::Thinking { item: Some(_), .. });
-    let phased = |part: &ItemInProgress| matches!(&part.what, ItemContent::Message { phase, .. } if !phase.is_empty());
+fn reasoning(
+    parts: &[PartDraft<ItemContent>],
+    text: String,
+    with_calls: bool,
+) -> Option<Reasoning> {
+    let kept = |part: &PartDraft<ItemContent>| {
+        matches!(part.content, ItemContent::Thinking { item: Some(_), .. })
+    };
+    let phased = |part: &PartDraft<ItemContent>| matches!(&part.content, ItemContent::Message { phase, .. } if !phase.is_empty());
     let opaque = parts.iter().any(|part| kept(part) || phased(part)).then(|| {
-        let items = parts.iter().filter_map(|part| match &part.what {
+        let items = parts.iter().filter_map(|part| match &part.content {
             ItemContent::Thinking { item, .. } => item.clone(),
             ItemContent::Message { bytes, phase } if phase.is_empty() => {
                 Some(json!({ "type": "message", "bytes": bytes }))
@@ -439,8 +354,8 @@ fn reasoning(parts: &[ItemInProgress], text: String, with_calls: bool) -> Option
             ItemContent::Message { bytes, phase } => {
                 Some(json!({ "type": "message", "bytes": bytes, "phase": phase }))
             }
-            ItemContent::Call { .. } if with_calls => Some(json!({ "type": "function_call" })),
-            ItemContent::Call { .. } | ItemContent::Unknown => None,
+            ItemContent::Call(_) if with_calls => Some(json!({ "type": "function_call" })),
+            ItemContent::Call(_) | ItemContent::Unknown => None,
         });
         Value::Array(items.collect())
     });

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::live;
-use crate::profile::{Protocol, Settings};
+use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{
     self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
 };

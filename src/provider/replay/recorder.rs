@@ -17,13 +17,20 @@ use tokio::sync::mpsc;
 
 use crate::replay::key::{CassetteKey, neutral};
 use crate::replay::{
-    Conceal, Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
+    Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
 };
 
 /// Capacity of the channel for deltas.
 const DELTAS_MAX: usize = 64;
 
-struct RecorderState {
+/// Redacts every string of a value.
+pub type Conceal = Box<dyn Fn(&mut Value) + Send + Sync>;
+
+/// Cassette that is written by all providers of a run.
+#[derive(Clone)]
+pub struct Tape(Arc<TapeState>);
+
+struct TapeState {
     workspace: String,
     /// Exchanges say who was asked, and what failed.
     several: bool,
@@ -31,30 +38,31 @@ struct RecorderState {
     conceal: Conceal,
 }
 
-/// A cassette that is being written.
-#[derive(Clone)]
-pub(super) struct Recording(Arc<RecorderState>);
-
-impl std::fmt::Debug for Recording {
+impl std::fmt::Debug for Tape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recording").finish_non_exhaustive()
+        f.debug_struct("Tape").finish_non_exhaustive()
     }
 }
 
 /// Passes on, and writes down.
-pub(super) struct Recorder {
+struct Recorder {
     inner: Arc<dyn Provider>,
-    shared: Arc<RecorderState>,
+    tape: Arc<TapeState>,
 }
 
-impl Recording {
-    pub(super) fn create(
+impl Tape {
+    /// Creates `file`, which must not exist. `model`: the first model; `several`: true if there are
+    /// fallbacks.
+    ///
+    /// A cassette contains the conversation but no headers and hence no keys; `conceal` redacts
+    /// every exchange before it is written.
+    pub fn create(
         model: String,
         several: bool,
         file: &Path,
         workspace: &Path,
         conceal: Conceal,
-    ) -> Result<Recording, Failure> {
+    ) -> Result<Tape, Failure> {
         let unwritable = |error: std::io::Error| {
             Failure::new(
                 ErrorCode::CassetteUnwritable,
@@ -70,13 +78,15 @@ impl Recording {
         writeln!(opened, "{}", json!(header)).map_err(unwritable)?;
         let workspace = workspace.to_string_lossy().into_owned();
         let file = Mutex::new(opened);
-        Ok(Recording(Arc::new(RecorderState { workspace, several, file, conceal })))
+        Ok(Tape(Arc::new(TapeState { workspace, several, file, conceal })))
     }
-}
 
-impl Recorder {
-    pub(super) fn new(inner: Arc<dyn Provider>, recording: Recording) -> Recorder {
-        Recorder { inner, shared: recording.0 }
+    /// Provider that forwards to `inner` and records its replies.
+    ///
+    /// Replies are written as streams of the deltas from `inner`. Errors are written if a fallback
+    /// may be used because of them.
+    pub fn recording(&self, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        Arc::new(Recorder { inner, tape: Arc::clone(&self.0) })
     }
 }
 
@@ -94,12 +104,12 @@ impl Provider for Recorder {
         request: Request,
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
-        let key = CassetteKey::of(&request, &self.shared.workspace);
+        let key = CassetteKey::of(&request, &self.tape.workspace);
         let (tap, mut tapped) = mpsc::channel(DELTAS_MAX);
         let answer = self.inner.complete(request, tap);
-        let shared = Arc::clone(&self.shared);
+        let tape = Arc::clone(&self.tape);
         let ProviderInfo { profile: provider, model, endpoint: _ } = self.inner.info();
-        let asked = shared.several.then_some(Voice { provider, model });
+        let asked = tape.several.then_some(Voice { provider, model });
         Box::pin(async move {
             let relay = async {
                 let mut seen = Vec::new();
@@ -111,12 +121,12 @@ impl Provider for Recorder {
             };
             let (answer, seen) = join(answer, relay).await;
             match &answer {
-                Ok(completion) => shared.answered(asked, key, &seen, completion),
+                Ok(completion) => tape.answered(asked, key, &seen, completion),
                 // A request that was not sent did not fail.
                 Err(ProviderError::Unasked { .. }) => {}
                 Err(error) if asked.is_some() => {
                     let reply = RecordedReply::Error(RecordedError::of(error));
-                    shared.write(&Exchange { asked, request: key, reply, kept: None });
+                    tape.write(&Exchange { asked, request: key, reply, kept: None });
                 }
                 Err(_) => {}
             }
@@ -125,7 +135,7 @@ impl Provider for Recorder {
     }
 }
 
-impl RecorderState {
+impl TapeState {
     fn answered(
         &self,
         asked: Option<Voice>,

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::anthropic;
 use crate::decode::{self, Assembly, ChunkSource, Patience};
+use crate::encoder::Encoder;
 use crate::message_origin::MessageOrigin;
 use crate::opaque::Owner;
 use crate::openai_compatible;
@@ -165,7 +166,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &RecordedDialect) {
 async fn chat_completions_cut_at_every_byte() {
     let owner = Owner::new(openai_compatible::PROTOCOL, "mine", "m");
     let profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
-    let encoder = openai_compatible::ChatEncoder::new(&profile, owner.clone());
+    let encoder = Encoder::<openai_compatible::encode::ChatDialect>::new(profile);
     let dialect = RecordedDialect {
         stream: CHAT,
         check: strict::chat,
@@ -180,7 +181,7 @@ async fn anthropic_messages_cut_at_every_byte() {
     let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.quirks.thinking_budget = Some(2048);
     let owner = Owner::new(anthropic::PROTOCOL, "mine", "m");
-    let encoder = anthropic::AnthropicEncoder::new(&profile, owner.clone());
+    let encoder = Encoder::<anthropic::encode::MessagesDialect>::new(profile);
     let dialect = RecordedDialect {
         stream: MESSAGES,
         check: strict::messages,
@@ -194,7 +195,7 @@ async fn anthropic_messages_cut_at_every_byte() {
 async fn openai_responses_cut_at_every_byte() {
     let profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     let owner = Owner::new(openai_responses::PROTOCOL, "mine", "m");
-    let encoder = openai_responses::ResponsesEncoder::new(&profile, owner.clone());
+    let encoder = Encoder::<openai_responses::encode::ResponsesDialect>::new(profile);
     let dialect = RecordedDialect {
         stream: RESPONSES,
         check: strict::responses,

@@ -1,15 +1,15 @@
 //! Encoder of turns: a model message, and all content up to the next one as a single user message.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
+use posse_actors::conversation::{AssistantMessage, ContentPart, Message, ToolCall};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::encoded_history::{Grouping, PrecedingGroups};
-use crate::images::GroupOptions;
-use crate::opaque::Owner;
-use crate::profile::Quirks;
+use crate::encoded_history::{GroupOptions, results};
+use crate::opaque::{ItemTypes, Owner, ReplyPart};
 use crate::sanitize::{
     NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
@@ -18,162 +18,145 @@ const SILENT_MODEL: &str = "(no answer)";
 const SILENT_USER: &str = "(empty message)";
 const BETWEEN: &str = "Go on.";
 
-/// A model message, and all messages up to the next one.
-pub(super) struct Turns<'e> {
-    pub(super) quirks: &'e Quirks,
-    pub(super) owner: &'e Owner,
-    /// The model takes no images.
-    pub(super) blind: bool,
-}
+const ITEMS: ItemTypes = ItemTypes { text: "text", call: "tool_use", is_thought };
 
-/// A block of a model message.
-#[derive(Debug, Clone, Copy)]
-enum AnthropicBlock<'m> {
+/// A block of a message.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum AnthropicBlock<'m> {
+    Text {
+        text: &'m str,
+    },
+    ToolUse {
+        id: Cow<'m, str>,
+        name: Cow<'m, str>,
+        input: Option<Box<RawValue>>,
+    },
+    ToolResult {
+        tool_use_id: Cow<'m, str>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+        content: Vec<AnthropicBlock<'m>>,
+    },
+    #[serde(untagged)]
+    Image(Value),
     /// Unchanged.
+    #[serde(untagged)]
     Thought(&'m Value),
-    Text(&'m str),
-    Call(&'m ToolCall),
 }
 
-impl Grouping for Turns<'_> {
-    fn continues(&self, next: &Message) -> bool {
-        !matches!(next, Message::Assistant(_))
-    }
+#[derive(Serialize)]
+struct AnthropicMessage<'m> {
+    role: &'static str,
+    content: &'m [AnthropicBlock<'m>],
+}
 
-    /// Returns whether the user has yet to say something.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool {
-        let PrecedingGroups { owed, left_out } = before;
-        let said = group.first().and_then(|first| match &**first {
-            Message::Assistant(said) => Some(said),
-            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
-        });
-        if let Some(said) = said {
-            if owed || json.is_empty() {
-                let mut content = Vec::new();
-                write_text(&mut content, BETWEEN);
-                write_message(json, "user", &content);
-            }
-            write_message(json, "assistant", &self.assistant(said));
-        }
-        let view = GroupOptions::new(self.quirks, self.blind, left_out);
-        let content = user(said.map_or(&[], |said| &said.tool_calls), group, &view);
-        if content.is_empty() {
-            return owed || said.is_some();
-        }
-        write_message(json, "user", &content);
-        false
+impl<'m> AnthropicBlock<'m> {
+    /// A block of text, unless that is blank.
+    pub(super) fn text(text: &'m str) -> Option<AnthropicBlock<'m>> {
+        (!text.trim().is_empty()).then_some(AnthropicBlock::Text { text })
     }
 }
 
-impl Turns<'_> {
-    fn assistant(&self, said: &AssistantMessage) -> Vec<u8> {
-        let mut pieces = pieces(said, self.owner.items(said));
-        pieces
-            .retain(|piece| !matches!(piece, AnthropicBlock::Text(text) if text.trim().is_empty()));
-        // The protocol has no message that ends with thinking.
-        while let Some(AnthropicBlock::Thought(_)) = pieces.last() {
-            pieces.pop();
+/// Appends a model message, and all messages up to the next one. Returns whether the user has yet
+/// to say something.
+pub(super) fn write_turn(
+    json: &mut Vec<u8>,
+    group: &[Arc<Message>],
+    options: &GroupOptions<'_>,
+) -> bool {
+    let said = group.first().and_then(|first| match &**first {
+        Message::Assistant(said) => Some(said),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
+    });
+    if let Some(said) = said {
+        if options.owed || json.is_empty() {
+            write_message(json, "user", &[AnthropicBlock::Text { text: BETWEEN }]);
         }
-        if pieces.is_empty() {
-            pieces.push(AnthropicBlock::Text(SILENT_MODEL));
-        }
-        let mut content = Vec::new();
-        for piece in pieces {
-            match piece {
-                AnthropicBlock::Thought(block) => push(&mut content, block),
-                AnthropicBlock::Text(text) => write_text(&mut content, text),
-                AnthropicBlock::Call(call) => write_call(&mut content, call),
-            }
-        }
-        content
+        write_message(json, "assistant", &assistant(said, options.owner));
     }
+    let content = user(said.map_or(&[], |said| &said.tool_calls), group, options);
+    if content.is_empty() {
+        return options.owed || said.is_some();
+    }
+    write_message(json, "user", &content);
+    false
 }
 
-/// Results come first, in the order of the calls: servers insist.
-fn user(calls: &[ToolCall], group: &[Arc<Message>], view: &GroupOptions<'_>) -> Vec<u8> {
+fn assistant<'m>(said: &'m AssistantMessage, owner: &Owner) -> Vec<AnthropicBlock<'m>> {
+    let parts = ITEMS.parts(said, owner);
+    if parts.is_empty() {
+        return vec![AnthropicBlock::Text { text: SILENT_MODEL }];
+    }
+    let blocks = parts.into_iter().map(|part| match part {
+        ReplyPart::Thought(block) => AnthropicBlock::Thought(block),
+        ReplyPart::Text { text, .. } => AnthropicBlock::Text { text },
+        ReplyPart::Call(call) => AnthropicBlock::ToolUse {
+            id: call_id(call.id.as_str()),
+            name: tool_name(&call.name),
+            input: RawValue::from_string(arguments(&call.arguments).into_owned()).ok(),
+        },
+    });
+    blocks.collect()
+}
+
+/// Results come first, in the order of the calls: servers insist. Images of failures come behind
+/// all results: the protocol has none in the result of a failure.
+fn user<'m>(
+    calls: &'m [ToolCall],
+    group: &'m [Arc<Message>],
+    options: &GroupOptions<'_>,
+) -> Vec<AnthropicBlock<'m>> {
+    let mut results = results(group);
     let mut content = Vec::new();
-    let mut results: HashMap<&CallId, (&[ContentPart], bool)> = HashMap::new();
-    for message in group {
-        if let Message::Tool { tool_call_id, content, is_error, .. } = &**message {
-            results.entry(tool_call_id).or_insert((content, *is_error));
-        }
-    }
     let mut pictures = Vec::new();
     for call in calls {
         let result = results.remove(&call.id);
-        write_result(&mut content, &mut pictures, call, result, view);
+        let is_error = result.is_none_or(|result| result.is_error);
+        let mut blocks = Vec::new();
+        if let Some(result) = result {
+            let is_behind =
+                |part: &&ContentPart| is_error && matches!(part, ContentPart::ImageUrl { .. });
+            let (behind, within): (Vec<_>, Vec<_>) = result.content.iter().partition(is_behind);
+            blocks.extend(within.into_iter().filter_map(|part| block(part, options)));
+            pictures.extend(behind.into_iter().filter_map(|part| block(part, options)));
+        }
+        if blocks.is_empty() {
+            let text = if result.is_some() { NO_OUTPUT } else { NO_RESULT };
+            blocks.push(AnthropicBlock::Text { text });
+        }
+        let tool_use_id = call_id(call.id.as_str());
+        content.push(AnthropicBlock::ToolResult { tool_use_id, is_error, content: blocks });
     }
-    if !pictures.is_empty() {
-        comma(&mut content);
-        content.append(&mut pictures);
-    }
+    content.append(&mut pictures);
     let mut spoke = false;
     for message in group {
         match &**message {
             Message::User { content: parts } => {
                 spoke = true;
-                write_parts(&mut content, parts, view);
+                content.extend(parts.iter().filter_map(|part| block(part, options)));
             }
-            Message::System { content: text } => write_text(&mut content, text),
+            Message::System { content: text } => content.extend(AnthropicBlock::text(text)),
             Message::Assistant(_) | Message::Tool { .. } => {}
         }
     }
     if content.is_empty() && spoke {
-        write_text(&mut content, SILENT_USER);
+        content.push(AnthropicBlock::Text { text: SILENT_USER });
     }
     content
 }
 
-/// `pictures` come behind all results: the protocol has none in the result of a failure.
-fn write_result(
-    content: &mut Vec<u8>,
-    pictures: &mut Vec<u8>,
-    call: &ToolCall,
-    result: Option<(&[ContentPart], bool)>,
-    view: &GroupOptions<'_>,
-) {
-    let mut blocks = Vec::new();
-    let is_error = if let Some((parts, is_error)) = result {
-        let is_image = |part: &&ContentPart| matches!(part, ContentPart::ImageUrl { .. });
-        let (behind, within): (Vec<_>, Vec<_>) =
-            parts.iter().partition(|part| is_error && is_image(part));
-        write_parts(&mut blocks, within, view);
-        write_parts(pictures, behind, view);
-        if blocks.is_empty() {
-            write_text(&mut blocks, NO_OUTPUT);
-        }
-        is_error
-    } else {
-        write_text(&mut blocks, NO_RESULT);
-        true
-    };
-    comma(content);
-    content.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
-    write_json(content, &call_id(call.id.as_str()));
-    if is_error {
-        content.extend_from_slice(b",\"is_error\":true");
-    }
-    content.extend_from_slice(b",\"content\":[");
-    content.extend_from_slice(&blocks);
-    content.extend_from_slice(b"]}");
-}
-
-fn write_parts<'p>(
-    content: &mut Vec<u8>,
-    parts: impl IntoIterator<Item = &'p ContentPart>,
-    view: &GroupOptions<'_>,
-) {
-    for part in parts {
-        match part {
-            ContentPart::Text { text } => write_text(content, text),
-            ContentPart::ImageUrl { url, .. } => match (view.instead(), image(url)) {
-                (Some(marker), _) => write_text(content, marker),
-                (None, Some(source)) => {
-                    push(content, &json!({ "type": "image", "source": source }));
-                }
-                (None, None) => write_text(content, ODD_IMAGE),
-            },
-        }
+/// A part of a message, unless it is blank.
+fn block<'m>(part: &'m ContentPart, options: &GroupOptions<'_>) -> Option<AnthropicBlock<'m>> {
+    match part {
+        ContentPart::Text { text } => AnthropicBlock::text(text),
+        ContentPart::ImageUrl { url, .. } => Some(match (options.instead(), image(url)) {
+            (Some(text), _) => AnthropicBlock::Text { text },
+            (None, Some(source)) => {
+                AnthropicBlock::Image(json!({ "type": "image", "source": source }))
+            }
+            (None, None) => AnthropicBlock::Text { text: ODD_IMAGE },
+        }),
     }
 }
 
@@ -185,42 +168,7 @@ pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> 
         Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
     });
     let first = replies.take_while(|said| !said.tool_calls.is_empty()).last();
-    first.is_none_or(|said| {
-        let mut pieces = pieces(said, owner.items(said)).into_iter();
-        let blank = |piece: &AnthropicBlock<'_>| matches!(piece, AnthropicBlock::Text(t) if t.trim().is_empty());
-        matches!(pieces.find(|piece| !blank(piece)), Some(AnthropicBlock::Thought(_)))
-    })
-}
-
-/// The blocks in the order in which they came, as far as that is known.
-fn pieces<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Vec<AnthropicBlock<'m>> {
-    if let Some(pieces) = in_order(said, items) {
-        return pieces;
-    }
-    let thoughts = items.iter().filter(|item| is_thought(item)).map(AnthropicBlock::Thought);
-    let text = said.content.as_deref().map(AnthropicBlock::Text);
-    thoughts.chain(text).chain(said.tool_calls.iter().map(AnthropicBlock::Call)).collect()
-}
-
-/// `None` if the message is no longer what came.
-fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<AnthropicBlock<'m>>> {
-    let mut text = said.content.as_deref().unwrap_or_default();
-    let mut calls = said.tool_calls.iter();
-    let mut pieces = Vec::with_capacity(items.len());
-    for item in items {
-        pieces.push(match item.get("type").and_then(Value::as_str)? {
-            "text" => {
-                let bytes = usize::try_from(item.get("bytes")?.as_u64()?).ok()?;
-                let (piece, rest) = text.split_at_checked(bytes)?;
-                text = rest;
-                AnthropicBlock::Text(piece)
-            }
-            "tool_use" => AnthropicBlock::Call(calls.next()?),
-            _ if is_thought(item) => AnthropicBlock::Thought(item),
-            _ => return None,
-        });
-    }
-    (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
+    first.is_none_or(|said| matches!(ITEMS.parts(said, owner).first(), Some(ReplyPart::Thought(_))))
 }
 
 /// True for a thinking block with all fields that a server requires back.
@@ -235,35 +183,9 @@ fn is_thought(item: &Value) -> bool {
     }
 }
 
-fn write_message(json: &mut Vec<u8>, role: &str, content: &[u8]) {
+fn write_message(json: &mut Vec<u8>, role: &'static str, content: &[AnthropicBlock<'_>]) {
     comma(json);
-    json.extend_from_slice(b"{\"role\":\"");
-    json.extend_from_slice(role.as_bytes());
-    json.extend_from_slice(b"\",\"content\":[");
-    json.extend_from_slice(content);
-    json.extend_from_slice(b"]}");
-}
-
-/// Appends a block of text, unless that is blank.
-pub(super) fn write_text(content: &mut Vec<u8>, text: &str) {
-    if text.trim().is_empty() {
-        return;
-    }
-    comma(content);
-    content.extend_from_slice(b"{\"type\":\"text\",\"text\":");
-    write_json(content, text);
-    content.push(b'}');
-}
-
-fn write_call(content: &mut Vec<u8>, call: &ToolCall) {
-    comma(content);
-    content.extend_from_slice(b"{\"type\":\"tool_use\",\"id\":");
-    write_json(content, &call_id(call.id.as_str()));
-    content.extend_from_slice(b",\"name\":");
-    write_json(content, &tool_name(&call.name));
-    content.extend_from_slice(b",\"input\":");
-    content.extend_from_slice(arguments(&call.arguments).as_bytes());
-    content.push(b'}');
+    write_json(json, &AnthropicMessage { role, content });
 }
 
 fn image(url: &str) -> Option<Value> {
@@ -272,9 +194,4 @@ fn image(url: &str) -> Option<Value> {
     }
     let (media_type, data) = inline_image(url)?;
     Some(json!({ "type": "base64", "media_type": media_type, "data": data }))
-}
-
-fn push(content: &mut Vec<u8>, block: &Value) {
-    comma(content);
-    write_json(content, block);
 }

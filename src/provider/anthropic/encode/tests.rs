@@ -1,13 +1,13 @@
 //! Histories, valid and not, and the bodies they become.
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
-use posse_actors::ports::SideEffect;
+use posse_actors::ports::{Request, SideEffect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::anthropic::PROTOCOL;
-use crate::profile::Protocol;
+use crate::encoded_history::HISTORIES_MAX;
+use crate::profile::{Protocol, ProviderProfile, Quirks};
 use crate::testing::histories::{any_history, compacted};
 use crate::testing::strict::{self, assert_valid};
 
@@ -84,11 +84,11 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> AnthropicEncoder {
+fn encoder(quirks: Quirks) -> Encoder<MessagesDialect> {
     let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.protocol = Protocol::Messages;
     profile.quirks = quirks;
-    AnthropicEncoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+    Encoder::new(profile)
 }
 
 fn body_with(quirks: Quirks, request: &Request) -> Value {

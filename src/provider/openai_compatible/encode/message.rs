@@ -4,16 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use posse_actors::conversation::{
-    AssistantMessage, CallId, ContentPart, Message, ToolCall, text_of,
-};
+use posse_actors::conversation::{AssistantMessage, ContentPart, Message, ToolCall, text_of};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::images::GroupOptions;
-use crate::opaque::Owner;
+use crate::encoded_history::{GroupOptions, ToolResult, results};
 use crate::profile::Quirks;
-use crate::sanitize::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
+use crate::sanitize::{NO_OUTPUT, NO_RESULT, arguments, comma, tool_name, write_json};
 
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
@@ -68,10 +65,10 @@ struct WireFunction<'m> {
     arguments: Cow<'m, str>,
 }
 
-/// Result of a tool in the history.
-struct ToolResult<'m> {
-    name: &'m str,
-    content: &'m [ContentPart],
+impl<'m> MessagePart<'m> {
+    fn image(url: &'m str, detail: Option<&'m str>) -> MessagePart<'m> {
+        MessagePart::ImageUrl { image_url: ImageUrl { url, detail } }
+    }
 }
 
 impl<'m> ChatMessage<'m> {
@@ -82,28 +79,19 @@ impl<'m> ChatMessage<'m> {
 
 /// Appends a group: one message, or an assistant message with its results. Results without a call
 /// are omitted, so a group may be empty.
-pub(crate) fn write_group(
-    json: &mut Vec<u8>,
-    group: &[Arc<Message>],
-    owner: &Owner,
-    view: &GroupOptions<'_>,
-) {
-    let Some((first, rest)) = group.split_first() else { return };
+pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &GroupOptions<'_>) {
+    let Some(first) = group.first() else { return };
     match &**first {
         Message::System { content } => {
-            write(
-                json,
-                &ChatMessage::new("system", markable(Content::Text(content.into()), view.quirks)),
-            );
+            let content = markable(Content::Text(content.into()), view.quirks);
+            write(json, &ChatMessage::new("system", content));
         }
         Message::User { content } => {
-            write(
-                json,
-                &ChatMessage::new("user", markable(user_content(content, view), view.quirks)),
-            );
+            let content = markable(user_content(content, view), view.quirks);
+            write(json, &ChatMessage::new("user", content));
         }
         Message::Assistant(message) => {
-            write_turn(json, message, rest, owner.items(message), view);
+            write_turn(json, message, group, view);
         }
         Message::Tool { .. } => {}
     }
@@ -112,18 +100,12 @@ pub(crate) fn write_group(
 fn write_turn(
     json: &mut Vec<u8>,
     message: &AssistantMessage,
-    results: &[Arc<Message>],
-    extras: &[Value],
+    group: &[Arc<Message>],
     view: &GroupOptions<'_>,
 ) {
     let ids = wire_ids(&message.tool_calls);
-    write_assistant(json, message, &ids, extras, view);
-    let mut answers: HashMap<&CallId, ToolResult<'_>> = HashMap::with_capacity(results.len());
-    for result in results {
-        if let Message::Tool { tool_call_id, name, content, .. } = &**result {
-            answers.entry(tool_call_id).or_insert(ToolResult { name, content });
-        }
-    }
+    write_assistant(json, message, &ids, view);
+    let mut answers = results(group);
     let mut images = Vec::new();
     for (call, id) in message.tool_calls.iter().zip(&ids) {
         let answer = answers.remove(&call.id);
@@ -147,10 +129,10 @@ fn write_assistant(
     json: &mut Vec<u8>,
     message: &AssistantMessage,
     ids: &[&str],
-    extras: &[Value],
     view: &GroupOptions<'_>,
 ) {
     // Opaque data is valid only with its own call.
+    let extras = view.owner.items(message);
     let extras = if extras.len() == message.tool_calls.len() { extras } else { &[] };
     let content = match &message.content {
         Some(text) => Content::Text(text.into()),
@@ -200,9 +182,7 @@ fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
 }
 
 fn write(json: &mut Vec<u8>, message: &ChatMessage<'_>) {
-    if !json.is_empty() {
-        json.push(b',');
-    }
+    comma(json);
     write_json(json, message);
 }
 
@@ -252,9 +232,7 @@ fn user_part<'m>(part: &'m ContentPart, view: &GroupOptions<'_>) -> MessagePart<
         ContentPart::Text { text } => MessagePart::Text { text: text.into() },
         ContentPart::ImageUrl { url, detail } => match view.instead() {
             Some(marker) => MessagePart::Text { text: marker.into() },
-            None => {
-                MessagePart::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } }
-            }
+            None => MessagePart::image(url, detail.as_deref()),
         },
     }
 }
@@ -281,9 +259,7 @@ fn result_text<'m>(
                     images.push(MessagePart::Text { text: text.into() });
                     shown = true;
                 }
-                images.push(MessagePart::ImageUrl {
-                    image_url: ImageUrl { url, detail: detail.as_deref() },
-                });
+                images.push(MessagePart::image(url, detail.as_deref()));
                 texts.push(IMAGE_BELOW);
             }
         }

@@ -1,13 +1,13 @@
 //! Histories, valid and not, and the bodies they become.
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
-use posse_actors::ports::SideEffect;
+use posse_actors::ports::{Request, SideEffect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::encoded_history::HISTORIES_MAX;
-use crate::openai_compatible::PROTOCOL;
+use crate::profile::{ModelFact, ProviderProfile, Quirks};
 use crate::testing::histories::{any_history, compacted};
 use crate::testing::strict::{self, assert_valid};
 
@@ -54,7 +54,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> ChatEncoder {
+fn encoder(quirks: Quirks) -> Encoder<ChatDialect> {
     of(&ProviderProfile { quirks, ..profile() })
 }
 
@@ -62,8 +62,8 @@ fn profile() -> ProviderProfile {
     ProviderProfile::new("mine", "https://h.example/v1", "m", None)
 }
 
-fn of(profile: &ProviderProfile) -> ChatEncoder {
-    ChatEncoder::new(profile, Owner::new(PROTOCOL, "mine", "m"))
+fn of(profile: &ProviderProfile) -> Encoder<ChatDialect> {
+    Encoder::new(profile.clone())
 }
 
 fn messages_with(quirks: Quirks, messages: &[Arc<Message>]) -> Value {
@@ -110,11 +110,10 @@ fn puts_what_changes_least_first() {
 fn a_level_of_thinking_is_said_where_the_server_is_known_to_take_it() {
     use posse_actors::ports::Thinking::Medium;
 
-    use crate::thinking::Insight;
     let wanted = Request { thinking: Some(Medium), ..request(&[user("hi")]) };
     let asked = |takes: bool, thinks: Option<bool>| {
         let quirks = Quirks { reasoning_effort: takes, ..Quirks::default() };
-        let insight = Insight::new(move || thinks);
+        let insight = ModelFact::new(move || thinks);
         let body =
             of(&ProviderProfile { quirks, insight, ..profile() }).encode(&wanted, false).unwrap();
         let json: Value = serde_json::from_slice(&body.bytes).unwrap();
@@ -229,14 +228,14 @@ fn a_model_that_sees_nothing_is_shown_nothing() {
         [Arc::new(Message::User { content: vec![ContentPart::text("look"), image()] }), user("x")];
     let why = encoder(blind()).encode(&request(&shown), false).unwrap_err();
     assert!(why.contains("noVision"), "{why}");
-    let sight = VisionSupport::new(|| Some("m takes none; n does".to_owned()));
+    let sight = ModelFact::new(|| Some("m takes none; n does".to_owned()));
     let encoder = of(&ProviderProfile { sight, ..profile() });
     assert_eq!(encoder.encode(&request(&shown), false).unwrap_err(), "m takes none; n does");
 }
 
 #[test]
 fn whether_a_model_sees_is_asked_when_there_is_an_image() {
-    let sight = VisionSupport::new(|| panic!("nobody showed anything"));
+    let sight = ModelFact::new(|| panic!("nobody showed anything"));
     let encoder = of(&ProviderProfile { sight, ..profile() });
     encoder.encode(&request(&[user("hi")]), false).unwrap();
 }

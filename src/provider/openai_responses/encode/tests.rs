@@ -1,13 +1,12 @@
 //! Histories, valid and not, and the bodies they become.
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
-use posse_actors::ports::SideEffect;
+use posse_actors::ports::{Request, SideEffect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::openai_responses::PROTOCOL;
-use crate::profile::Protocol;
+use crate::profile::{Protocol, ProviderProfile, Quirks};
 use crate::testing::histories::{any_history, compacted};
 use crate::testing::strict::{self, assert_valid};
 
@@ -76,11 +75,11 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> ResponsesEncoder {
+fn encoder(quirks: Quirks) -> Encoder<ResponsesDialect> {
     let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.protocol = Protocol::Responses;
     profile.quirks = quirks;
-    ResponsesEncoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+    Encoder::new(profile)
 }
 
 fn body(quirks: Quirks, request: &Request) -> String {

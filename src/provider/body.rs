@@ -1,0 +1,63 @@
+//! Bodies of requests and of responses, the same for every protocol.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posse_actors::ports::ProviderError;
+use reqwest::Response;
+use tokio::time::timeout;
+
+use crate::classify;
+use crate::decode::ChunkSource;
+use crate::http::Endpoint;
+use crate::silence_timeout::Brought;
+
+/// Bytes of an error that are read.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+
+/// Time limit for the body of an error.
+const ERROR_WAIT: Duration = Duration::from_secs(5);
+
+/// A request as it is sent.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    /// Notice for the user.
+    pub(crate) notice: Option<String>,
+}
+
+/// Error for a response without success status.
+pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> ProviderError {
+    let status = response.status();
+    let headers = response.headers().clone();
+    let body = bytes_of(response, ERROR_BYTES_MAX, ERROR_WAIT).await;
+    classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now())
+}
+
+/// The first bytes of a body: as many as there are, or as arrive in time.
+pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut source = LiveResponse(response);
+    timeout(limit, async {
+        while let Ok(Some(chunk)) = source.next().await {
+            let room = bytes_max - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() >= bytes_max {
+                break;
+            }
+        }
+    })
+    .await
+    // The part received so far is sufficient as an explanation.
+    .ok();
+    body
+}
+
+/// A reply that is on its way.
+pub(crate) struct LiveResponse(pub(crate) Response);
+
+impl ChunkSource for LiveResponse {
+    async fn next(&mut self) -> Brought {
+        self.0.chunk().await.map_err(|error| classify::chain(&error.without_url()))
+    }
+}

@@ -1,0 +1,148 @@
+//! Reply that is being put together: the part that is the same in every protocol.
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
+};
+use posse_actors::ports::{Completion, Delta};
+use serde::de::IgnoredAny;
+
+use crate::decode::Fault;
+use crate::lenient_json::Text;
+
+/// Bytes of text, thinking, signatures and arguments that one reply may have.
+const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Texts and figures of a reply, as far as they have arrived.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyDraft {
+    pub(crate) text: String,
+    pub(crate) thinking: String,
+    pub(crate) refusal: String,
+    /// Size of content outside the texts.
+    pub(crate) bytes: usize,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) model: Option<String>,
+    /// Deltas since they were last taken out.
+    pub(crate) deltas: Vec<Delta>,
+}
+
+impl ReplyDraft {
+    pub(crate) fn add_text(&mut self, piece: &str) {
+        self.text.push_str(piece);
+        self.show_text(piece);
+    }
+
+    pub(crate) fn add_refusal(&mut self, piece: &str) {
+        self.refusal.push_str(piece);
+        self.show_text(piece);
+    }
+
+    pub(crate) fn add_thinking(&mut self, piece: &str) {
+        self.thinking.push_str(piece);
+        self.show_thinking(piece);
+    }
+
+    fn show_text(&mut self, piece: &str) {
+        match self.deltas.last_mut() {
+            _ if piece.is_empty() => {}
+            Some(Delta::Text(last)) => last.push_str(piece),
+            _ => self.deltas.push(Delta::Text(piece.to_owned())),
+        }
+    }
+
+    /// Adds a delta of thinking that is kept elsewhere.
+    pub(crate) fn show_thinking(&mut self, piece: &str) {
+        match self.deltas.last_mut() {
+            _ if piece.is_empty() => {}
+            Some(Delta::Thinking(last)) => last.push_str(piece),
+            _ => self.deltas.push(Delta::Thinking(piece.to_owned())),
+        }
+    }
+
+    /// Takes the name of the model that is reported first.
+    pub(crate) fn take_model(&mut self, model: &Text<'_>) {
+        if self.model.is_none() && !model.as_str().is_empty() {
+            self.model = Some(model.as_str().to_owned());
+        }
+    }
+
+    /// True if there is a refusal and no text.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.text.is_empty() && !self.refusal.is_empty()
+    }
+
+    /// Fails if the reply is too large.
+    pub(crate) fn check_size(&self) -> Result<(), Fault> {
+        let texts = self.text.len() + self.thinking.len() + self.refusal.len();
+        if texts + self.bytes > REPLY_BYTES_MAX {
+            return Err(Fault::TooLarge("the reply is larger than 16 MB"));
+        }
+        Ok(())
+    }
+
+    /// The whole reply. A refusal is the text of a reply without one; calls are part of a reply
+    /// that stops for them.
+    pub(crate) fn complete(
+        self,
+        stop_reason: StopReason,
+        reasoning: Option<Reasoning>,
+        calls: impl Iterator<Item = CallDraft>,
+    ) -> Completion {
+        let text = if self.text.is_empty() { self.refusal } else { self.text };
+        let tool_calls = match stop_reason {
+            StopReason::ToolUse => calls.map(CallDraft::into_call).collect(),
+            StopReason::EndTurn
+            | StopReason::MaxTokens
+            | StopReason::ContentFilter
+            | StopReason::Error => Vec::new(),
+        };
+        let content = (!text.is_empty()).then_some(text);
+        Completion {
+            message: AssistantMessage { content, reasoning, tool_calls },
+            stop_reason,
+            usage: self.usage,
+            model: self.model,
+        }
+    }
+}
+
+/// A call, as far as it has arrived.
+#[derive(Debug, Default)]
+pub(crate) struct CallDraft {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+}
+
+impl CallDraft {
+    /// True if the arguments are complete, as JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
+    }
+
+    fn into_call(self) -> ToolCall {
+        ToolCall {
+            id: CallId::new(self.id.as_str()),
+            provider_id: (!self.id.is_empty()).then_some(self.id),
+            name: self.name,
+            arguments: self.arguments,
+        }
+    }
+}
+
+/// A part of a reply with an index, as far as it has arrived.
+#[derive(Debug)]
+pub(crate) struct PartDraft<C> {
+    pub(crate) index: Option<u64>,
+    pub(crate) content: C,
+    /// The server announced its end.
+    pub(crate) done: bool,
+}
+
+/// The part of that index that has begun last; without one, the last part.
+pub(crate) fn position<C>(parts: &[PartDraft<C>], index: Option<u64>) -> Option<usize> {
+    match index {
+        Some(_) => parts.iter().rposition(|part| part.index == index),
+        None => parts.len().checked_sub(1),
+    }
+}
