@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use posse_actors::context::json_bytes;
 use posse_actors::event::{RecordId, StoredRecord};
 use posse_actors::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
@@ -72,28 +73,13 @@ impl MemoryRecords {
             if record.record != expected {
                 return Err(format!("record {} where {expected} belongs", record.record));
             }
-            let mut counter = SizeCounter(0);
-            serde_json::to_writer(&mut counter, record).map_err(|error| error.to_string())?;
-            bytes += counter.0;
+            bytes += json_bytes(record).map_err(|error| error.to_string())?;
         }
         if bytes > bytes_max {
             return Err(format!("the session is larger than {} MiB", bytes_max >> 20));
         }
         self.bytes = bytes;
         self.records.extend(records);
-        Ok(())
-    }
-}
-
-struct SizeCounter(usize);
-
-impl std::io::Write for SizeCounter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
 }

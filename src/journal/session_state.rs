@@ -1,5 +1,6 @@
 //! State of a session: running, waiting, parked, killed, finished or damaged.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::SystemTime;
@@ -32,7 +33,7 @@ pub fn has_begun(dir: &Path) -> bool {
 }
 
 /// State of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionState {
     /// A process owns it.
@@ -77,6 +78,7 @@ pub enum SessionState {
         reason: String,
     },
     /// The journal has no record.
+    #[default]
     Empty,
     /// The rest of the journal was written by a later version of posse.
     Newer {
@@ -91,12 +93,11 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    fn ended(reason: &str) -> SessionState {
-        let reason = || reason.to_owned();
-        match reason().as_str() {
+    fn ended(reason: String) -> SessionState {
+        match reason.as_str() {
             "completed" => SessionState::Finished,
-            "interrupted" | "limit" => SessionState::Stopped { reason: reason() },
-            _ => SessionState::Failed { reason: reason() },
+            "interrupted" | "limit" => SessionState::Stopped { reason },
+            _ => SessionState::Failed { reason },
         }
     }
 
@@ -207,7 +208,7 @@ fn of_replayed(replayed: &Replayed) -> SessionState {
     }
     let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
     match &replayed.ended {
-        Some(reason) if !broke_off => SessionState::ended(reason),
+        Some(reason) if !broke_off => SessionState::ended(reason.clone()),
         _ => {
             let question = replayed.open_questions.first().map(|asked| asked.summary.clone());
             SessionState::Killed { question }
@@ -215,33 +216,13 @@ fn of_replayed(replayed: &Replayed) -> SessionState {
     }
 }
 
-/// Property that the latest relevant record decides.
-#[derive(Debug, Default)]
-enum Decided<T> {
-    /// No relevant record so far.
-    #[default]
-    NotYet,
-    /// The property does not hold.
-    IsNot,
-    /// The property holds, with this value.
-    Is(T),
-}
-
-impl<T> Decided<T> {
-    fn decide(&mut self, value: Option<T>) {
-        if matches!(self, Decided::NotYet) {
-            *self = value.map_or(Decided::IsNot, Decided::Is);
-        }
-    }
-}
-
 /// State derived from the latest records, read backwards: cheap enough for a list.
 #[derive(Debug, Default)]
 pub(crate) struct Backwards {
-    /// End of the session, once decided.
-    ended: Decided<String>,
-    /// Parked state, once decided.
-    parked: Decided<SessionState>,
+    /// Reason of the end, if there is one: the latest record about it decides.
+    ended: OnceCell<Option<String>>,
+    /// Parked state, if it is parked: the latest record about it decides.
+    parked: OnceCell<Option<SessionState>>,
     closed: HashSet<QuestionId>,
     over: HashSet<CallId>,
     question: Option<String>,
@@ -252,22 +233,22 @@ impl Backwards {
     pub(crate) fn push(&mut self, event: &Event) {
         match event {
             Event::SessionEnded { reason, .. } => {
-                self.ended.decide(Some(reason.to_string()));
+                self.ended.get_or_init(|| Some(reason.to_string()));
             }
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
                 let parked = SessionState::Parked { cause, next_try_ms, owner: None };
-                self.parked.decide(Some(parked));
+                self.parked.get_or_init(|| Some(parked));
             }
             Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
-                self.ended.decide(None);
-                self.parked.decide(None);
+                self.ended.get_or_init(|| None);
+                self.parked.get_or_init(|| None);
             }
             Event::SessionStarted { .. } | Event::SessionResumed { .. } => {
-                self.ended.decide(None);
+                self.ended.get_or_init(|| None);
             }
             Event::ModelReply { .. } => {
-                self.parked.decide(None);
+                self.parked.get_or_init(|| None);
             }
             Event::PermissionGranted { request_id, .. }
             | Event::PermissionDenied { request_id, .. }
@@ -291,9 +272,9 @@ impl Backwards {
 
     /// State of a session that no process owns.
     pub(crate) fn state(self) -> SessionState {
-        match (self.parked, self.ended) {
-            (Decided::Is(parked), _) => parked,
-            (_, Decided::Is(reason)) => SessionState::ended(&reason),
+        match (self.parked.into_inner().flatten(), self.ended.into_inner().flatten()) {
+            (Some(parked), _) => parked,
+            (_, Some(reason)) => SessionState::ended(reason),
             _ => SessionState::Killed { question: self.question },
         }
     }

@@ -46,7 +46,8 @@ pub(crate) struct WriterTurn {
 
 /// End of the journal, where the writer thread continues.
 pub(crate) struct Tail {
-    pub(crate) disk: Box<dyn Disk>,
+    /// `None` if the file must not be written any more: the next segment cannot be opened.
+    pub(crate) disk: Option<Box<dyn Disk>>,
     pub(crate) next_disk: NextDisk,
     /// Length of the active file, up to the last complete line.
     pub(crate) length: u64,
@@ -134,8 +135,11 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
         let mut batches = queue.take();
         if batches.is_empty() {
             let turn = lock(turn);
-            if turn.generation == generation && failed.is_none() {
-                tail.disk.release(tail.length);
+            if turn.generation == generation
+                && failed.is_none()
+                && let Some(disk) = &mut tail.disk
+            {
+                disk.release(tail.length);
             }
             return;
         }
@@ -303,19 +307,25 @@ impl Tail {
         group: &mut BatchGroup<'_>,
         turn: &mut WriterTurn,
     ) -> Result<(), CommitError> {
+        let Some(disk) = &mut self.disk else {
+            if group.is_idle() {
+                return Ok(());
+            }
+            return Err(CommitError::Failed(io::Error::other("the next segment cannot be opened")));
+        };
         // Data appended to an unlinked file would be lost.
-        self.disk.restore_if_removed(self.length).map_err(CommitError::Failed)?;
-        if let Err(error) = append_all(&mut *self.disk, group.bytes) {
+        disk.restore_if_removed(self.length).map_err(CommitError::Failed)?;
+        if let Err(error) = append_all(&mut **disk, group.bytes) {
             // Half a line must not stay. If this fails too, the next opening quarantines it.
-            self.disk.truncate(self.length).ok();
+            disk.truncate(self.length).ok();
             return Err(CommitError::Failed(error));
         }
         self.steps.reached("appended");
         if group.sync
-            && let Err(error) = self.sync()
+            && let Err(error) = disk.sync().and_then(|()| sync_all(&mut self.new_entries))
         {
             turn.suspect = true;
-            self.disk.truncate(self.length).ok();
+            disk.truncate(self.length).ok();
             return Err(CommitError::Failed(error));
         }
         self.length += group.bytes.len() as u64;
@@ -336,21 +346,22 @@ impl Tail {
     /// without records only asks for this reservation; at first it is enough to know that there is
     /// space.
     fn reserve_space(&mut self, group: &BatchGroup<'_>, first: bool) {
+        let disk = self.disk.as_mut();
         if group.sync || group.bytes.is_empty() {
-            self.scarce = !self.disk.reserve(self.length);
+            self.scarce = disk.is_some_and(|disk| !disk.reserve(self.length));
         } else if first {
-            self.scarce = !self.disk.has_space();
+            self.scarce = disk.is_some_and(|disk| !disk.has_space());
         }
     }
+}
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.disk.sync()?;
-        while let Some(dir) = self.new_entries.last() {
-            File::open(dir)?.sync_all()?;
-            self.new_entries.pop();
-        }
-        Ok(())
+/// Syncs directories and removes them from the list.
+fn sync_all(dirs: &mut Vec<PathBuf>) -> io::Result<()> {
+    while let Some(dir) = dirs.last() {
+        File::open(dir)?.sync_all()?;
+        dirs.pop();
     }
+    Ok(())
 }
 
 /// Appends all of `bytes`, in as many writes as needed.

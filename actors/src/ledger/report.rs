@@ -14,18 +14,14 @@ impl Account {
     /// Cost in words: never less than the known part, and never zero if unknown.
     pub fn cost_text(&self) -> String {
         let Account { requests, nano_usd, unpriced, .. } = *self;
-        let requests_text = if unpriced == 1 { "request" } else { "requests" };
-        match (requests, unpriced) {
-            (0, _) => "nothing".to_owned(),
-            (_, 0) => dollars(nano_usd),
-            _ if nano_usd == 0 => {
-                format!("unknown ({unpriced} {requests_text} without a known price)")
-            }
-            _ => format!(
-                "at least {} ({unpriced} {requests_text} without a known price)",
-                dollars(nano_usd)
-            ),
-        }
+        let known = match (requests, unpriced, nano_usd) {
+            (0, _, _) => return "nothing".to_owned(),
+            (_, 0, _) => return dollars(nano_usd),
+            (_, _, 0) => "unknown".to_owned(),
+            _ => format!("at least {}", dollars(nano_usd)),
+        };
+        let requests = if unpriced == 1 { "request" } else { "requests" };
+        format!("{known} ({unpriced} {requests} without a known price)")
     }
 
     fn row(&self, name: String) -> [String; 8] {
@@ -68,25 +64,19 @@ impl Accounts {
 
     /// The report as JSON.
     pub fn json(&self) -> Value {
-        let models: Vec<Value> = self
-            .models
-            .iter()
-            .map(|((provider, model), account)| {
-                let mut value = account.json();
-                value["provider"] = json!(provider);
-                value["model"] = json!(model);
-                value
-            })
-            .collect();
-        let agents: Vec<Value> = self
-            .agents
-            .iter()
-            .map(|(path, account)| {
-                let mut value = account.json();
-                value["agentPath"] = json!(path);
-                value
-            })
-            .collect();
+        let named = |account: &Account, names: &[(&str, &str)]| {
+            let mut value = account.json();
+            for (member, name) in names {
+                value[*member] = json!(name);
+            }
+            value
+        };
+        let models = self.models.iter().map(|((provider, model), account)| {
+            named(account, &[("provider", provider), ("model", model)])
+        });
+        let agents =
+            self.agents.iter().map(|(path, account)| named(account, &[("agentPath", path)]));
+        let (models, agents): (Vec<Value>, Vec<Value>) = (models.collect(), agents.collect());
         json!({ "total": self.total.json(), "models": models, "agents": agents })
     }
 }

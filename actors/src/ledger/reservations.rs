@@ -5,29 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
-use crate::cost::{Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
-
-/// Money and tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amount {
-    /// Billionths of a dollar.
-    pub nano_usd: u64,
-    /// Tokens, read and written.
-    pub tokens: u64,
-}
-
-impl Amount {
-    /// Both together; as much as there can be, if that is too much.
-    #[must_use]
-    pub fn plus(self, other: Amount) -> Amount {
-        Amount {
-            nano_usd: self.nano_usd.saturating_add(other.nano_usd),
-            tokens: self.tokens.saturating_add(other.tokens),
-        }
-    }
-}
+use crate::cost::{Amount, Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 
 /// Worst case of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -182,10 +160,9 @@ impl Reservations {
     fn refusal(&self, needed: Amount) -> BudgetRefusal {
         let Amount { nano_usd: spent, tokens: used } = self.settled;
         match (self.budget.nano_usd, self.budget.tokens) {
-            (Some(cap), None) => {
-                BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
-            }
-            (Some(cap), Some(_)) if spent.saturating_add(needed.nano_usd) > cap => {
+            (Some(cap), other)
+                if other.is_none() || spent.saturating_add(needed.nano_usd) > cap =>
+            {
                 BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
             }
             (_, cap) => BudgetRefusal {

@@ -63,13 +63,14 @@ fn read_backwards(events: &[Event]) -> State {
 #[test]
 fn describes_the_state_of_a_session() {
     let waits = State::Parked { cause: "busy".to_owned(), next_try_ms: Some(1), owner: None };
+    let became = |reason: &str| State::ended(reason.to_owned());
     let question = |text: &str| State::Killed { question: Some(text.to_owned()) };
     let table = [
         (vec![said(), ended("completed")], State::Finished, "finished"),
-        (vec![said(), ended("limit")], State::ended("limit"), "ended at a limit"),
-        (vec![said(), ended("interrupted")], State::ended("interrupted"), "stopped"),
-        (vec![said(), ended("failed")], State::ended("failed"), "failed"),
-        (vec![said(), ended("provider")], State::ended("provider"), "failed: provider"),
+        (vec![said(), ended("limit")], became("limit"), "ended at a limit"),
+        (vec![said(), ended("interrupted")], became("interrupted"), "stopped"),
+        (vec![said(), ended("failed")], became("failed"), "failed"),
+        (vec![said(), ended("provider")], became("provider"), "failed: provider"),
         (vec![said(), parked(), ended("parked")], waits.clone(), "parked until 01-01 00:00"),
         // The process was killed while the session was parked.
         (vec![said(), parked()], waits, "parked until 01-01 00:00"),

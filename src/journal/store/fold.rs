@@ -12,10 +12,10 @@ use posse_actors::replay::Replay;
 use crate::checkpoint::Checkpoint;
 use crate::format::Head;
 use crate::recovery::recover;
-use crate::scan::parse;
+use crate::scan::{Stop, parse};
 use crate::store::open::{RECENT_IDS, Scanned};
 use crate::store::{FileJournal, StoreState};
-use crate::walk::{Stop, beginning, walk};
+use crate::walk::{beginning, walk};
 use crate::writer::lock;
 
 /// Bytes that must have been read for a checkpoint to be worthwhile.

@@ -9,19 +9,19 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use posse_actors::event::RecordId;
 use posse_actors::ports::{JournalError, OpenedJournal};
 
 use crate::format::{HashChain, Head};
-use crate::scan::open_to_read;
+use crate::scan::{Stop, if_exists, open_to_read};
 use crate::segments::{ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain};
 use crate::store::fold::advance;
 use crate::store::{FileAppender, StoreState, WriterThread, disk_error};
-use crate::walk::{Each, ReadError, Stop, Walked, beginning, walk};
+use crate::walk::{Each, Walked, beginning, walk};
 use crate::writer::disk::{ActiveFile, NextDisk};
-use crate::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
+use crate::writer::{NEXT, Tail, WriterTurn, lock};
 
 /// Number of recent record ids kept to detect duplicates.
 pub(super) const RECENT_IDS: usize = 1024;
@@ -58,7 +58,7 @@ impl StoreState {
         let next = self.dir.join(NEXT);
         let next_disk: NextDisk = Box::new(move || Ok(Box::new(ActiveFile::next(&next, &path)?)));
         let tail = Tail {
-            disk: Box::new(disk),
+            disk: Some(Box::new(disk)),
             next_disk,
             length: found.end.offset,
             chain: found.end.chain,
@@ -87,16 +87,13 @@ impl StoreState {
     }
 
     fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: ValidPrefix) -> OpenedJournal {
-        let queue = Arc::new(BatchQueue::default());
-        let thread = Arc::new(OnceLock::new());
-        let running = WriterThread { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
-        *lock(&self.current) = Some(running);
+        let writer = Arc::new(WriterThread::default());
+        *lock(&self.current) = Some(Arc::clone(&writer));
         let last_record = tail.last;
         let journal = FileAppender {
             shared: Arc::clone(self),
             generation,
-            queue,
-            thread,
+            writer,
             tail: Mutex::new(Some(tail)),
         };
         let ValidPrefix { recent_ids, repaired, end: _ } = found;
@@ -110,14 +107,14 @@ impl StoreState {
         if closed.count + 1 != found.end.segment || !closed.stray.is_empty() {
             return None;
         }
-        let ends = match open_to_read(&self.dir.join(ACTIVE)) {
-            Ok(mut file) => {
+        let empty = found.end.offset == 0;
+        let ends = match if_exists(open_to_read(&self.dir.join(ACTIVE))).ok()? {
+            Some(mut file) => {
                 let chain = last_chain(&mut file).ok()?;
-                let empty = found.end.offset == 0;
                 file.metadata().ok()?.len() == found.end.offset
                     && (empty || chain == Some(found.end.chain))
             }
-            Err(error) => error.kind() == io::ErrorKind::NotFound && found.end.offset == 0,
+            None => empty,
         };
         ends.then_some(found)
     }
@@ -168,17 +165,17 @@ impl StoreState {
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
             match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
                 // The first record of the session has a fixed number.
-                Ends::Of { record, .. } if closed.count == 0 && record != first.record => {
+                Some((record, _)) if closed.count == 0 && record != first.record => {
                     return Ok(first);
                 }
-                Ends::Of { record, claimed } => {
+                Some((record, claimed)) => {
                     last = Mark { record, segment, offset: 0, chain };
                     segments.note(last);
                     chain = claimed;
                 }
                 // Only the active file may be without a record.
-                Ends::None if segment > closed.count => (),
-                Ends::None => return Ok(first),
+                None if segment > closed.count => (),
+                None => return Ok(first),
             }
         }
         Ok(last)
@@ -197,10 +194,8 @@ impl StoreState {
             recent_ids.push_back(head.id);
             each(line, head, mark)
         });
-        match walked {
-            Ok(walked) => Ok(Scanned { walked, recent_ids: recent_ids.into() }),
-            Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(disk_error(error)),
-        }
+        let walked = walked.map_err(|error| disk_error(error.into()))?;
+        Ok(Scanned { walked, recent_ids: recent_ids.into() })
     }
 
     /// Truncates the journal at the end of the valid records.
@@ -244,24 +239,14 @@ impl Scanned {
     }
 }
 
-/// First record number and last hash of a file, read without scanning it.
-enum Ends {
-    /// The file has no record at its beginning or end.
-    None,
-    /// Number of the first record, and the hash that the last line claims.
-    Of { record: u64, claimed: HashChain },
-}
-
-fn ends_of(path: &Path, before: HashChain) -> io::Result<Ends> {
-    let mut file = match open_to_read(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ends::None),
-        Err(error) => return Err(error),
-    };
-    let Some(head) = first_head(&mut file)? else { return Ok(Ends::None) };
+/// Number of the first record and hash that the last line claims, read without scanning the file.
+/// `None` if it has no record at its beginning.
+fn ends_of(path: &Path, before: HashChain) -> io::Result<Option<(u64, HashChain)>> {
+    let Some(mut file) = if_exists(open_to_read(path))? else { return Ok(None) };
+    let Some(head) = first_head(&mut file)? else { return Ok(None) };
     // The active file may end anywhere; no segment follows it.
     let claimed = last_chain(&mut file)?.unwrap_or(before);
-    Ok(Ends::Of { record: head.record, claimed })
+    Ok(Some((head.record, claimed)))
 }
 
 /// Creates `dir` and its missing parents with access for the user alone. Returns the directories

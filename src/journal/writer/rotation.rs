@@ -7,7 +7,6 @@
 use std::path::Path;
 
 use crate::segments::{ACTIVE, closed_name};
-use crate::writer::disk::Unusable;
 use crate::writer::{Tail, WriterTurn, lock};
 
 /// Name of the next active file before it is put in place.
@@ -22,10 +21,11 @@ impl Tail {
         if self.length < self.rotate_from {
             return;
         }
-        self.disk.release(self.length);
-        if self.disk.sync().is_err() {
+        let Some(disk) = &mut self.disk else { return };
+        disk.release(self.length);
+        if disk.sync().is_err() {
             turn.suspect = true;
-            self.disk = Box::new(Unusable);
+            self.disk = None;
             return;
         }
         self.steps.reached("synced");
@@ -38,11 +38,9 @@ impl Tail {
             return;
         }
         self.steps.reached("closed");
-        self.disk = match std::fs::rename(dir.join(NEXT), dir.join(ACTIVE)) {
-            Ok(()) => next,
-            // Opening the journal again creates an active file.
-            Err(_) => Box::new(Unusable),
-        };
+        // After an error, opening the journal again creates an active file.
+        let renamed = std::fs::rename(dir.join(NEXT), dir.join(ACTIVE));
+        self.disk = renamed.is_ok().then_some(next);
         self.steps.reached("opened");
         segments.set_closed(number);
         self.length = 0;

@@ -115,7 +115,7 @@ fn tail_of(disk: &FakeDisk) -> Tail {
     let dir = std::env::temp_dir();
     let spare = disk.clone();
     Tail {
-        disk: Box::new(disk.clone()),
+        disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
         length: 0,
         chain: HashChain::start("s"),
@@ -275,7 +275,7 @@ fn survives_a_callback_that_panics() {
     queue.push(batch(2, Box::new(move |end| sender.send(end.is_ok()).unwrap()))).unwrap();
     queue.close();
     let tail = Tail {
-        disk: Box::new(disk.clone()),
+        disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(|| Err(ErrorKind::Other.into())),
         length: 0,
         chain: HashChain::start("s"),
