@@ -18,7 +18,7 @@ use crate::segments::ACTIVE;
 use crate::session_state::{SessionState, session_state};
 use crate::state::{StateDir, StoredSession, Within};
 use crate::summary::SessionSummary;
-use crate::transcript::{Transcript, counted, local};
+use crate::transcript::{Transcript, counted, formatted};
 use crate::verify::{Verified, verify_session, verify_with_progress};
 use crate::walk::ReadError;
 
@@ -174,8 +174,8 @@ fn write_list(
     for session in sessions {
         let started = session
             .started_ms
-            .and_then(|ms| local(ms, &view.zone))
-            .map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M").to_string());
+            .and_then(|ms| formatted(ms, &view.zone, "%Y-%m-%d %H:%M"))
+            .unwrap_or_else(|| "-".to_owned());
         let age = session.last_ms.or(session.started_ms);
         let prompt = session.about().unwrap_or("-");
         let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::{Event, StoredRecord};
+use posse_actors::replay::Replay;
 use posse_actors::skills;
 use serde::Serialize;
 
@@ -19,7 +20,7 @@ use crate::SOCKET;
 use crate::lock::held_by;
 use crate::scan::{if_exists, open_to_read, record_of};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
-use crate::session_state::{Backwards, SessionState};
+use crate::session_state::{SessionState, of_replayed};
 use crate::state::StoredSession;
 
 /// Bytes read at the beginning and the end: first attempt, and retry for longer lines.
@@ -197,15 +198,18 @@ impl SessionSummary {
             if start > 0 && !lines.is_empty() {
                 lines.remove(0);
             }
-            let mut records = lines.iter().rev().filter_map(|line| record_of(line)).peekable();
-            if let Some(last) = records.peek().cloned() {
-                let mut back = Backwards::default();
-                for record in records {
-                    self.read_totals(&record.event);
-                    back.push(&record.event);
-                }
-                self.state = back.state();
-                return Ok(Some(last));
+            let mut replay = Replay::new(None);
+            let mut last = None;
+            for record in lines.into_iter().filter_map(record_of) {
+                self.read_totals(&record.event);
+                replay.push(&record);
+                last = Some(record);
+            }
+            if last.is_some() {
+                let replayed = replay.finish();
+                self.state = of_replayed(&replayed, false);
+                replayed.title.iter().for_each(|title| self.titled(title));
+                return Ok(last);
             }
             if start == 0 {
                 break;
@@ -214,14 +218,9 @@ impl SessionSummary {
         Ok(None)
     }
 
-    /// Takes totals and title from the last records.
+    /// Takes totals from the last end of the session.
     fn read_totals(&mut self, event: &Event) {
-        if let Event::SessionTitled { title } = event {
-            self.titled(title);
-        }
-        if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event
-            && self.turns.is_none()
-        {
+        if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event {
             self.turns = Some(*turns);
             self.cost_nano_usd = *cost_nano_usd;
             self.unpriced_requests = *unpriced_requests;

@@ -20,7 +20,7 @@ use nix::sys::signal::{SigSet, Signal};
 use posse_actors::event::Durability;
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 
-use crate::format::{self, HashChain};
+use crate::format;
 use crate::segments::{Mark, Segments};
 use crate::steps::Steps;
 use crate::writer::disk::{Disk, NextDisk};
@@ -49,11 +49,8 @@ pub(crate) struct Tail {
     /// `None` if the file must not be written any more: the next segment cannot be opened.
     pub(crate) disk: Option<Box<dyn Disk>>,
     pub(crate) next_disk: NextDisk,
-    /// Length of the active file, up to the last complete line.
-    pub(crate) length: u64,
-    pub(crate) chain: HashChain,
-    /// Number of the last record.
-    pub(crate) last: u64,
+    /// Position after the last record, in the active file.
+    pub(crate) end: Mark,
     /// Directories with new entries: a file is durable only after its directory is synced.
     pub(crate) new_entries: Vec<PathBuf>,
     pub(crate) segments: Arc<Mutex<Segments>>,
@@ -70,10 +67,7 @@ pub(crate) struct Tail {
 
 impl std::fmt::Debug for Tail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tail")
-            .field("length", &self.length)
-            .field("last", &self.last)
-            .finish_non_exhaustive()
+        f.debug_struct("Tail").field("end", &self.end).finish_non_exhaustive()
     }
 }
 
@@ -139,7 +133,7 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
                 && failed.is_none()
                 && let Some(disk) = &mut tail.disk
             {
-                disk.release(tail.length);
+                disk.release(tail.end.offset);
             }
             return;
         }
@@ -184,10 +178,8 @@ enum CommitError {
 /// Batches that are written together.
 struct BatchGroup<'a> {
     bytes: &'a mut Vec<u8>,
-    chain: HashChain,
-    last: u64,
-    segment: u32,
-    length: u64,
+    /// Position after the last of their records.
+    end: Mark,
     marks: Vec<Mark>,
     sync: bool,
     ends: Vec<(JournalDone, Result<Committed, JournalError>)>,
@@ -196,17 +188,7 @@ struct BatchGroup<'a> {
 impl<'a> BatchGroup<'a> {
     fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> BatchGroup<'a> {
         bytes.clear();
-        let segment = lock(&tail.segments).active();
-        BatchGroup {
-            bytes,
-            chain: tail.chain,
-            last: tail.last,
-            segment,
-            length: tail.length,
-            marks: Vec::new(),
-            sync: false,
-            ends: Vec::new(),
-        }
+        BatchGroup { bytes, end: tail.end, marks: Vec::new(), sync: false, ends: Vec::new() }
     }
 
     fn is_full(&self) -> bool {
@@ -225,37 +207,32 @@ impl<'a> BatchGroup<'a> {
         };
         let end = encoded.map(|()| {
             self.sync |= batch.durability == Durability::Synced;
-            Committed { last_record: self.last, scarce: false }
+            Committed { last_record: self.end.record - 1, scarce: false }
         });
         self.ends.push((batch.done, end));
     }
 
     /// Appends the records of a batch to the buffer, all or none.
     fn encode(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
-        let start = (self.bytes.len(), self.chain, self.last, self.marks.len());
+        let start = (self.bytes.len(), self.end, self.marks.len());
         for record in &batch.records {
-            let mark = Mark {
-                record: record.record,
-                segment: self.segment,
-                offset: self.length + self.bytes.len() as u64,
-                chain: self.chain,
-            };
-            let encoded = if record.record == self.last + 1 {
-                format::append_line(self.bytes, &self.chain, record)
+            let (before, Mark { record: number, chain, .. }) = (self.bytes.len(), self.end);
+            let encoded = if record.record == number {
+                format::append_line(self.bytes, &chain, record)
             } else {
-                let (number, last) = (record.record, self.last);
+                let (number, last) = (record.record, number - 1);
                 Err(io::Error::other(format!("record {number} does not follow record {last}")))
             };
             match encoded {
                 Ok(chain) => {
-                    self.chain = chain;
-                    self.last = record.record;
-                    self.marks.push(mark);
+                    self.marks.push(self.end);
+                    let offset = self.end.offset + (self.bytes.len() - before) as u64;
+                    self.end = Mark { record: number + 1, offset, chain, ..self.end };
                 }
                 Err(error) => {
                     self.bytes.truncate(start.0);
-                    (self.chain, self.last) = (start.1, start.2);
-                    self.marks.truncate(start.3);
+                    self.end = start.1;
+                    self.marks.truncate(start.2);
                     return Err(write_error(error));
                 }
             }
@@ -314,10 +291,10 @@ impl Tail {
             return Err(CommitError::Failed(io::Error::other("the next segment cannot be opened")));
         };
         // Data appended to an unlinked file would be lost.
-        disk.restore_if_removed(self.length).map_err(CommitError::Failed)?;
+        disk.restore_if_removed(self.end.offset).map_err(CommitError::Failed)?;
         if let Err(error) = append_all(&mut **disk, group.bytes) {
             // Half a line must not stay. If this fails too, the next opening quarantines it.
-            disk.truncate(self.length).ok();
+            disk.truncate(self.end.offset).ok();
             return Err(CommitError::Failed(error));
         }
         self.steps.reached("appended");
@@ -325,17 +302,16 @@ impl Tail {
             && let Err(error) = disk.sync().and_then(|()| sync_all(&mut self.new_entries))
         {
             turn.suspect = true;
-            disk.truncate(self.length).ok();
+            disk.truncate(self.end.offset).ok();
             return Err(CommitError::Failed(error));
         }
-        self.length += group.bytes.len() as u64;
-        (self.chain, self.last) = (group.chain, group.last);
+        self.end = group.end;
         let mut segments = lock(&self.segments);
         for mark in group.marks.drain(..) {
             segments.note(mark);
         }
         drop(segments);
-        if self.length >= self.segment_bytes {
+        if self.end.offset >= self.segment_bytes {
             // Written records stay written: only the next group may see an error.
             self.rotate(turn);
         }
@@ -348,7 +324,7 @@ impl Tail {
     fn reserve_space(&mut self, group: &BatchGroup<'_>, first: bool) {
         let disk = self.disk.as_mut();
         if group.sync || group.bytes.is_empty() {
-            self.scarce = disk.is_some_and(|disk| !disk.reserve(self.length));
+            self.scarce = disk.is_some_and(|disk| !disk.reserve(self.end.offset));
         } else if first {
             self.scarce = disk.is_some_and(|disk| !disk.has_space());
         }

@@ -88,27 +88,27 @@ struct OpenRequest {
     agent: String,
 }
 
-/// A map whose keys are no text, as a list: keys of JSON objects are text.
+/// Accounts by provider profile and model, as a list: keys of JSON objects are text.
 mod pairs {
     use std::collections::BTreeMap;
 
-    use serde::de::DeserializeOwned;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
-        map: &BTreeMap<K, V>,
+    use super::Account;
+
+    type Models = BTreeMap<(String, String), Account>;
+
+    pub(super) fn serialize<S: Serializer>(
+        models: &Models,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(map)
+        serializer.collect_seq(models)
     }
 
-    pub(super) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
-    where
-        K: DeserializeOwned + Ord,
-        V: DeserializeOwned,
-        D: Deserializer<'de>,
-    {
-        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Models, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
     }
 }
 

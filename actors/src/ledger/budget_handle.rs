@@ -117,7 +117,7 @@ impl BudgetHandle {
 
 impl fmt::Debug for BudgetHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Purse").field("budget", &self.budget).finish_non_exhaustive()
+        f.debug_struct("BudgetHandle").field("budget", &self.budget).finish_non_exhaustive()
     }
 }
 

@@ -60,9 +60,7 @@ impl StoreState {
         let tail = Tail {
             disk: Some(Box::new(disk)),
             next_disk,
-            length: found.end.offset,
-            chain: found.end.chain,
-            last: found.end.record - 1,
+            end: found.end,
             new_entries,
             segments: Arc::clone(&self.segments),
             segment_bytes: self.segment_bytes,
@@ -89,7 +87,7 @@ impl StoreState {
     fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: ValidPrefix) -> OpenedJournal {
         let writer = Arc::new(WriterThread::default());
         *lock(&self.current) = Some(Arc::clone(&writer));
-        let last_record = tail.last;
+        let last_record = tail.end.record - 1;
         let journal = FileAppender {
             shared: Arc::clone(self),
             generation,

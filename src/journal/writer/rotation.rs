@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::segments::{ACTIVE, closed_name};
+use crate::segments::{ACTIVE, Mark, closed_name};
 use crate::writer::{Tail, WriterTurn, lock};
 
 /// Name of the next active file before it is put in place.
@@ -18,18 +18,18 @@ impl Tail {
     /// Closes the active file and opens another one. After a failure the active file continues to
     /// grow, and a later group tries again.
     pub(super) fn rotate(&mut self, turn: &mut WriterTurn) {
-        if self.length < self.rotate_from {
+        if self.end.offset < self.rotate_from {
             return;
         }
         let Some(disk) = &mut self.disk else { return };
-        disk.release(self.length);
+        disk.release(self.end.offset);
         if disk.sync().is_err() {
             turn.suspect = true;
             self.disk = None;
             return;
         }
         self.steps.reached("synced");
-        self.rotate_from = self.length + AGAIN_BYTES;
+        self.rotate_from = self.end.offset + AGAIN_BYTES;
         let mut segments = lock(&self.segments);
         let (dir, number) = (segments.dir().to_owned(), segments.active());
         let Ok(next) = (self.next_disk)() else { return };
@@ -43,7 +43,7 @@ impl Tail {
         self.disk = renamed.is_ok().then_some(next);
         self.steps.reached("opened");
         segments.set_closed(number);
-        self.length = 0;
+        self.end = Mark { segment: number + 1, offset: 0, ..self.end };
         self.rotate_from = 0;
         self.new_entries.push(dir);
         drop(segments);

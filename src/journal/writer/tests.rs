@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::format::tests::{newlines, record};
+use crate::walk::beginning;
 
 /// Scripted results and contents of the fake disk.
 #[derive(Debug, Default)]
@@ -117,9 +118,7 @@ fn tail_of(disk: &FakeDisk) -> Tail {
     Tail {
         disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
-        length: 0,
-        chain: HashChain::start("s"),
-        last: 0,
+        end: beginning("s"),
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(dir))),
         segment_bytes: u64::MAX,
@@ -277,9 +276,7 @@ fn survives_a_callback_that_panics() {
     let tail = Tail {
         disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(|| Err(ErrorKind::Other.into())),
-        length: 0,
-        chain: HashChain::start("s"),
-        last: 0,
+        end: beginning("s"),
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
         segment_bytes: u64::MAX,
@@ -308,7 +305,7 @@ fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> 
         queue.push(batch).unwrap();
     }
     queue.close();
-    tail.last = 0;
+    tail.end.record = 1;
     run(&queue, &Mutex::new(WriterTurn { generation: 1, suspect: false }), 1, tail);
     drop(sender);
     receiver.into_iter().collect()
