@@ -111,7 +111,7 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
         return None;
     }
     let units = units(history);
-    let waiting = segments::said_last(&units);
+    let waiting = said_last(history);
     let answered = units.len() - waiting;
     let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
     let latest = if goal.replies_go && waiting > 0 {

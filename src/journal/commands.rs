@@ -196,8 +196,8 @@ fn write_list(
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or(0));
     for (number, row) in rows.iter().enumerate() {
-        let cells = widths.iter().zip(row);
-        let mut line: String = cells.map(|(width, cell)| format!("{cell:<width$}  ")).collect();
+        let cells = widths.iter().zip(row).map(|(width, cell)| format!("{cell:<width$}  "));
+        let mut line = cells.collect::<Vec<_>>().concat();
         let room = view.columns.saturating_sub(line.chars().count()).max(20);
         line.push_str(&shortened(&row[6], room));
         let line = line.trim_end();

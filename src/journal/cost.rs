@@ -35,10 +35,10 @@ pub fn show(
     })?;
     // The cost of requests in progress is unknown, too.
     accounts.settle();
-    if problem.is_some() {
-        if let Ok(walked) = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(())) {
-            accounts.add_recovered(&recover(&found.dir, &walked, &accounts, true));
-        }
+    if problem.is_some()
+        && let Ok(walked) = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()))
+    {
+        accounts.add_recovered(&recover(&found.dir, &walked, &accounts, true));
     }
     let written = if view.json {
         let mut value = accounts.json();

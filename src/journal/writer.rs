@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use posse_actors::event::Durability;
+use posse_actors::event::{Durability, StoredRecord};
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 
 use crate::format;
@@ -139,7 +139,7 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
         }
         while !batches.is_empty() {
             let mut group = BatchGroup::new(&mut buffer, &tail);
-            while !group.is_full()
+            while group.bytes.len() < GROUP_BYTES
                 && let Some(batch) = batches.pop_front()
             {
                 group.add(batch, failed.as_deref());
@@ -156,12 +156,11 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
                 tail.reserve_space(&group, first);
                 first = false;
             }
-            group.scarce(tail.scarce);
             drop(turn);
             if let Err(CommitError::Failed(error)) = &result {
                 failed = Some(error.to_string());
             }
-            group.finish(&result);
+            group.finish(&result, tail.scarce);
             buffer.shrink_to(BUFFER_KEPT);
         }
     }
@@ -191,10 +190,6 @@ impl<'a> BatchGroup<'a> {
         BatchGroup { bytes, end: tail.end, marks: Vec::new(), sync: false, ends: Vec::new() }
     }
 
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= GROUP_BYTES
-    }
-
     /// True if there is nothing to write and nothing to sync.
     fn is_idle(&self) -> bool {
         self.bytes.is_empty() && !self.sync
@@ -215,45 +210,35 @@ impl<'a> BatchGroup<'a> {
     /// Appends the records of a batch to the buffer, all or none.
     fn encode(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         let start = (self.bytes.len(), self.end, self.marks.len());
-        for record in &batch.records {
-            let (before, Mark { record: number, chain, .. }) = (self.bytes.len(), self.end);
-            let encoded = if record.record == number {
-                format::append_line(self.bytes, &chain, record)
-            } else {
-                let (number, last) = (record.record, number - 1);
-                Err(io::Error::other(format!("record {number} does not follow record {last}")))
-            };
-            match encoded {
-                Ok(chain) => {
-                    self.marks.push(self.end);
-                    let offset = self.end.offset + (self.bytes.len() - before) as u64;
-                    self.end = Mark { record: number + 1, offset, chain, ..self.end };
-                }
-                Err(error) => {
-                    self.bytes.truncate(start.0);
-                    self.end = start.1;
-                    self.marks.truncate(start.2);
-                    return Err(write_error(error));
-                }
-            }
+        batch.records.iter().try_for_each(|record| self.append(record)).map_err(|error| {
+            self.bytes.truncate(start.0);
+            self.end = start.1;
+            self.marks.truncate(start.2);
+            write_error(error)
+        })
+    }
+
+    /// Appends a record to the buffer.
+    fn append(&mut self, record: &StoredRecord) -> io::Result<()> {
+        let (number, expected) = (record.record, self.end.record);
+        if number != expected {
+            let last = expected - 1;
+            let what = format!("record {number} does not follow record {last}");
+            return Err(io::Error::other(what));
         }
+        let before = self.bytes.len();
+        let chain = format::append_line(self.bytes, &self.end.chain, record)?;
+        self.marks.push(self.end);
+        let offset = self.end.offset + (self.bytes.len() - before) as u64;
+        self.end = Mark { record: number + 1, offset, chain, ..self.end };
         Ok(())
     }
 
-    /// Reports to all batches if the disk is nearly full.
-    fn scarce(&mut self, scarce: bool) {
-        for (_, end) in &mut self.ends {
-            if let Ok(committed) = end {
-                committed.scarce = scarce;
-            }
-        }
-    }
-
-    /// Reports the result to every batch.
-    fn finish(self, result: &Result<(), CommitError>) {
+    /// Reports the result to every batch, and `scarce` if the disk is nearly full.
+    fn finish(self, result: &Result<(), CommitError>, scarce: bool) {
         for (done, end) in self.ends {
             let end = match result {
-                Ok(()) => end,
+                Ok(()) => end.map(|committed| Committed { scarce, ..committed }),
                 Err(CommitError::Superseded) => Err(JournalError::Closed),
                 Err(CommitError::Failed(error)) => end.and(Err(io_error(error))),
             };

@@ -131,7 +131,7 @@ proptest! {
         let mut started = 0;
         for (nth, (starts, which, whose, used)) in steps.into_iter().enumerate() {
             if starts {
-                let parent = governor.live.get(&id(whose)).is_some().then(|| id(whose));
+                let parent = governor.live.contains_key(&id(whose)).then(|| id(whose));
                 let above = parent.as_ref().and_then(|parent| governor.live.get(parent).copied());
                 let before = governor.live();
                 match governor.admit(&id(nth), &request(parent), NOW) {

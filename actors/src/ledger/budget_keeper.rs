@@ -112,15 +112,13 @@ impl BudgetKeeper {
     }
 
     fn ask(&mut self, number: u64, need: WorstCaseCost) {
-        let answer = match self.ledger.ask(number, need) {
-            // Without a budget nothing is reserved from it; reservations from a share still count.
-            ReservationResult::Granted { output, .. } if self.owners.contains_key(&number) => {
-                ReservationResult::Granted { output, amount: need.amount(output) }
-            }
-            answer @ (ReservationResult::Granted { .. }
-            | ReservationResult::Waits
-            | ReservationResult::Refused(_)) => answer,
-        };
+        let mut answer = self.ledger.ask(number, need);
+        // Without a budget nothing is reserved from it; reservations from a share still count.
+        if let ReservationResult::Granted { output, amount } = &mut answer
+            && self.owners.contains_key(&number)
+        {
+            *amount = need.amount(*output);
+        }
         self.tell(number, answer);
     }
 

@@ -92,20 +92,16 @@ impl Reservations {
     /// Requests a reservation for `need`. A waiting request is decided by
     /// [`settle`](Reservations::settle).
     pub fn ask(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
-        let answer = self.decide(id, need);
-        match answer {
-            // Requests are served in order.
-            ReservationResult::Granted { .. } if !self.waiting.is_empty() => {
-                self.held.remove(&id);
-                self.waiting.push_back((id, need));
-                ReservationResult::Waits
-            }
-            ReservationResult::Waits => {
-                self.waiting.push_back((id, need));
-                ReservationResult::Waits
-            }
-            answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => answer,
+        let mut answer = self.decide(id, need);
+        // Requests are served in order.
+        if matches!(answer, ReservationResult::Granted { .. }) && !self.waiting.is_empty() {
+            self.held.remove(&id);
+            answer = ReservationResult::Waits;
         }
+        if answer == ReservationResult::Waits {
+            self.waiting.push_back((id, need));
+        }
+        answer
     }
 
     /// Ends a request with the amount `spent`, nothing if it was never sent. Returns decisions for
@@ -116,15 +112,12 @@ impl Reservations {
         self.settled = self.settled.plus(spent);
         let mut decided = Vec::new();
         while let Some((id, need)) = self.waiting.pop_front() {
-            match self.decide(id, need) {
-                ReservationResult::Waits => {
-                    self.waiting.push_front((id, need));
-                    break;
-                }
-                answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => {
-                    decided.push((id, answer));
-                }
+            let answer = self.decide(id, need);
+            if answer == ReservationResult::Waits {
+                self.waiting.push_front((id, need));
+                break;
             }
+            decided.push((id, answer));
         }
         decided
     }

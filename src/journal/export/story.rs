@@ -330,7 +330,7 @@ impl Story {
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
             self.calls += 1;
             let (name, ts) = (name.to_owned(), self.last_ms.unwrap_or(0));
-            let call = StoryCall { name, ts, ..StoryCall::default() };
+            let call = StoryCall { ts, name, ..StoryCall::default() };
             self.entries.push(StoryEntry::Call(Box::new(call)));
             self.entries.len() - 1
         });

@@ -71,7 +71,12 @@ impl StoreState {
         };
         let generation = turn.generation;
         drop(turn);
-        Ok(self.opened(tail, generation, found))
+        let writer = Arc::new(WriterThread::default());
+        *lock(&self.current) = Some(Arc::clone(&writer));
+        let (shared, tail) = (Arc::clone(self), Mutex::new(Some(tail)));
+        let journal = Box::new(FileAppender { shared, generation, writer, tail });
+        let ValidPrefix { recent_ids, repaired, end } = found;
+        Ok(OpenedJournal { journal, last_record: end.record - 1, recent_ids, repaired })
     }
 
     /// Takes the write permission from the journal opened before.
@@ -82,20 +87,6 @@ impl StoreState {
         let mut turn = lock(&self.turn);
         turn.generation += 1;
         turn
-    }
-
-    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: ValidPrefix) -> OpenedJournal {
-        let writer = Arc::new(WriterThread::default());
-        *lock(&self.current) = Some(Arc::clone(&writer));
-        let last_record = tail.end.record - 1;
-        let journal = FileAppender {
-            shared: Arc::clone(self),
-            generation,
-            writer,
-            tail: Mutex::new(Some(tail)),
-        };
-        let ValidPrefix { recent_ids, repaired, end: _ } = found;
-        OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired }
     }
 
     /// Result of the last fold, if the files are still unchanged.
@@ -152,7 +143,7 @@ impl StoreState {
         let first = beginning(self.session.as_str());
         let closed = closed_segments(&self.dir).map_err(disk_error)?;
         let mut segments = lock(&self.segments);
-        segments.reset(closed.count);
+        segments.reset();
         if closed.gap().is_some() {
             return Ok(first);
         }
@@ -211,7 +202,7 @@ impl StoreState {
         if walked.stop != Stop::End && !(turn.suspect && walked.file == ACTIVE) {
             repaired = Some(self.cut(&walked).map_err(disk_error)?);
         }
-        lock(&self.segments).set_closed(walked.end.segment - 1);
+        lock(&self.segments).forget_after(walked.end.segment);
         if turn.suspect {
             self.rewrite(walked.end.offset).map_err(disk_error)?;
             turn.suspect = false;

@@ -31,7 +31,7 @@ impl Tail {
         self.steps.reached("synced");
         self.rotate_from = self.end.offset + AGAIN_BYTES;
         let mut segments = lock(&self.segments);
-        let (dir, number) = (segments.dir().to_owned(), segments.active());
+        let (dir, number) = (segments.dir().to_owned(), self.end.segment);
         let Ok(next) = (self.next_disk)() else { return };
         self.steps.reached("made");
         if close(&dir, number).is_err() {
@@ -42,7 +42,7 @@ impl Tail {
         let renamed = std::fs::rename(dir.join(NEXT), dir.join(ACTIVE));
         self.disk = renamed.is_ok().then_some(next);
         self.steps.reached("opened");
-        segments.set_closed(number);
+        segments.forget_after(number + 1);
         self.end = Mark { segment: number + 1, offset: 0, ..self.end };
         self.rotate_from = 0;
         self.new_entries.push(dir);
