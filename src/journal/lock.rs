@@ -83,7 +83,7 @@ impl SessionLock {
             .mode(0o600)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(dir.join(NAME))
-            .map_err(|source| crate::writer::io_error(&source))?;
+            .map_err(crate::writer::io_error)?;
         let mut attempt = 1;
         loop {
             match file.try_lock() {

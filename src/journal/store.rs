@@ -24,7 +24,7 @@ use crate::scan::{Stop, parse};
 use crate::segments::{ACTIVE, Mark, SEGMENT_BYTES, Segments};
 use crate::steps::Steps;
 use crate::walk::{ReadError, Walked, walk};
-use crate::writer::{self, BatchQueue, Tail, WriterTurn, lock};
+use crate::writer::{self, BatchQueue, Tail, WriterTurn, io_error, lock};
 
 pub use fold::Folded;
 
@@ -83,7 +83,7 @@ impl FileJournal {
         checkpoint_bytes: u64,
         steps: Steps,
     ) -> Result<FileJournal, JournalError> {
-        let new_entries = open::make_private(dir).map_err(disk_error)?;
+        let new_entries = open::make_private(dir).map_err(io_error)?;
         // A directory created just now is on a file system that responds.
         let lock = if new_entries.is_empty() {
             SessionLock::take(dir)?
@@ -155,7 +155,7 @@ impl StoreState {
             if head.record < to { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
         });
         match walked {
-            Err(ReadError::Journal(error)) => Err(disk_error(error)),
+            Err(ReadError::Journal(error)) => Err(io_error(error)),
             Ok(Walked { stop: Stop::Newer(version), .. }) => Err(JournalError::Newer { version }),
             Ok(Walked { stop: Stop::Damaged(what), end, .. }) => {
                 let Mark { segment, offset, .. } = end;
@@ -179,14 +179,9 @@ fn run_on_thread<T: Send + 'static>(
         sender.send(work()).ok();
     });
     Box::pin(async move {
-        spawned.map_err(disk_error)?;
+        spawned.map_err(io_error)?;
         receiver.await.unwrap_or(Err(JournalError::Closed))
     })
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "made for `map_err`")]
-fn disk_error(source: io::Error) -> JournalError {
-    writer::io_error(&source)
 }
 
 /// Appends to the files. An instance from an earlier opening only answers `Closed`.

@@ -57,7 +57,7 @@ pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, Rea
     let mut walked = Walked {
         stop: Stop::End,
         end: from,
-        file: name_of(from.segment, false),
+        file: ACTIVE.to_owned(),
         lines: 0,
         files: 0,
         bytes: 0,
@@ -75,7 +75,7 @@ pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, Rea
         else {
             return Ok(walked);
         };
-        walked.file = name_of(segment, closed);
+        walked.file = if closed { closed_name(segment) } else { ACTIVE.to_owned() };
         walked.files += 1;
         walked.lines = 0;
         let at = io::SeekFrom::Start(walked.end.offset);
@@ -124,8 +124,4 @@ pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, 
         Some(file) => Ok(Some((file, true))),
         None => Ok(active.map(|file| (file, false))),
     }
-}
-
-fn name_of(segment: u32, closed: bool) -> String {
-    if closed { closed_name(segment) } else { ACTIVE.to_owned() }
 }

@@ -8,6 +8,7 @@ pub(crate) mod disk;
 
 mod rotation;
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -249,8 +250,9 @@ impl<'a> BatchGroup<'a> {
 }
 
 /// Converts an I/O error. A full disk is a separate error, because space may become free.
-pub(crate) fn io_error(error: &io::Error) -> JournalError {
+pub(crate) fn io_error(error: impl Borrow<io::Error>) -> JournalError {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let error = error.borrow();
     let source = error.to_string().into();
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => JournalError::Full { source },

@@ -1,7 +1,5 @@
 //! Accounts as a table for people, and as JSON for programs. Pure.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::cost::dollars;
@@ -88,17 +86,13 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Writing to a string cannot fail.
-            let _: std::fmt::Result = match column {
-                0 => write!(line, "{cell:<width$}  "),
-                last if last + 1 == N => write!(line, "{cell}"),
-                _ => write!(line, "{cell:>width$}  "),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}  "),
+            last if last + 1 == N => cell.clone(),
+            _ => format!("{cell:>width$}  "),
+        });
+        text.extend([cells.collect::<Vec<_>>().concat().trim_end(), "\n"]);
     }
     text
 }

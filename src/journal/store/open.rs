@@ -18,10 +18,10 @@ use crate::format::{HashChain, Head};
 use crate::scan::{Stop, if_exists, open_to_read};
 use crate::segments::{ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain};
 use crate::store::fold::advance;
-use crate::store::{FileAppender, StoreState, WriterThread, disk_error};
+use crate::store::{FileAppender, StoreState, WriterThread};
 use crate::walk::{Each, Walked, beginning, walk};
 use crate::writer::disk::{ActiveFile, NextDisk};
-use crate::writer::{NEXT, Tail, WriterTurn, lock};
+use crate::writer::{NEXT, Tail, WriterTurn, io_error, lock};
 
 /// Number of recent record ids kept to detect duplicates.
 pub(super) const RECENT_IDS: usize = 1024;
@@ -50,7 +50,7 @@ impl StoreState {
         };
         let path = self.dir.join(ACTIVE);
         let created = !path.exists();
-        let disk = ActiveFile::open(&path).map_err(disk_error)?;
+        let disk = ActiveFile::open(&path).map_err(io_error)?;
         let mut new_entries = lock(&self.new_entries).clone();
         if created {
             new_entries.push(self.dir.clone());
@@ -141,7 +141,7 @@ impl StoreState {
     /// back to the very beginning if the segments are inconsistent.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
         let first = beginning(self.session.as_str());
-        let closed = closed_segments(&self.dir).map_err(disk_error)?;
+        let closed = closed_segments(&self.dir).map_err(io_error)?;
         let mut segments = lock(&self.segments);
         segments.reset();
         if closed.gap().is_some() {
@@ -152,7 +152,7 @@ impl StoreState {
         for segment in 1..=closed.count + 1 {
             let name =
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
-            match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
+            match ends_of(&self.dir.join(name), chain).map_err(io_error)? {
                 // The first record of the session has a fixed number.
                 Some((record, _)) if closed.count == 0 && record != first.record => {
                     return Ok(first);
@@ -183,7 +183,7 @@ impl StoreState {
             recent_ids.push_back(head.id);
             each(line, head, mark)
         });
-        let walked = walked.map_err(|error| disk_error(error.into()))?;
+        let walked = walked.map_err(|error| io_error(io::Error::from(error)))?;
         Ok(Scanned { walked, recent_ids: recent_ids.into() })
     }
 
@@ -200,11 +200,11 @@ impl StoreState {
         let mut repaired = None;
         // A rewritten file has no damaged end, and the old file is kept.
         if walked.stop != Stop::End && !(turn.suspect && walked.file == ACTIVE) {
-            repaired = Some(self.cut(&walked).map_err(disk_error)?);
+            repaired = Some(self.cut(&walked).map_err(io_error)?);
         }
         lock(&self.segments).forget_after(walked.end.segment);
         if turn.suspect {
-            self.rewrite(walked.end.offset).map_err(disk_error)?;
+            self.rewrite(walked.end.offset).map_err(io_error)?;
             turn.suspect = false;
         }
         Ok(ValidPrefix { end: walked.end, recent_ids, repaired })
