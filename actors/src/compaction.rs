@@ -111,7 +111,7 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
         return None;
     }
     let units = units(history);
-    let waiting = segments::said_last(&units);
+    let waiting = said_last(history);
     let answered = units.len() - waiting;
     let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
     let latest = if goal.replies_go && waiting > 0 {
@@ -120,13 +120,13 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
         segments::latest(&units, goal.turns_kept.max(1))
     };
     let mut outputs = Outputs::new(history);
-    let old = units.get(latest).map_or(history.len(), |unit| unit.range.start);
     let begin = |unit: usize| units.get(unit).map_or(history.len(), |unit| unit.range.start);
+    let old = begin(latest);
     outputs.leave_out_said(begin(answered)..begin(unanswered), goal);
     outputs.drop_repeated(old, goal.tokens_max);
     outputs.mask(0..old, 0, goal.tokens_max);
-    let masked = outputs.tokens();
-    let cut = if masked > goal.tokens_max { cut(&units[..latest], &outputs, goal) } else { 0 };
+    let cut =
+        if outputs.total > goal.tokens_max { cut(&units[..latest], &outputs, goal) } else { 0 };
     if let Some(over) = goal.clip_latest {
         outputs.mask(old..history.len(), over, goal.tokens_max);
     }
@@ -142,7 +142,7 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
 
 /// Number of old units to remove so that the rest and a summary fit.
 fn cut(old: &[HistorySegment], outputs: &Outputs, goal: &CompactionGoal) -> usize {
-    let mut tokens = outputs.tokens().saturating_add(goal.summary_tokens);
+    let mut tokens = outputs.total.saturating_add(goal.summary_tokens);
     for (nth, unit) in old.iter().enumerate() {
         if tokens <= goal.tokens_max {
             return nth;
@@ -160,7 +160,7 @@ fn result(
     goal: &CompactionGoal,
 ) -> CompactedHistory {
     let begin = units.get(cut).map_or(history.len(), |unit| unit.range.start);
-    let mut kept: Vec<Arc<Message>> = outputs.messages()[begin..].to_vec();
+    let mut kept: Vec<Arc<Message>> = outputs.messages[begin..].to_vec();
     if cut > 0 {
         let gone = &history[..begin];
         let text = ContentPart::text(summary::of(gone, goal));
@@ -173,22 +173,23 @@ fn result(
         } else {
             let first = summary::first_task(gone, goal);
             let now = summary::task(gone, &kept, goal);
-            let now =
-                now.into_iter().filter(|part| first.as_ref() != Some(part)).collect::<Vec<_>>();
+            let now = now.into_iter().filter(|part| first.as_ref() != Some(part));
+            let now: Vec<ContentPart> = now.collect();
             let content = std::iter::once(text).chain(first).chain(now).collect();
             kept.insert(0, Arc::new(Message::User { content }));
         }
         keep_skills(gone, &mut kept, goal);
     }
     let is_reply = |message: &&Arc<Message>| matches!(***message, Message::Assistant(_));
+    let (outputs_removed, prompts_removed) = outputs.changes(begin);
     CompactedHistory {
         bytes_before: bytes_of(history),
         bytes_after: bytes_of(&kept),
         tokens_before: size_of(history),
         tokens_after: size_of(&kept),
         turns_removed: history[..begin].iter().filter(is_reply).count(),
-        outputs_removed: outputs.masked_in(begin..history.len()),
-        prompts_removed: outputs.left_out_in(begin..history.len()),
+        outputs_removed,
+        prompts_removed,
         messages_removed: begin,
         history: kept,
     }

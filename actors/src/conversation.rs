@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(Arc<str>);
 
@@ -229,17 +229,15 @@ pub struct Usage {
 impl Usage {
     /// Adds known figures. The sum is unknown only if both parts are.
     pub fn add(&mut self, other: &Usage) {
-        fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-            match (a, b) {
-                (Some(a), Some(b)) => Some(a.saturating_add(b)),
-                (known, None) | (None, known) => known,
-            }
+        for (sum, more) in [
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cached_input_tokens, other.cached_input_tokens),
+            (&mut self.reasoning_tokens, other.reasoning_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+        ] {
+            *sum = sum.map_or(more, |known| Some(known.saturating_add(more.unwrap_or(0))));
         }
-        self.input_tokens = sum(self.input_tokens, other.input_tokens);
-        self.output_tokens = sum(self.output_tokens, other.output_tokens);
-        self.cached_input_tokens = sum(self.cached_input_tokens, other.cached_input_tokens);
-        self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
-        self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
     }
 }
 

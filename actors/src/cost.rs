@@ -70,7 +70,7 @@ impl BudgetRefusal {
 }
 
 /// Billing part of a `model.usage` record: model, outcome and cost of one request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Billing {
     /// Its number in the session, from 1.
@@ -99,21 +99,33 @@ pub struct Billing {
     pub cost_nano_usd: Option<u64>,
     /// Amount that counts against the budget if it is not the cost: the worst case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub charged: Option<BudgetCharge>,
+    pub charged: Option<Amount>,
 }
 
-/// Amount that counts against a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Money and tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BudgetCharge {
-    /// Billionths of a dollar.
+pub struct Amount {
+    /// Billionths of a dollar. Checkpoints of earlier versions have the other name.
+    #[serde(alias = "nano_usd")]
     pub nano_usd: u64,
-    /// Tokens.
+    /// Tokens, read and written.
     pub tokens: u64,
 }
 
+impl Amount {
+    /// Both together; as much as there can be, if that is too much.
+    #[must_use]
+    pub fn plus(self, other: Amount) -> Amount {
+        Amount {
+            nano_usd: self.nano_usd.saturating_add(other.nano_usd),
+            tokens: self.tokens.saturating_add(other.tokens),
+        }
+    }
+}
+
 /// Source of token figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
     /// The provider reported them.
@@ -121,6 +133,7 @@ pub enum UsageSource {
     /// Reported in part, then the reply was cut off.
     Partly,
     /// Not reported.
+    #[default]
     Unknown,
     /// Reported but implausible.
     Doubtful,

@@ -145,7 +145,7 @@ impl fmt::Display for FreedBy {
 }
 
 /// Hands out permits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Governor {
     limits: GovernorLimits,
     live: BTreeMap<InvocationId, Permit>,
@@ -159,13 +159,7 @@ pub struct Governor {
 impl Governor {
     /// Governor without running subagents.
     pub fn new(limits: GovernorLimits) -> Governor {
-        Governor {
-            limits,
-            live: BTreeMap::new(),
-            lent: BTreeMap::new(),
-            total: 0,
-            spent: SubagentUsage::default(),
-        }
+        Governor { limits, ..Governor::default() }
     }
 
     /// Permit for `id` at `now` (monotonic), or the limit that prevents it.
@@ -317,21 +311,6 @@ impl Governor {
     /// Subagents that have started and not ended.
     pub fn live(&self) -> u32 {
         u32::try_from(self.live.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Subagents started so far.
-    pub fn total(&self) -> u32 {
-        self.total
-    }
-
-    /// Usage of ended subagents.
-    pub fn spent(&self) -> SubagentUsage {
-        self.spent
-    }
-
-    /// Permit of `id`, if it is running.
-    pub fn permit(&self, id: &InvocationId) -> Option<Permit> {
-        self.live.get(id).copied()
     }
 }
 

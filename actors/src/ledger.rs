@@ -15,7 +15,7 @@ pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts};
 pub use recover_usage::{LOST_REPLY, RecoveredUsage, UnverifiedRecord, UnverifiedRecords};
 pub use report::aligned;
-pub use reservations::{Amount, ReservationResult, Reservations, WorstCaseCost};
+pub use reservations::{ReservationResult, Reservations, WorstCaseCost};
 
 pub(crate) use budget_handle::{BudgetHandle, BudgetMsg, HeldReservation};
 pub(crate) use budget_keeper::BudgetKeeper;

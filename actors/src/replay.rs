@@ -188,16 +188,8 @@ pub struct OpenQuestion {
     pub origin: Option<Arc<Origin>>,
     /// The call.
     pub call_id: CallId,
-    /// The tool.
-    pub tool: String,
     /// Summary in one line.
     pub summary: String,
-    /// The whole command or diff.
-    pub detail: String,
-    /// Reason for asking.
-    pub reason: String,
-    /// Scopes that an answer may have.
-    pub scopes: Vec<Scope>,
     /// Hash of the effect in question.
     pub digest: String,
 }
@@ -218,6 +210,20 @@ impl QueuedInput {
     pub(crate) fn event(&self) -> Event {
         let QueuedInput { id, kind, content } = self.clone();
         Event::MessageQueued { message_id: id, kind, content }
+    }
+}
+
+impl OpenCall {
+    /// Replaces its synthetic result by `text`.
+    fn set_result(&self, messages: &mut [Arc<Message>], text: impl Into<String>) {
+        if let Some(place) = messages.get_mut(self.message) {
+            *place = Arc::new(Message::Tool {
+                tool_call_id: self.call.id.clone(),
+                name: self.call.name.clone(),
+                content: vec![ContentPart::text(text)],
+                is_error: true,
+            });
+        }
     }
 }
 
@@ -257,14 +263,7 @@ impl Replayed {
         for open in self.open_calls.iter().filter(|open| open.started) {
             let theirs = |one: &&Delegated| one.called_by_main() && one.call_id == open.call.id;
             let Some(agent) = self.delegated.iter().rev().find(theirs) else { continue };
-            let text = agent.cut_off();
-            let Some(place) = self.messages.get_mut(open.message) else { continue };
-            *place = Arc::new(Message::Tool {
-                tool_call_id: open.call.id.clone(),
-                name: open.call.name.clone(),
-                content: vec![ContentPart::text(text)],
-                is_error: true,
-            });
+            open.set_result(&mut self.messages, agent.cut_off());
         }
     }
 }
@@ -491,26 +490,12 @@ impl Replay {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only questions and their ends matter")]
     fn question(&mut self, record: &StoredRecord) {
         match &record.event {
-            Event::PermissionRequested {
-                request_id,
-                call_id,
-                tool,
-                summary,
-                detail,
-                reason,
-                scopes,
-                digest,
-                ..
-            } => {
+            Event::PermissionRequested { request_id, call_id, summary, digest, .. } => {
                 let question = OpenQuestion {
                     request_id: request_id.clone(),
                     origin: record.origin.clone(),
                     call_id: call_id.clone(),
-                    tool: tool.clone(),
                     summary: summary.clone(),
-                    detail: detail.clone(),
-                    reason: reason.clone(),
-                    scopes: scopes.clone(),
                     digest: digest.clone(),
                 };
                 // Asked again under the same id: the later text counts.
@@ -519,7 +504,8 @@ impl Replay {
             }
             Event::PermissionGranted { request_id, grant, .. } => {
                 if let Some(question) = self.close_question(request_id) {
-                    self.history.approve(&question.call_id, question.digest);
+                    let OpenQuestion { call_id, digest, .. } = question;
+                    self.history.edit(&call_id, |call| call.open.approved = Some(digest));
                 }
                 if let Some(grant) = grant
                     && grant.scope == Scope::Session
@@ -563,10 +549,8 @@ impl Replay {
     }
 
     fn close_question(&mut self, id: &QuestionId) -> Option<OpenQuestion> {
-        let number = self
-            .questions
-            .iter()
-            .find_map(|(number, q)| (q.request_id == *id).then_some(*number))?;
+        let mut known = self.questions.iter();
+        let number = *known.find(|(_, question)| question.request_id == *id)?.0;
         self.questions.remove(&number)
     }
 
@@ -589,12 +573,12 @@ impl Replay {
                 }
             }
             Event::MessageDelivered { message_id } => {
-                let queued =
-                    self.replayed.queued.iter().find(|queued| queued.id == *message_id).cloned();
-                if let Some(queued) = queued
+                let mut queued = self.replayed.queued.iter();
+                let content = queued.find(|queued| queued.id == *message_id);
+                if let Some(content) = content.map(|queued| queued.content.clone())
                     && self.deliver(message_id)
                 {
-                    self.history.user(queued.content);
+                    self.history.user(content);
                 }
             }
             Event::MessageWithdrawn { message_id } => {
@@ -624,23 +608,34 @@ impl Replay {
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "only calls matter")]
     fn call(&mut self, event: &Event, ts: u64) {
+        let history = &mut self.history;
         match event {
-            Event::ToolRequested { call_id, .. } => self.history.request(call_id),
-            Event::InvocationRequested { call_id, .. } => self.history.delegate(call_id),
-            Event::ToolStarted { call_id, effect, summary, .. } => {
-                let begun = StartedCall { summary: summary.clone(), started_ms: ts };
-                self.history.start(call_id, *effect, begun);
+            Event::ToolRequested { call_id, .. } => {
+                history.edit(call_id, |call| call.open.requested = true);
             }
+            Event::InvocationRequested { call_id, .. } => {
+                history.edit(call_id, |call| call.agent = true);
+            }
+            Event::ToolStarted { call_id, effect, summary, .. } => history.edit(call_id, |call| {
+                let begun = StartedCall { summary: summary.clone(), started_ms: ts };
+                (call.open.started, call.open.effect) = (true, *effect);
+                call.open.begun = Some(begun);
+            }),
             Event::ToolCompleted { call_id, content, .. } => {
-                self.history.end(call_id, content.clone(), false);
+                history.edit(call_id, |call| call.end = Some((content.clone(), false)));
             }
             Event::ToolFailed { call_id, content, .. }
             | Event::ToolOutcomeUnknown { call_id, content, .. } => {
-                self.history.end(call_id, content.clone(), true);
+                history.edit(call_id, |call| call.end = Some((content.clone(), true)));
             }
+            // The version of a hook arrives later and takes precedence.
             Event::HookFired { call_id: Some(call_id), output: Some(content), .. }
             | Event::HookFailed { call_id: Some(call_id), output: Some(content), .. } => {
-                self.history.revise(call_id, content.clone());
+                history.edit(call_id, |call| {
+                    if let Some((recorded, _)) = &mut call.end {
+                        recorded.clone_from(content);
+                    }
+                });
             }
             _ => (),
         }

@@ -42,6 +42,7 @@ struct AnnouncementQueue {
 
 /// Durable events that did not fit, or that were there before: records `from..=to`, the first of
 /// them announced as `seq`. With `to` before `from` it is not known yet how many there are.
+#[derive(Clone, Copy)]
 struct Missed {
     from: u64,
     to: u64,
@@ -128,11 +129,9 @@ impl Feed {
         after: u64,
     ) -> Subscription {
         let mut publisher = lock(&self.0);
-        let missed = match publisher.last_record {
-            Some(last) if after >= last => None,
-            Some(last) => Some(Missed { from: after + 1, to: last, seq: 0 }),
-            None => Some(Missed { from: after.saturating_add(1), to: 0, seq: 0 }),
-        };
+        let (from, to) = (after.saturating_add(1), publisher.last_record.unwrap_or_default());
+        let known = publisher.last_record.is_some_and(|last| after >= last);
+        let missed = (!known).then_some(Missed { from, to, seq: 0 });
         Feed::reader(&mut publisher, missed, journal, buffered_max)
     }
 
@@ -195,16 +194,14 @@ impl Subscription {
                 if let Some(announcement) = queue.announcements.pop_front() {
                     return Some(announcement);
                 }
-                match &queue.missed {
-                    Some(missed) if missed.from <= missed.to => {
-                        Some((missed.from, missed.to, missed.seq))
-                    }
-                    Some(_) | None if queue.closed => return None,
-                    Some(_) | None => None,
+                let missed = queue.missed.filter(|missed| missed.from <= missed.to);
+                if missed.is_none() && queue.closed {
+                    return None;
                 }
+                missed
             };
             match missed {
-                Some((from, to, seq)) => self.read_back(from, to, seq).await,
+                Some(missed) => self.read_back(missed).await,
                 None => self.reader.arrived.notified().await,
             }
         }
@@ -215,7 +212,7 @@ impl Subscription {
         self.reread.pop_front().or_else(|| lock(&self.reader.queue).announcements.pop_front())
     }
 
-    async fn read_back(&mut self, from: u64, to: u64, seq: u64) {
+    async fn read_back(&mut self, Missed { from, to, seq }: Missed) {
         let until = to.min(from + REREAD_MAX - 1);
         let read = self.journal.read(from, until).await;
         let records = read.unwrap_or_else(|error| {

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
-use posse_actors::cost::{Budget, dollars};
+use posse_actors::cost::{Amount, Budget, dollars};
 use posse_actors::delegation::TOOLS;
 use posse_actors::event::Branch;
-use posse_actors::ledger::{Accounts, Amount, RecoveredUsage};
+use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};

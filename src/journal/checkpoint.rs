@@ -13,7 +13,9 @@ use nix::fcntl::OFlag;
 use posse_actors::event::RecordId;
 use posse_actors::ledger::Accounts;
 use posse_actors::replay::Replay;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::format::{self, HashChain};
 use crate::scan::open_to_read;
@@ -55,40 +57,17 @@ struct CheckpointLine<I, R> {
 impl Checkpoint {
     /// Reads the checkpoint in `dir` if it belongs to session `id` and its current files.
     pub(crate) fn read(dir: &Path, id: &str) -> Option<Checkpoint> {
-        let mut bytes = Vec::new();
-        let limit = BYTES_MAX as u64 + 1;
-        open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
-        let (body, claimed) = format::split(&bytes)?;
-        let line: CheckpointLine<Vec<RecordId>, serde::de::IgnoredAny> =
-            serde_json::from_slice(&bytes).ok()?;
-        let chain = HashChain::parse(&line.chain)?;
-        let fits = line.v == VERSION
-            && line.fold == Replay::VERSION
-            && line.posse == env!("CARGO_PKG_VERSION")
-            && chain.next(body) == claimed;
-        let CheckpointLine { record, segment, offset, ids, .. } = line;
-        let place = Mark { record, segment, offset, chain };
-        if !fits || !belongs(dir, id, place).unwrap_or(false) {
-            return None;
-        }
-        let line: CheckpointLine<serde::de::IgnoredAny, Replay> =
-            serde_json::from_slice(&bytes).ok()?;
-        Some(Checkpoint { place, recent_ids: ids, replay: line.state })
+        let (CheckpointLine { posse, ids, state, .. }, place) = read_line(dir)?;
+        let fits = posse == env!("CARGO_PKG_VERSION") && belongs(dir, id, place).unwrap_or(false);
+        fits.then_some(Checkpoint { place, recent_ids: ids, replay: state })
     }
 
     /// Accounts of the session in `dir` at its checkpoint, with the number of the next record.
     /// Also works if the journal no longer reaches that record.
     pub(crate) fn last_accounts(dir: &Path) -> Option<(u64, Accounts)> {
-        let mut bytes = Vec::new();
-        let limit = BYTES_MAX as u64 + 1;
-        open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
-        let (body, claimed) = format::split(&bytes)?;
-        let line: CheckpointLine<serde::de::IgnoredAny, Replay> =
-            serde_json::from_slice(&bytes).ok()?;
-        let fits = line.v == VERSION
-            && line.fold == Replay::VERSION
-            && HashChain::parse(&line.chain)?.next(body) == claimed;
-        fits.then(|| (line.record, line.state.accounts().clone()))
+        let (CheckpointLine { state, .. }, place) = read_line::<Value>(dir)?;
+        let accounts = Accounts::deserialize(state.pointer("/replayed/accounts")?).ok()?;
+        Some((place.record, accounts))
     }
 
     /// Replaces the checkpoint in `dir`. Not synced: a half-written file after a power cut fails
@@ -124,6 +103,19 @@ impl Checkpoint {
         }
         written
     }
+}
+
+/// Reads the checkpoint in `dir`, with its position, if its hash and the version of its fold fit.
+fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<RecordId>, R>, Mark)> {
+    let mut bytes = Vec::new();
+    let limit = BYTES_MAX as u64 + 1;
+    open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    let (body, claimed) = format::split(&bytes)?;
+    let line: CheckpointLine<Vec<RecordId>, R> = serde_json::from_slice(&bytes).ok()?;
+    let chain = HashChain::parse(&line.chain)?;
+    let fits = line.v == VERSION && line.fold == Replay::VERSION && chain.next(body) == claimed;
+    let (record, segment, offset) = (line.record, line.segment, line.offset);
+    fits.then_some((line, Mark { record, segment, offset, chain }))
 }
 
 /// Checks that the line before `place` ends there and has its hash.

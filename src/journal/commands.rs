@@ -8,10 +8,8 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use posse_actors::cost::dollars;
 use posse_actors::replay::Replay;
-use posse_base::failure::{Exit, Failure, printable};
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use serde::Serialize;
-
-use posse_base::failure::ErrorCode;
 
 use crate::damaged_tail::{DamagedTail, recommended_fix};
 use crate::read;
@@ -20,7 +18,7 @@ use crate::segments::ACTIVE;
 use crate::session_state::{SessionState, session_state};
 use crate::state::{StateDir, StoredSession, Within};
 use crate::summary::SessionSummary;
-use crate::transcript::{Transcript, counted, local};
+use crate::transcript::{Transcript, counted, formatted};
 use crate::verify::{Verified, verify_session, verify_with_progress};
 use crate::walk::ReadError;
 
@@ -68,16 +66,11 @@ pub fn show(
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
-    let problem = match write_session(&found, view, out) {
-        Ok(problem) => problem,
-        Err(ReadError::Out(error)) => return ended(Err(error), out, Exit::Done),
-        Err(ReadError::Journal(error)) => {
-            return Err(unreadable(&found, &error));
-        }
-    };
-    match problem {
-        None => ended(Ok(()), out, Exit::Done),
-        Some(problem) => Err(stopped(&found, problem)),
+    match write_session(&found, view, out) {
+        Ok(None) => ended(Ok(()), out, Exit::Done),
+        Ok(Some(problem)) => Err(stopped(&found, problem)),
+        Err(ReadError::Out(error)) => ended(Err(error), out, Exit::Done),
+        Err(ReadError::Journal(error)) => Err(unreadable(&found, &error)),
     }
 }
 
@@ -124,16 +117,17 @@ pub fn verify(
     let mut progress = ReadProgress::new();
     for found in sessions {
         let mut report = |bytes| progress.report(&found.id, bytes);
-        let verified = verify_with_progress(&found.dir, &found.id, &mut report);
-        let verified = verified.map_err(|error| error.to_string());
-        let is_sound = verified.as_ref().is_ok_and(Verified::is_sound);
-        sound &= is_sound;
-        let problem = verified.as_ref().ok().and_then(|verified| verified.problem.as_ref());
-        let problem = problem.filter(|_| !is_sound);
+        let (verified, error) = match verify_with_progress(&found.dir, &found.id, &mut report) {
+            Ok(verified) => (Some(verified), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let damaged = verified.as_ref().filter(|verified| !verified.is_sound());
+        let problem = damaged.and_then(|verified| verified.problem.as_ref());
+        sound &= error.is_none() && problem.is_none();
         let remains = problem
             .and_then(|problem| DamagedTail::of(&found.dir, &problem.file, problem.offset).ok());
         let fix = problem.map(|problem| recommended_fix(&found, problem));
-        checked.push(Checked { id: found.id, verified, remains, fix });
+        checked.push(Checked { id: found.id, verified, error, remains, fix });
     }
     drop(progress);
     let written = if view.json {
@@ -150,8 +144,11 @@ pub fn verify(
 #[derive(Serialize)]
 struct Checked {
     id: String,
-    #[serde(flatten, serialize_with = "verified_or_error")]
-    verified: Result<Verified, String>,
+    #[serde(flatten)]
+    verified: Option<Verified>,
+    /// Error of reading its files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     /// The part from the damage on.
     #[serde(skip_serializing_if = "Option::is_none")]
     remains: Option<DamagedTail>,
@@ -160,17 +157,8 @@ struct Checked {
     fix: Option<String>,
 }
 
-fn verified_or_error<S: serde::Serializer>(
-    verified: &Result<Verified, String>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match verified {
-        Ok(verified) => verified.serialize(serializer),
-        Err(error) => std::collections::BTreeMap::from([("error", error)]).serialize(serializer),
-    }
-}
-
-fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+/// Writes `value` as indented JSON.
+pub(crate) fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
 }
@@ -186,8 +174,8 @@ fn write_list(
     for session in sessions {
         let started = session
             .started_ms
-            .and_then(|ms| local(ms, &view.zone))
-            .map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M").to_string());
+            .and_then(|ms| formatted(ms, &view.zone, "%Y-%m-%d %H:%M"))
+            .unwrap_or_else(|| "-".to_owned());
         let age = session.last_ms.or(session.started_ms);
         let prompt = session.about().unwrap_or("-");
         let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -205,17 +193,11 @@ fn write_list(
             printable(&prompt),
         ]);
     }
-    let mut widths = [0; 6];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or(0));
     for (number, row) in rows.iter().enumerate() {
-        let mut line = String::new();
-        for (width, cell) in widths.iter().zip(row) {
-            line.extend([format!("{cell:<width$}"), "  ".to_owned()]);
-        }
+        let cells = widths.iter().zip(row).map(|(width, cell)| format!("{cell:<width$}  "));
+        let mut line = cells.collect::<Vec<_>>().concat();
         let room = view.columns.saturating_sub(line.chars().count()).max(20);
         line.push_str(&shortened(&row[6], room));
         let line = line.trim_end();
@@ -244,23 +226,19 @@ fn state_text(session: &SessionSummary, zone: &TimeZone) -> String {
 
 fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Result<()> {
     let id = printable(&checked.id);
-    let (good, text) = match &checked.verified {
-        Ok(verified) => (verified.is_sound(), verified_text(verified)),
-        Err(error) => (false, printable(error)),
+    let good = checked.verified.as_ref().is_some_and(Verified::is_sound);
+    let text = match &checked.verified {
+        Some(verified) => verified_text(verified),
+        None => printable(checked.error.as_deref().unwrap_or_default()),
     };
-    let problem = checked.verified.as_ref().ok().and_then(|verified| verified.problem.as_ref());
-    let newer = problem.is_some_and(|problem| problem.kind == "newer");
-    let word = match (good, newer) {
-        (true, _) => "sound",
-        (false, true) => "newer version",
-        (false, false) => "damaged",
+    let problem = checked.verified.as_ref().and_then(|verified| verified.problem.as_ref());
+    let (word, code) = match problem {
+        _ if good => ("sound", "32"),
+        Some(problem) if problem.kind == "newer" => ("newer version", "31"),
+        _ => ("damaged", "31"),
     };
-    let word = match (color, good) {
-        (false, _) => word.to_owned(),
-        (true, true) => format!("\x1b[32m{word}\x1b[0m"),
-        (true, false) => format!("\x1b[31m{word}\x1b[0m"),
-    };
-    writeln!(out, "{id}  {word}  {text}")?;
+    let (on, off) = if color { (format!("\x1b[{code}m"), "\x1b[0m") } else { (String::new(), "") };
+    writeln!(out, "{id}  {on}{word}{off}  {text}")?;
     if let Some(remains) = checked.remains {
         writeln!(out, "  there: {remains}")?;
     }
@@ -277,33 +255,20 @@ fn verified_text(verified: &Verified) -> String {
         0 | 1 => String::new(),
         many => format!(" in {many} segments"),
     };
-    let mut text = format!("{records}, {size}{segments}, hash {}", verified.last_hash);
-    if let Some(problem) = &verified.problem {
-        let (what, file) = (printable(&problem.what), printable(&problem.file));
-        text.extend(["; then ", &what]);
-        text += &[", where record ", &problem.record.to_string(), " belongs"].concat();
-        if problem.kind == "empty" {
-            text.extend([", in ", &file]);
-        }
-        if problem.line > 0 {
-            text += &[
-                ", ",
-                &file,
-                ":",
-                &problem.line.to_string(),
-                " at byte ",
-                &problem.offset.to_string(),
-            ]
-            .concat();
-        }
-        if problem.torn_tail {
-            let when = if verified.running { "being written" } else { "never shown" };
-            text.push_str(" (");
-            text.push_str(when);
-            text.push(')');
-        }
-    }
-    text
+    let text = format!("{records}, {size}{segments}, hash {}", verified.last_hash);
+    let Some(problem) = &verified.problem else { return text };
+    let (what, file) = (printable(&problem.what), printable(&problem.file));
+    let empty = if problem.kind == "empty" { format!(", in {file}") } else { String::new() };
+    let place = match problem.line {
+        0 => String::new(),
+        line => format!(", {file}:{line} at byte {}", problem.offset),
+    };
+    let torn = match (problem.torn_tail, verified.running) {
+        (false, _) => "",
+        (true, true) => " (being written)",
+        (true, false) => " (never shown)",
+    };
+    format!("{text}; then {what}, where record {} belongs{empty}{place}{torn}", problem.record)
 }
 
 /// Writes the records up to the first problem and returns that problem.
@@ -342,13 +307,24 @@ fn write_session(
 }
 
 pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
-    Failure::new(
-        ErrorCode::SessionUnreadable,
-        Exit::Session,
-        format!("session `{}` cannot be read", found.id),
-    )
-    .at(found.dir.display().to_string())
-    .because(error.to_string())
+    found
+        .failure(ErrorCode::SessionUnreadable, Exit::Session, "cannot be read")
+        .because(error.to_string())
+}
+
+/// Ends an output about `found`. `problem` ended the reading early; `meaning` says what follows for
+/// the output.
+pub(crate) fn ended_at(
+    problem: Option<String>,
+    meaning: &str,
+    found: &StoredSession,
+    written: io::Result<()>,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    match problem {
+        None => ended(written, out, Exit::Done),
+        Some(problem) => Err(damaged(found, problem).because(meaning)),
+    }
 }
 
 /// Ends an output. A closed pipe is not an error.

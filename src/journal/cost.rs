@@ -4,16 +4,15 @@ use std::io::{self, Write};
 
 use posse_actors::cost::{UsageSource, dollars};
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, RecoveredUsage, aligned};
+use posse_actors::ledger::{Accounts, aligned};
 use posse_base::failure::{Exit, Failure, printable};
 use serde_json::{Value, json};
 
-use crate::commands::{OutputStyle, damaged, ended, unreadable};
+use crate::commands::{OutputStyle, ended_at, write_json};
 use crate::read;
-use crate::recovery;
-use crate::scan::parse;
+use crate::recovery::recover;
 use crate::state::{StateDir, Within};
-use crate::walk::ReadError;
+use crate::walk::{beginning, walk};
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 
@@ -28,26 +27,18 @@ pub fn show(
     let found = state.find(Within::Everywhere, id)?;
     let mut accounts = Accounts::default();
     let mut requests: Vec<StoredRecord> = Vec::new();
-    let problem = read::records(&found, &mut |line, head| {
-        let record = parse(line, head, &found.id);
+    let problem = read::each_record(&found, &mut |record| {
         accounts.push(&record);
         if each && matches!(record.event, Event::ModelUsage { .. }) {
             requests.push(record);
         }
-        Ok(())
-    });
-    let problem = match problem {
-        Ok(problem) => problem,
-        Err(ReadError::Out(error) | ReadError::Journal(error)) => {
-            return Err(unreadable(&found, &error));
-        }
-    };
+    })?;
     // The cost of requests in progress is unknown, too.
     accounts.settle();
-    if problem.is_some() {
-        for RecoveredUsage { origin, event } in recovery::of(&found, &accounts) {
-            accounts.follow(origin.as_deref(), &event);
-        }
+    if problem.is_some()
+        && let Ok(walked) = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()))
+    {
+        accounts.add_recovered(&recover(&found.dir, &walked, &accounts, true));
     }
     let written = if view.json {
         let mut value = accounts.json();
@@ -59,18 +50,8 @@ pub fn show(
     } else {
         write_text(&accounts, &requests, out)
     };
-    match problem {
-        None => ended(written, out, Exit::Done),
-        Some(problem) => {
-            Err(damaged(&found, problem)
-                .because("the cost above is a minimum: some records are lost"))
-        }
-    }
-}
-
-fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
-    writeln!(out)
+    let meaning = "the cost above is a minimum: some records are lost";
+    ended_at(problem, meaning, &found, written, out)
 }
 
 fn write_text(

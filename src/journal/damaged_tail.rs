@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::scan::{open_to_read, record_of};
+use crate::scan::{if_exists, open_to_read, record_of};
 use crate::state::StoredSession;
 use crate::transcript::counted;
 use crate::verify::Problem;
@@ -29,12 +29,8 @@ pub(crate) struct DamagedTail {
 impl DamagedTail {
     /// Examines file `name` in `dir` from `offset` on. A missing file counts as empty.
     pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<DamagedTail> {
-        let mut file = match open_to_read(&dir.join(name)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(DamagedTail::default());
-            }
-            Err(error) => return Err(error),
+        let Some(mut file) = if_exists(open_to_read(&dir.join(name)))? else {
+            return Ok(DamagedTail::default());
         };
         let bytes = file.metadata()?.len().saturating_sub(offset);
         file.seek(SeekFrom::Start(offset))?;

@@ -15,16 +15,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
-use posse_base::failure::ErrorCode;
-
-use crate::commands::{damaged, ended, unreadable};
+use crate::commands::{damaged, ended};
 use crate::export::story::Story;
 use crate::read;
-use crate::scan::parse;
 use crate::state::{StateDir, Within};
-use crate::walk::ReadError;
 
 /// Document format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +43,7 @@ pub fn export(
 ) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let mut story = Story::new(&found.id);
-    let read = read::records(&found, &mut |line, head| {
-        story.add(parse(line, head, &found.id));
-        Ok(())
-    });
-    let problem = match read {
-        Ok(problem) => problem,
-        Err(ReadError::Out(error) | ReadError::Journal(error)) => {
-            return Err(unreadable(&found, &error));
-        }
-    };
+    let problem = read::each_record(&found, &mut |record| story.add(record))?;
     if let Some(problem) = &problem {
         story.broken(problem);
     }

@@ -114,26 +114,21 @@ pub(crate) struct Head {
 /// Reads the beginning of a line without parsing JSON: `StoredRecord` fixes the order of its
 /// first members.
 pub(crate) fn head(line: &[u8]) -> Option<Head> {
-    let (version, rest) = number(line.strip_prefix(b"{\"v\":")?)?;
-    let (record, rest) = number(rest.strip_prefix(b",\"record\":")?)?;
-    let (ts, rest) = number(rest.strip_prefix(b",\"ts\":")?)?;
-    let (process, rest) = hex(rest.strip_prefix(b",\"id\":\"")?)?;
-    let (count, rest) = hex(rest.strip_prefix(b"-")?)?;
+    let (version, rest) = digits(line.strip_prefix(b"{\"v\":")?, 10)?;
+    let (record, rest) = digits(rest.strip_prefix(b",\"record\":")?, 10)?;
+    let (ts, rest) = digits(rest.strip_prefix(b",\"ts\":")?, 10)?;
+    let (process, rest) = digits(rest.strip_prefix(b",\"id\":\"")?, 16)?;
+    let (count, rest) = digits(rest.strip_prefix(b"-")?, 16)?;
     rest.strip_prefix(b"\"")?;
-    let id = RecordId { process, count };
-    Some(Head { version: u32::try_from(version).ok()?, record, ts, id })
+    let id = RecordId { process: process.try_into().ok()?, count: count.try_into().ok()? };
+    Some(Head { version: version.try_into().ok()?, record, ts, id })
 }
 
-fn number(text: &[u8]) -> Option<(u64, &[u8])> {
-    let end = text.iter().position(|byte| !byte.is_ascii_digit())?;
+/// Splits off the number at the beginning of `text`.
+fn digits(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
+    let end = text.iter().position(|byte| !char::from(*byte).is_digit(radix))?;
     let (digits, rest) = text.split_at(end);
-    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
-}
-
-fn hex(text: &[u8]) -> Option<(u32, &[u8])> {
-    let end = text.iter().position(|byte| !byte.is_ascii_hexdigit())?;
-    let (digits, rest) = text.split_at(end);
-    Some((u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?, rest))
+    Some((u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()?, rest))
 }
 
 #[cfg(test)]

@@ -73,12 +73,8 @@ impl SessionLock {
         }
     }
 
-    /// Takes the lock of a new session that no other process knows yet.
-    pub(crate) fn take_new(dir: &Path) -> Result<SessionLock, JournalError> {
-        SessionLock::take_now(dir)
-    }
-
-    fn take_now(dir: &Path) -> Result<SessionLock, JournalError> {
+    /// Takes the lock at once, as for a new session that no other process knows yet.
+    pub(crate) fn take_now(dir: &Path) -> Result<SessionLock, JournalError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -87,7 +83,7 @@ impl SessionLock {
             .mode(0o600)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(dir.join(NAME))
-            .map_err(|source| crate::writer::io_error(&source))?;
+            .map_err(crate::writer::io_error)?;
         let mut attempt = 1;
         loop {
             match file.try_lock() {
@@ -117,16 +113,15 @@ fn is_blocked(thread: Pid) -> bool {
     let path = format!("/proc/self/task/{thread}/stat");
     (0..HANG_CHECKS).all(|_| {
         std::thread::sleep(HANG_CHECK_PAUSE);
-        // The state follows the name, which is in brackets.
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let state = text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        matches!(state, Some('D' | 'S'))
+        matches!(stat_field(&path, 3).as_deref(), Some("D" | "S"))
     })
 }
 
-/// Checks that some process owns the session in `dir`.
-pub(crate) fn is_held(dir: &Path) -> bool {
-    held_by(dir).is_some()
+/// Field of a `stat` file of a process or thread, counted from 1; only those after the second one,
+/// the name in brackets, which may contain anything. `None` where the system does not report it.
+fn stat_field(path: &str, number: usize) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(number - 3).map(str::to_owned)
 }
 
 /// Description of the process that owns the session in `dir`, if there is one.
@@ -142,13 +137,8 @@ pub(crate) fn held_by(dir: &Path) -> Option<String> {
 /// cannot answer.
 pub fn stopped_owner(dir: &Path) -> Option<u32> {
     let pid = held_by(dir)?.strip_prefix("process ")?.parse().ok()?;
-    matches!(state_of(pid), Some('T' | 't')).then_some(pid)
-}
-
-/// State letter of a process (running, sleeping, stopped, …), where the system reports it.
-fn state_of(pid: u32) -> Option<char> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.trim_start().chars().next()
+    let state = stat_field(&format!("/proc/{pid}/stat"), 3)?;
+    matches!(state.as_str(), "T" | "t").then_some(pid)
 }
 
 fn signature() -> String {
@@ -160,11 +150,7 @@ fn signature() -> String {
 /// Start time of a process in ticks since the boot, where the system reports it. Process ids are
 /// reused.
 fn start_of(pid: u32) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in brackets that may contain anything; the start time is field
-    // 22.
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.split_whitespace().nth(19).map(str::to_owned)
+    stat_field(&format!("/proc/{pid}/stat"), 22)
 }
 
 /// Id of the current boot, where the system reports it. Process ids repeat after a boot.
@@ -204,9 +190,9 @@ mod tests {
     #[test]
     fn names_the_owner_and_frees_with_it() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!is_held(dir.path()));
+        assert!(held_by(dir.path()).is_none());
         let lock = SessionLock::take(dir.path()).unwrap();
-        assert!(is_held(dir.path()));
+        assert!(held_by(dir.path()).is_some());
         let start = std::time::Instant::now();
         match SessionLock::take(dir.path()) {
             Err(JournalError::Locked { owner }) => {
@@ -216,7 +202,7 @@ mod tests {
         }
         assert!(start.elapsed() < Duration::from_millis(200));
         drop(lock);
-        assert!(!is_held(dir.path()));
+        assert!(held_by(dir.path()).is_none());
         SessionLock::take(dir.path()).unwrap();
     }
 
@@ -253,7 +239,7 @@ mod tests {
         // The late answer has no receiver and releases the lock.
         release.send(()).unwrap();
         let start = std::time::Instant::now();
-        while is_held(dir.path()) || !dir.path().join(NAME).exists() {
+        while held_by(dir.path()).is_some() || !dir.path().join(NAME).exists() {
             assert!(start.elapsed() < Duration::from_secs(10));
             std::thread::sleep(PAUSE);
         }

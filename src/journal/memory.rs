@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use posse_actors::context::json_bytes;
 use posse_actors::event::{RecordId, StoredRecord};
 use posse_actors::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
@@ -16,22 +17,22 @@ const RECENT_IDS: usize = 1024;
 
 /// Keeps records in memory up to a limit. Further records are refused, as on a full disk: dropping
 /// old records would break replay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryJournal {
     kept: Arc<Mutex<MemoryRecords>>,
-    bytes_max: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct MemoryRecords {
     generation: u64,
     records: Vec<Arc<StoredRecord>>,
     bytes: usize,
+    bytes_max: usize,
 }
 
-impl Default for MemoryJournal {
-    fn default() -> MemoryJournal {
-        MemoryJournal { kept: Arc::default(), bytes_max: BYTES_MAX }
+impl Default for MemoryRecords {
+    fn default() -> MemoryRecords {
+        MemoryRecords { generation: 0, records: Vec::new(), bytes: 0, bytes_max: BYTES_MAX }
     }
 }
 
@@ -42,11 +43,8 @@ impl JournalStore for MemoryJournal {
         let recent = kept.records.len().saturating_sub(RECENT_IDS);
         let recent_ids: Vec<RecordId> =
             kept.records[recent..].iter().map(|record| record.id).collect();
-        let journal = MemoryAppender {
-            kept: Arc::clone(&self.kept),
-            generation: kept.generation,
-            bytes_max: self.bytes_max,
-        };
+        let (store, generation) = (Arc::clone(&self.kept), kept.generation);
+        let journal = MemoryAppender { kept: store, generation };
         let last_record = kept.last();
         let opened =
             OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired: None };
@@ -66,34 +64,19 @@ impl MemoryRecords {
         self.records.last().map_or(0, |record| record.record)
     }
 
-    fn add(&mut self, records: Vec<Arc<StoredRecord>>, bytes_max: usize) -> Result<(), String> {
+    fn add(&mut self, records: Vec<Arc<StoredRecord>>) -> Result<(), String> {
         let mut bytes = self.bytes;
         for (record, expected) in records.iter().zip(self.last() + 1..) {
             if record.record != expected {
                 return Err(format!("record {} where {expected} belongs", record.record));
             }
-            let mut counter = SizeCounter(0);
-            serde_json::to_writer(&mut counter, record).map_err(|error| error.to_string())?;
-            bytes += counter.0;
+            bytes += json_bytes(record).map_err(|error| error.to_string())?;
         }
-        if bytes > bytes_max {
-            return Err(format!("the session is larger than {} MiB", bytes_max >> 20));
+        if bytes > self.bytes_max {
+            return Err(format!("the session is larger than {} MiB", self.bytes_max >> 20));
         }
         self.bytes = bytes;
         self.records.extend(records);
-        Ok(())
-    }
-}
-
-struct SizeCounter(usize);
-
-impl std::io::Write for SizeCounter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -102,15 +85,13 @@ impl std::io::Write for SizeCounter {
 struct MemoryAppender {
     kept: Arc<Mutex<MemoryRecords>>,
     generation: u64,
-    bytes_max: usize,
 }
 
 impl Journal for MemoryAppender {
     fn submit(&self, batch: JournalBatch) {
         let mut kept = lock(&self.kept);
         let result = if kept.generation == self.generation {
-            kept.add(batch.records, self.bytes_max)
-                .map_err(|cause| JournalError::Write { source: cause.into() })
+            kept.add(batch.records).map_err(|cause| JournalError::Write { source: cause.into() })
         } else {
             Err(JournalError::Closed)
         };
@@ -140,7 +121,8 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_records_up_to_the_limit_and_refuses_the_rest() {
-        let store = MemoryJournal { bytes_max: 500, ..MemoryJournal::default() };
+        let store = MemoryJournal::default();
+        lock(&store.kept).bytes_max = 500;
         let opened = store.open().await.unwrap();
         assert_eq!(opened.last_record, 0);
         assert_eq!(submit(&*opened.journal, 1).await.unwrap().last_record, 1);

@@ -8,11 +8,11 @@ use posse_base::failure::Failure;
 
 use crate::commands::{damaged, unreadable};
 use crate::format::Head;
-use crate::lock::is_held;
-use crate::scan::parse;
+use crate::lock::held_by;
+use crate::scan::{Stop, parse};
 use crate::state::{StateDir, StoredSession, Within};
 use crate::verify::emptied;
-use crate::walk::{ReadError, Stop, beginning, walk};
+use crate::walk::{ReadError, beginning, walk};
 
 /// Maximum bytes of journal read into memory at once.
 const BYTES_MAX: usize = 512 << 20;
@@ -26,7 +26,7 @@ pub(crate) fn records(
     let walked = walk(&found.dir, beginning(&found.id), &mut |line, head, _| each(line, head))?;
     let (after, at) = (walked.end.record - 1, walked.end.offset);
     Ok(match walked.stop {
-        Stop::End if is_held(&found.dir) => None,
+        Stop::End if held_by(&found.dir).is_some() => None,
         Stop::End => {
             let gone = emptied(&found.dir, &walked).map_err(ReadError::Journal)?;
             gone.map(|problem| problem.what)
@@ -43,18 +43,25 @@ pub(crate) fn records(
     })
 }
 
+/// Passes every record to `each`, in order. Returns the problem that ends the reading early, if
+/// any.
+pub(crate) fn each_record(
+    found: &StoredSession,
+    each: &mut dyn FnMut(StoredRecord),
+) -> Result<Option<String>, Failure> {
+    let read = records(found, &mut |line, head| {
+        each(parse(line, head, &found.id));
+        Ok(())
+    });
+    read.map_err(|error| unreadable(found, &error.into()))
+}
+
 /// Folds the records of a session up to the last proven one. Also returns the problem that ends
 /// the reading early, if any.
 pub fn replayed(found: &StoredSession) -> Result<(Replayed, Option<String>), Failure> {
     let mut replay = Replay::new(None);
-    let read = records(found, &mut |line, head| {
-        replay.push(&parse(line, head, &found.id));
-        Ok(())
-    });
-    match read {
-        Ok(problem) => Ok((replay.finish(), problem)),
-        Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(unreadable(found, &error)),
-    }
+    let problem = each_record(found, &mut |record| replay.push(&record))?;
+    Ok((replay.finish(), problem))
 }
 
 /// Passes the records up to `last` that match `wanted` to `each`, in order. Returns a description
@@ -82,8 +89,7 @@ pub fn until(
     });
     match read {
         Err(_) if beyond => Ok(None),
-        Ok(problem) => Ok(problem),
-        Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(unreadable(found, &error)),
+        read => read.map_err(|error| unreadable(found, &error.into())),
     }
 }
 
@@ -93,19 +99,9 @@ pub fn whole_session(
     id: &str,
 ) -> Result<(StoredSession, Vec<StoredRecord>), Failure> {
     let found = state.find(Within::Everywhere, id)?;
-    let mut bytes = 0;
     let mut all = Vec::new();
-    let read = records(&found, &mut |line, head| {
-        bytes += line.len();
-        if bytes > BYTES_MAX {
-            return Err(io::Error::other(format!("it is larger than {} MiB", BYTES_MAX >> 20)));
-        }
-        all.push(parse(line, head, &found.id));
-        Ok(())
-    });
-    match read {
-        Ok(None) => Ok((found, all)),
-        Ok(Some(problem)) => Err(damaged(&found, problem)),
-        Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(unreadable(&found, &error)),
+    match until(&found, u64::MAX, &|_| true, &mut |record| all.push(record))? {
+        None => Ok((found, all)),
+        Some(problem) => Err(damaged(&found, problem)),
     }
 }

@@ -10,10 +10,9 @@ use posse_actors::ledger::{Accounts, RecoveredUsage, UnverifiedRecord, Unverifie
 
 use crate::checkpoint::Checkpoint;
 use crate::format::{self, HashChain, LINE_BYTES_MAX};
-use crate::scan::{Damage, open_to_read, record_of};
+use crate::scan::{Damage, Stop, if_exists, open_to_read, record_of};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
-use crate::state::StoredSession;
-use crate::walk::{Stop, Walked, beginning, walk};
+use crate::walk::Walked;
 
 /// Part of the name of a quarantined file.
 const QUARANTINE_MARK: &str = ".jsonl.damaged-";
@@ -47,17 +46,6 @@ pub(crate) fn recover(
     proven.recover(&unproved)
 }
 
-/// [`recover`] for a reader that does not change the session.
-pub(crate) fn of(found: &StoredSession, proven: &Accounts) -> Vec<RecoveredUsage> {
-    let walked = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()));
-    walked.map_or_else(|_| Vec::new(), |walked| of_walk(&found.dir, &walked, proven))
-}
-
-/// [`recover`] for a journal that was just read.
-pub(crate) fn of_walk(dir: &Path, walked: &Walked, proven: &Accounts) -> Vec<RecoveredUsage> {
-    recover(dir, walked, proven, true)
-}
-
 /// Reads the damaged file from the damage on, and the files after it.
 fn behind(dir: &Path, walked: &Walked) -> UnverifiedRecords {
     let mut reader = UnverifiedReader {
@@ -77,11 +65,8 @@ fn behind(dir: &Path, walked: &Walked) -> UnverifiedRecords {
     }
     for (nth, name) in names.iter().enumerate() {
         let offset = if nth == 0 { walked.end.offset } else { 0 };
-        match reader.file(&dir.join(name), offset) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (),
-            Err(_) => reader.found.unreadable += 1,
-            Ok(()) => (),
-        }
+        let read = if_exists(reader.file(&dir.join(name), offset));
+        reader.found.unreadable += u64::from(read.is_err());
     }
     reader.found
 }

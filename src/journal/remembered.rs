@@ -1,13 +1,13 @@
 //! `posse sessions show ID --memory`: reports that agents of a session leave for later agents of
 //! the same name, read from its records alone.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use posse_actors::outcome::Memories;
 use posse_base::failure::{Exit, Failure, printable, printable_lines};
 use serde_json::json;
 
-use crate::commands::{damaged, ended};
+use crate::commands::{ended_at, write_json};
 use crate::read;
 use crate::state::{StateDir, Within};
 
@@ -18,17 +18,12 @@ pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Resu
     let memories = Memories::of(&replayed);
     let written = if json {
         let value = json!({"sessionId": found.id, "memories": memories});
-        serde_json::to_writer_pretty(&mut *out, &value)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
+        write_json(&value, out)
     } else {
         out.write_all(text(&memories).as_bytes())
     };
-    match problem {
-        None => ended(written, out, Exit::Done),
-        Some(problem) => Err(damaged(&found, problem)
-            .because("the records above are all that the journal still proves")),
-    }
+    let meaning = "the records above are all that the journal still proves";
+    ended_at(problem, meaning, &found, written, out)
 }
 
 /// Formats the memories as text.

@@ -5,9 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use posse_actors::ports::JournalError;
-use posse_base::failure::{Exit, Failure, printable};
-
-use posse_base::failure::ErrorCode;
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 
 use crate::lock::SessionLock;
 use crate::state::{StateDir, StoredSession, Within};
@@ -32,13 +30,9 @@ pub fn remove(
     let lock = SessionLock::take(&found.dir).map_err(|error| refused(&found, &error))?;
     // The standard library descends by descriptors and never follows a link.
     fs::remove_dir_all(&found.dir).map_err(|error| {
-        Failure::new(
-            ErrorCode::SessionNotRemoved,
-            Exit::Failed,
-            format!("session `{}` cannot be removed", found.id),
-        )
-        .at(found.dir.display().to_string())
-        .because(error.to_string())
+        found
+            .failure(ErrorCode::SessionNotRemoved, Exit::Failed, "cannot be removed")
+            .because(error.to_string())
     })?;
     drop(lock);
     writeln!(out, "removed {}", printable(&found.id)).and_then(|()| out.flush()).ok();
@@ -50,24 +44,16 @@ pub fn remove(
 fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
     let place = || -> io::Result<bool> {
         let sessions = root.join("projects").join(&found.project).join("sessions");
-        let resolved = fs::canonicalize(&found.dir)?;
-        let inside = resolved
-            == fs::canonicalize(root)?
-                .join("projects")
-                .join(&found.project)
-                .join("sessions")
-                .join(&found.id);
+        let project = Path::new("projects").join(&found.project);
+        let expected = fs::canonicalize(root)?.join(project).join("sessions").join(&found.id);
+        let inside = fs::canonicalize(&found.dir)? == expected;
         Ok(inside && fs::symlink_metadata(sessions)?.is_dir() && found.dir.is_dir())
     };
     let wrong = |why: String| {
-        Failure::new(
-            ErrorCode::SessionNotRemoved,
-            Exit::Failed,
-            format!("session `{}` is not removed", found.id),
-        )
-        .at(found.dir.display().to_string())
-        .because(why)
-        .fix("to delete it anyway, remove the folder by hand")
+        found
+            .failure(ErrorCode::SessionNotRemoved, Exit::Failed, "is not removed")
+            .because(why)
+            .fix("to delete it anyway, remove the folder by hand")
     };
     match place() {
         Ok(true) => Ok(()),
@@ -77,12 +63,7 @@ fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
 }
 
 fn refused(found: &StoredSession, error: &JournalError) -> Failure {
-    let failure = Failure::new(
-        ErrorCode::SessionInUse,
-        Exit::Session,
-        format!("session `{}` is not removed", found.id),
-    )
-    .at(found.dir.display().to_string());
+    let failure = found.failure(ErrorCode::SessionInUse, Exit::Session, "is not removed");
     match error {
         JournalError::Locked { owner } => failure
             .because(format!("it is running in {owner}"))

@@ -4,30 +4,27 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use posse_actors::conversation::SessionId;
-use posse_actors::event::{Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
-use serde::Deserialize;
+use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
 
-use crate::format::{self, HashChain, Head, LINE_BYTES_MAX};
+use crate::format::{self, Head, LINE_BYTES_MAX};
+use crate::segments::Mark;
 
 /// Bytes of the read buffer.
 const BUFFER: usize = 1 << 20;
 
-/// Result of reading one line.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ScanStep {
-    /// A valid record; its bytes are in [`Scanner::line`].
-    Record(Head),
-    /// End of the file, after a whole line.
+/// Reason for the end of the valid records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// All records were read.
     End,
-    /// End of the file within a line.
+    /// The file ends within a line.
     Torn,
-    /// A line written by a later version of posse.
+    /// The next line was written by a later version.
     Newer(u32),
-    /// A line that no version writes here.
+    /// The next line or file is not the expected one.
     Damaged(Damage),
 }
 
@@ -102,7 +99,7 @@ impl std::fmt::Display for Damage {
 
 /// Describes a line that does not continue the chain. The description is a guess for people: only
 /// the hash decides that the line is damaged.
-fn damage_of(line: &[u8], expected: Option<u64>) -> Damage {
+fn damage_of(line: &[u8], expected: u64) -> Damage {
     if line.ends_with(b"\r\n") {
         return Damage::CarriageReturn;
     }
@@ -112,10 +109,7 @@ fn damage_of(line: &[u8], expected: Option<u64>) -> Damage {
     let Some(head) = format::split(line).and_then(|_| format::head(line)) else {
         return Damage::NoRecord;
     };
-    match expected {
-        Some(expected) if head.record != expected => out_of_place(head.record, expected),
-        _ => Damage::Hash,
-    }
+    if head.record == expected { Damage::Hash } else { out_of_place(head.record, expected) }
 }
 
 fn out_of_place(found: u64, expected: u64) -> Damage {
@@ -125,118 +119,62 @@ fn out_of_place(found: u64, expected: u64) -> Damage {
 /// Reads and checks the lines of one file.
 pub(crate) struct Scanner<R> {
     reader: BufReader<R>,
-    line: Vec<u8>,
-    chain: HashChain,
-    /// Expected number of the next record, if it is known.
-    expected: Option<u64>,
-    /// Offset of the next line.
-    offset: u64,
+    /// Bytes of the last record's line, newline included.
+    pub(crate) line: Vec<u8>,
+    /// Position after the last record.
+    pub(crate) at: Mark,
 }
 
 impl<R: Read> Scanner<R> {
-    /// Scanner for a file from `offset` on, where a line begins that continues `chain`.
-    pub(crate) fn new(
-        reader: R,
-        chain: HashChain,
-        expected: Option<u64>,
-        offset: u64,
-    ) -> Scanner<R> {
-        let reader = BufReader::with_capacity(BUFFER, reader);
-        Scanner { reader, line: Vec::new(), chain, expected, offset }
+    /// Scanner for a file that is positioned at `at`.
+    pub(crate) fn new(reader: R, at: Mark) -> Scanner<R> {
+        Scanner { reader: BufReader::with_capacity(BUFFER, reader), line: Vec::new(), at }
     }
 
     /// Reads and checks the next line.
-    pub(crate) fn step(&mut self) -> io::Result<ScanStep> {
+    pub(crate) fn step(&mut self) -> io::Result<Result<Head, Stop>> {
         self.line.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
         let read = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
-        if read == 0 {
-            return Ok(ScanStep::End);
-        }
-        if read > LINE_BYTES_MAX {
-            return Ok(ScanStep::Damaged(Damage::TooLong));
-        }
-        if self.line.last() != Some(&b'\n') {
+        Ok(if read == 0 {
+            Err(Stop::End)
+        } else if read > LINE_BYTES_MAX {
+            Err(Stop::Damaged(Damage::TooLong))
+        } else if self.line.ends_with(b"\n") {
+            self.check()
+        } else if self.line.contains(&0) {
             // A power cut leaves zeros in place of data, also after the beginning of a line. A
             // kill leaves only that beginning. No record contains a zero byte.
-            let zeros = self.line.contains(&0);
-            return Ok(if zeros { ScanStep::Damaged(Damage::Zeros) } else { ScanStep::Torn });
-        }
-        Ok(self.check())
+            Err(Stop::Damaged(Damage::Zeros))
+        } else {
+            Err(Stop::Torn)
+        })
     }
 
-    fn check(&mut self) -> ScanStep {
+    fn check(&mut self) -> Result<Head, Stop> {
+        let expected = self.at.record;
         let fits = format::split(&self.line).and_then(|(body, claimed)| {
-            let next = self.chain.next(body);
+            let next = self.at.chain.next(body);
             (next == claimed).then_some((body, next))
         });
-        let Some((body, next)) = fits else {
-            return ScanStep::Damaged(damage_of(&self.line, self.expected));
-        };
-        let Some(head) = format::head(body).filter(|head| head.version > 0) else {
-            return ScanStep::Damaged(Damage::NoRecord);
-        };
+        let (body, chain) = fits.ok_or_else(|| Stop::Damaged(damage_of(&self.line, expected)))?;
+        let head = format::head(body).filter(|head| head.version > 0);
+        let head = head.ok_or(Stop::Damaged(Damage::NoRecord))?;
         if head.version > FORMAT_VERSION {
-            return ScanStep::Newer(head.version);
+            return Err(Stop::Newer(head.version));
         }
-        if let Some(expected) = self.expected
-            && head.record != expected
-        {
-            return ScanStep::Damaged(out_of_place(head.record, expected));
+        if head.record != expected {
+            return Err(Stop::Damaged(out_of_place(head.record, expected)));
         }
-        self.chain = next;
-        self.expected = Some(head.record + 1);
-        self.offset += self.line.len() as u64;
-        ScanStep::Record(head)
+        let offset = self.at.offset + self.line.len() as u64;
+        self.at = Mark { record: expected + 1, offset, chain, ..self.at };
+        Ok(head)
     }
-
-    /// Bytes of the last record's line, newline included.
-    pub(crate) fn line(&self) -> &[u8] {
-        &self.line
-    }
-
-    /// Offset of the end of the last record's line.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Hash of the last record.
-    pub(crate) fn chain(&self) -> HashChain {
-        self.chain
-    }
-
-    /// Expected number of the next record, if it is known.
-    pub(crate) fn expected(&self) -> Option<u64> {
-        self.expected
-    }
-
-    /// Continues with the next segment.
-    pub(crate) fn follow<S: Read>(self, reader: S) -> Scanner<S> {
-        Scanner::new(reader, self.chain, self.expected, 0)
-    }
-}
-
-/// Deserialised form of a record. The event comes before the origin: a missing origin would
-/// otherwise consume the `agent` of `session.started`.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RecordLine {
-    v: u32,
-    record: u64,
-    ts: u64,
-    id: RecordId,
-    session_id: SessionId,
-    #[serde(flatten)]
-    event: Event,
-    #[serde(flatten)]
-    origin: Option<Arc<Origin>>,
 }
 
 /// Parses the record of a line, without checking its hash. `None` if this version cannot parse it.
 pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
-    let RecordLine { v, record, ts, id, session_id, event, origin } =
-        serde_json::from_slice(line).ok()?;
-    Some(StoredRecord { v, record, ts, id, session_id, origin, event })
+    serde_json::from_slice(line).ok()
 }
 
 /// Parses the record of a verified line. A record that this version cannot parse becomes
@@ -264,11 +202,20 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// `None` for a missing file.
+pub(crate) fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::append_line;
     use crate::format::tests::{newlines, record};
+    use crate::format::{HashChain, append_line};
+    use crate::walk::beginning;
 
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -280,13 +227,13 @@ mod tests {
     }
 
     /// Number of valid records, the offset of their end, and the reason for stopping.
-    fn scan(bytes: &[u8]) -> (u64, u64, ScanStep) {
-        let mut scanner = Scanner::new(bytes, HashChain::start("s"), Some(1), 0);
+    fn scan(bytes: &[u8]) -> (u64, u64, Stop) {
+        let mut scanner = Scanner::new(bytes, beginning("s"));
         let mut records = 0;
         loop {
             match scanner.step().unwrap() {
-                ScanStep::Record(_) => records += 1,
-                stop => return (records, scanner.offset(), stop),
+                Ok(_) => records += 1,
+                Err(stop) => return (records, scanner.at.offset, stop),
             }
         }
     }
@@ -304,7 +251,7 @@ mod tests {
             let (records, offset, stop) = scan(&bytes);
             // The hash has 128 bits: no flip may pass.
             assert_eq!((records, offset), (damaged as u64, starts[damaged] as u64), "byte {at}");
-            assert_ne!(stop, ScanStep::End, "byte {at}");
+            assert_ne!(stop, Stop::End, "byte {at}");
         }
     }
 
@@ -317,7 +264,7 @@ mod tests {
             let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
             let (records, _, stop) = scan(bytes);
             assert_eq!(records, complete);
-            assert_eq!(stop, if torn { ScanStep::Torn } else { ScanStep::End });
+            assert_eq!(stop, if torn { Stop::Torn } else { Stop::End });
         }
     }
 
@@ -325,10 +272,10 @@ mod tests {
     fn names_a_repeated_line_and_a_block_of_zeros() {
         let whole = journal(3);
         let line = &whole[..=whole.iter().position(|byte| *byte == b'\n').unwrap()];
-        let repeated = ScanStep::Damaged(Damage::Repeated { found: 1 });
+        let repeated = Stop::Damaged(Damage::Repeated { found: 1 });
         assert_eq!(scan(&[&whole, line].concat()).2, repeated);
         let zeros = vec![0; 4096];
-        let expected = (3, whole.len() as u64, ScanStep::Damaged(Damage::Zeros));
+        let expected = (3, whole.len() as u64, Stop::Damaged(Damage::Zeros));
         assert_eq!(scan(&[&whole, &zeros[..]].concat()), expected);
         let hole = [&whole[..], &zeros, b"\n", &whole].concat();
         assert_eq!(scan(&hole).0, 3);
@@ -345,9 +292,9 @@ mod tests {
         later.v = 2;
         let mut line = Vec::new();
         append_line(&mut line, &HashChain::start("s"), &later).unwrap();
-        assert_eq!(scan(&line).2, ScanStep::Newer(2));
+        assert_eq!(scan(&line).2, Stop::Newer(2));
         let flipped = String::from_utf8(journal(1)).unwrap().replace("{\"v\":1,", "{\"v\":3,");
-        assert_eq!(scan(flipped.as_bytes()).2, ScanStep::Damaged(Damage::Hash));
+        assert_eq!(scan(flipped.as_bytes()).2, Stop::Damaged(Damage::Hash));
     }
 
     #[test]

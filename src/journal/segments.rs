@@ -102,18 +102,16 @@ pub(crate) struct Mark {
 #[derive(Debug)]
 pub(crate) struct Segments {
     dir: PathBuf,
-    closed: u32,
     marks: Vec<Mark>,
 }
 
 impl Segments {
     pub(crate) fn new(dir: PathBuf) -> Segments {
-        Segments { dir, closed: 0, marks: Vec::new() }
+        Segments { dir, marks: Vec::new() }
     }
 
     /// Clears the index.
-    pub(crate) fn reset(&mut self, closed: u32) {
-        self.closed = closed;
+    pub(crate) fn reset(&mut self) {
         self.marks.clear();
     }
 
@@ -130,11 +128,6 @@ impl Segments {
         &self.dir
     }
 
-    /// Number of the active segment.
-    pub(crate) fn active(&self) -> u32 {
-        self.closed + 1
-    }
-
     /// Adds `mark` if it is far enough from the last one.
     pub(crate) fn note(&mut self, mark: Mark) {
         let far = self.marks.last().is_none_or(|last| {
@@ -145,10 +138,9 @@ impl Segments {
         }
     }
 
-    /// Sets the number of closed segments.
-    pub(crate) fn set_closed(&mut self, closed: u32) {
-        self.closed = closed;
-        let after = self.marks.partition_point(|mark| mark.segment <= closed + 1);
+    /// Drops the marks behind the active segment.
+    pub(crate) fn forget_after(&mut self, active: u32) {
+        let after = self.marks.partition_point(|mark| mark.segment <= active);
         self.marks.truncate(after);
     }
 

@@ -1,18 +1,16 @@
 //! State of a session: running, waiting, parked, killed, finished or damaged.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
-use posse_actors::conversation::{CallId, QuestionId};
-use posse_actors::event::{Event, StartedCall};
-use posse_actors::replay::Replayed;
+use posse_actors::event::StartedCall;
+use posse_actors::replay::{Parked, Replayed};
 use serde::Serialize;
 
 use crate::lock;
 use crate::segments::{ACTIVE, closed_name};
-use crate::transcript::{counted, local};
+use crate::transcript::{counted, formatted};
 use crate::verify::Problem;
 
 /// Time of the last write to the journal in `dir`, from the file system.
@@ -32,7 +30,7 @@ pub fn has_begun(dir: &Path) -> bool {
 }
 
 /// State of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionState {
     /// A process owns it.
@@ -77,6 +75,7 @@ pub enum SessionState {
         reason: String,
     },
     /// The journal has no record.
+    #[default]
     Empty,
     /// The rest of the journal was written by a later version of posse.
     Newer {
@@ -91,12 +90,11 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    fn ended(reason: &str) -> SessionState {
-        let reason = || reason.to_owned();
-        match reason().as_str() {
+    fn ended(reason: String) -> SessionState {
+        match reason.as_str() {
             "completed" => SessionState::Finished,
-            "interrupted" | "limit" => SessionState::Stopped { reason: reason() },
-            _ => SessionState::Failed { reason: reason() },
+            "interrupted" | "limit" => SessionState::Stopped { reason },
+            _ => SessionState::Failed { reason },
         }
     }
 
@@ -121,10 +119,8 @@ impl SessionState {
             SessionState::Running { .. } => "running".to_owned(),
             SessionState::Waiting { .. } => "waiting for an answer".to_owned(),
             SessionState::Parked { next_try_ms, .. } => {
-                match next_try_ms.and_then(|at| local(at, zone)) {
-                    Some(at) => format!("parked until {}", at.strftime("%m-%d %H:%M")),
-                    None => "parked".to_owned(),
-                }
+                let until = next_try_ms.and_then(|at| formatted(at, zone, "%m-%d %H:%M"));
+                until.map_or_else(|| "parked".to_owned(), |until| format!("parked until {until}"))
             }
             SessionState::Killed { .. } => "killed, can be resumed".to_owned(),
             SessionState::Finished => "finished".to_owned(),
@@ -156,11 +152,8 @@ impl SessionState {
                 format!("waiting for an answer ({owner}): {question}")
             }
             SessionState::Parked { cause, next_try_ms, owner } => {
-                let until = next_try_ms.and_then(|at| local(at, zone));
-                let until = until.map_or_else(
-                    || "its user looks".to_owned(),
-                    |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-                );
+                let until = next_try_ms.and_then(|at| formatted(at, zone, "%Y-%m-%d %H:%M:%S"));
+                let until = until.as_deref().unwrap_or("its user looks");
                 let owner = owner.as_ref().map_or_else(String::new, |owner| format!(" ({owner})"));
                 format!("parked until {until}{owner}: {cause}")
             }
@@ -176,18 +169,17 @@ impl SessionState {
 
 /// State of the session in `dir` with these folded records.
 pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
-    let state = of_replayed(replayed);
+    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
+    let state = of_replayed(replayed, broke_off);
     if let Some(owner) = lock::held_by(dir) {
         return state.owned(owner).long(zone);
     }
-    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
     let lost: Vec<_> = replayed.open_calls.iter().filter(|open| open.effect).collect();
     if !broke_off || lost.is_empty() {
         return state.long(zone);
     }
     let since = |begun: &StartedCall| {
-        let at = local(begun.started_ms, zone);
-        at.map_or_else(String::new, |at| at.strftime(", started at %H:%M:%S").to_string())
+        formatted(begun.started_ms, zone, ", started at %H:%M:%S").unwrap_or_default()
     };
     let lost: Vec<String> = lost
         .iter()
@@ -200,101 +192,17 @@ pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) ->
     format!("{}, with {count} of unknown outcome: {}", state.long(zone), lost.join("; "))
 }
 
-fn of_replayed(replayed: &Replayed) -> SessionState {
-    if let Some(parked) = &replayed.parked {
-        let (cause, next_try_ms) = (parked.cause.clone(), parked.next_try_ms);
-        return SessionState::Parked { cause, next_try_ms, owner: None };
-    }
-    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
-    match &replayed.ended {
-        Some(reason) if !broke_off => SessionState::ended(reason),
+/// State of a session with these folded records that no process owns. `broke_off`: its last run has
+/// no end.
+pub(crate) fn of_replayed(replayed: &Replayed, broke_off: bool) -> SessionState {
+    match (&replayed.parked, &replayed.ended) {
+        (Some(Parked { cause, next_try_ms }), _) => {
+            SessionState::Parked { cause: cause.clone(), next_try_ms: *next_try_ms, owner: None }
+        }
+        (None, Some(reason)) if !broke_off => SessionState::ended(reason.clone()),
         _ => {
             let question = replayed.open_questions.first().map(|asked| asked.summary.clone());
             SessionState::Killed { question }
-        }
-    }
-}
-
-/// Property that the latest relevant record decides.
-#[derive(Debug, Default)]
-enum Decided<T> {
-    /// No relevant record so far.
-    #[default]
-    NotYet,
-    /// The property does not hold.
-    IsNot,
-    /// The property holds, with this value.
-    Is(T),
-}
-
-impl<T> Decided<T> {
-    fn decide(&mut self, value: Option<T>) {
-        if matches!(self, Decided::NotYet) {
-            *self = value.map_or(Decided::IsNot, Decided::Is);
-        }
-    }
-}
-
-/// State derived from the latest records, read backwards: cheap enough for a list.
-#[derive(Debug, Default)]
-pub(crate) struct Backwards {
-    /// End of the session, once decided.
-    ended: Decided<String>,
-    /// Parked state, once decided.
-    parked: Decided<SessionState>,
-    closed: HashSet<QuestionId>,
-    over: HashSet<CallId>,
-    question: Option<String>,
-}
-
-impl Backwards {
-    /// Adds the record before those added so far.
-    pub(crate) fn push(&mut self, event: &Event) {
-        match event {
-            Event::SessionEnded { reason, .. } => {
-                self.ended.decide(Some(reason.to_string()));
-            }
-            Event::SessionParked { cause, next_try_ms, .. } => {
-                let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
-                let parked = SessionState::Parked { cause, next_try_ms, owner: None };
-                self.parked.decide(Some(parked));
-            }
-            Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
-                self.ended.decide(None);
-                self.parked.decide(None);
-            }
-            Event::SessionStarted { .. } | Event::SessionResumed { .. } => {
-                self.ended.decide(None);
-            }
-            Event::ModelReply { .. } => {
-                self.parked.decide(None);
-            }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionDenied { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. } => {
-                self.closed.insert(request_id.clone());
-            }
-            Event::ToolCompleted { call_id, .. }
-            | Event::ToolFailed { call_id, .. }
-            | Event::ToolOutcomeUnknown { call_id, .. } => {
-                self.over.insert(call_id.clone());
-            }
-            Event::PermissionRequested { request_id, call_id, summary, .. }
-                if !self.closed.contains(request_id) && !self.over.contains(call_id) =>
-            {
-                // The earliest open request is shown.
-                self.question = Some(summary.clone());
-            }
-            _ => (),
-        }
-    }
-
-    /// State of a session that no process owns.
-    pub(crate) fn state(self) -> SessionState {
-        match (self.parked, self.ended) {
-            (Decided::Is(parked), _) => parked,
-            (_, Decided::Is(reason)) => SessionState::ended(&reason),
-            _ => SessionState::Killed { question: self.question },
         }
     }
 }

@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use posse_actors::conversation::SessionId;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use sha2::{Digest, Sha256};
 
-use posse_base::failure::ErrorCode;
-
+use crate::scan::if_exists;
 use crate::session_state::last_change;
 use crate::summary::{SessionSummary, WHOLE_BYTES_TOTAL_MAX};
 
@@ -48,6 +47,14 @@ pub struct StoredSession {
     pub project: String,
     /// Folder of the session.
     pub dir: PathBuf,
+}
+
+impl StoredSession {
+    /// Error about this session: `what` follows its id.
+    pub(crate) fn failure(&self, code: ErrorCode, exit: Exit, what: &str) -> Failure {
+        let what = format!("session `{}` {what}", self.id);
+        Failure::new(code, exit, what).at(self.dir.display().to_string())
+    }
 }
 
 impl StateDir {
@@ -149,19 +156,15 @@ impl StateDir {
         if let ([only], false) = (&matching[..], text.is_empty()) {
             return Ok((*only).clone());
         }
-        let (code, what, offered) = if matching.is_empty() {
-            (
-                ErrorCode::SessionNotFound,
-                format!("there is no session `{text}`"),
-                nearest(&sessions, text),
-            )
-        } else {
-            let count = matching.len();
-            (
-                ErrorCode::SessionAmbiguous,
-                format!("`{text}` matches {count} sessions"),
-                ids(&matching),
-            )
+        let (code, what, offered) = match matching.len() {
+            0 => {
+                let what = format!("there is no session `{text}`");
+                (ErrorCode::SessionNotFound, what, nearest(&sessions, text))
+            }
+            count => {
+                let what = format!("`{text}` matches {count} sessions");
+                (ErrorCode::SessionAmbiguous, what, ids(&matching))
+            }
         };
         let failure = Failure::new(code, Exit::Session, what);
         Err(if offered.is_empty() {
@@ -191,21 +194,14 @@ fn ids(sessions: &[&StoredSession]) -> String {
 /// Names of the directories in `parent`; empty if it does not exist.
 fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     let unreadable = |error: io::Error| {
-        Failure::new(
-            ErrorCode::SessionsUnreadable,
-            Exit::Session,
-            "cannot list the stored sessions",
-        )
-        .at(parent.display().to_string())
-        .because(error.to_string())
+        let what = "cannot list the stored sessions";
+        Failure::new(ErrorCode::SessionsUnreadable, Exit::Session, what)
+            .at(parent.display().to_string())
+            .because(error.to_string())
     };
-    let entries = match fs::read_dir(parent) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
+    let entries = if_exists(fs::read_dir(parent)).map_err(unreadable)?;
     let mut names = Vec::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(unreadable)?;
         // A link could lead out of the state directory.
         if entry.file_type().is_ok_and(|kind| kind.is_dir())

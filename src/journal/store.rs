@@ -9,7 +9,7 @@ mod repair;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use posse_actors::conversation::SessionId;
@@ -20,11 +20,11 @@ use posse_actors::ports::{
 use tokio::sync::oneshot;
 
 use crate::lock::SessionLock;
-use crate::scan::{ScanStep, Scanner, parse};
-use crate::segments::{ACTIVE, SEGMENT_BYTES, Segments, closed_name};
+use crate::scan::{Stop, parse};
+use crate::segments::{ACTIVE, Mark, SEGMENT_BYTES, Segments};
 use crate::steps::Steps;
-use crate::walk::open_segment;
-use crate::writer::{self, BatchQueue, Tail, WriterTurn, lock};
+use crate::walk::{ReadError, Walked, walk};
+use crate::writer::{self, BatchQueue, Tail, WriterTurn, io_error, lock};
 
 pub use fold::Folded;
 
@@ -50,7 +50,7 @@ struct StoreState {
     turn: Mutex<WriterTurn>,
     segments: Arc<Mutex<Segments>>,
     /// The journal that was opened last.
-    current: Mutex<Option<WriterThread>>,
+    current: Mutex<Option<Arc<WriterThread>>>,
     /// End of the journal as found by a fold.
     known: Mutex<Option<open::ValidPrefix>>,
     /// Directories created for this session that are not yet synced.
@@ -62,10 +62,12 @@ struct StoreState {
     steps: Steps,
 }
 
-#[derive(Debug)]
+/// Queue of a journal and the thread that empties it.
+#[derive(Debug, Default)]
 struct WriterThread {
-    queue: Arc<BatchQueue>,
-    thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
+    queue: BatchQueue,
+    /// Started with the first batch.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FileJournal {
@@ -81,12 +83,12 @@ impl FileJournal {
         checkpoint_bytes: u64,
         steps: Steps,
     ) -> Result<FileJournal, JournalError> {
-        let new_entries = open::make_private(dir).map_err(disk_error)?;
+        let new_entries = open::make_private(dir).map_err(io_error)?;
         // A directory created just now is on a file system that responds.
         let lock = if new_entries.is_empty() {
             SessionLock::take(dir)?
         } else {
-            SessionLock::take_new(dir)?
+            SessionLock::take_now(dir)?
         };
         let shared = StoreState {
             dir: dir.to_owned(),
@@ -132,7 +134,7 @@ impl Drop for FileJournal {
     fn drop(&mut self) {
         let Some(running) = lock(&self.shared.current).take() else { return };
         running.queue.close();
-        let thread = running.thread.get().and_then(|thread| lock(thread).take());
+        let thread = lock(&running.thread).take();
         if let Some(thread) = thread
             // The last owner may be a callback that runs on the thread itself.
             && thread.thread().id() != std::thread::current().id()
@@ -146,37 +148,23 @@ impl StoreState {
     fn read(&self, from: u64, to: u64) -> Result<Vec<StoredRecord>, JournalError> {
         let mut records = Vec::new();
         let Some(mark) = lock(&self.segments).mark_before(from) else { return Ok(records) };
-        let open = |segment| open_segment(&self.dir, segment).map_err(disk_error);
-        let Some((mut file, mut closed)) = open(mark.segment)? else { return Ok(records) };
-        io::Seek::seek(&mut file, io::SeekFrom::Start(mark.offset)).map_err(disk_error)?;
-        let mut scanner = Scanner::new(file, mark.chain, Some(mark.record), mark.offset);
-        let mut segment = mark.segment;
-        while scanner.expected().is_none_or(|next| next <= to) {
-            match scanner.step().map_err(disk_error)? {
-                ScanStep::Record(head) if head.record >= from => {
-                    records.push(parse(scanner.line(), head, self.session.as_str()));
-                }
-                ScanStep::Record(_) => (),
-                ScanStep::End => {
-                    // The segment may have been closed during the read.
-                    if !closed && !self.dir.join(closed_name(segment)).exists() {
-                        break;
-                    }
-                    segment += 1;
-                    let Some((next, also_closed)) = open(segment)? else { break };
-                    (scanner, closed) = (scanner.follow(next), also_closed);
-                }
-                // A line that is being written.
-                ScanStep::Torn => break,
-                ScanStep::Newer(version) => return Err(JournalError::Newer { version }),
-                ScanStep::Damaged(what) => {
-                    let offset = scanner.offset();
-                    let what = format!("{what}, in segment {segment} at byte {offset}");
-                    return Err(JournalError::Damaged { what });
-                }
+        let walked = walk(&self.dir, mark, &mut |line, head, _| {
+            if head.record >= from {
+                records.push(parse(line, head, self.session.as_str()));
             }
+            if head.record < to { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+        });
+        match walked {
+            Err(ReadError::Journal(error)) => Err(io_error(error)),
+            Ok(Walked { stop: Stop::Newer(version), .. }) => Err(JournalError::Newer { version }),
+            Ok(Walked { stop: Stop::Damaged(what), end, .. }) => {
+                let Mark { segment, offset, .. } = end;
+                let what = format!("{what}, in segment {segment} at byte {offset}");
+                Err(JournalError::Damaged { what })
+            }
+            // It is enough, or a line is being written.
+            Err(ReadError::Out(_)) | Ok(Walked { stop: Stop::End | Stop::Torn, .. }) => Ok(records),
         }
-        Ok(records)
     }
 }
 
@@ -191,14 +179,9 @@ fn run_on_thread<T: Send + 'static>(
         sender.send(work()).ok();
     });
     Box::pin(async move {
-        spawned.map_err(disk_error)?;
+        spawned.map_err(io_error)?;
         receiver.await.unwrap_or(Err(JournalError::Closed))
     })
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "made for `map_err`")]
-fn disk_error(source: io::Error) -> JournalError {
-    writer::io_error(&source)
 }
 
 /// Appends to the files. An instance from an earlier opening only answers `Closed`.
@@ -206,8 +189,7 @@ fn disk_error(source: io::Error) -> JournalError {
 struct FileAppender {
     shared: Arc<StoreState>,
     generation: u64,
-    queue: Arc<BatchQueue>,
-    thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
+    writer: Arc<WriterThread>,
     /// Start position of the writer thread; taken when the thread starts.
     tail: Mutex<Option<Tail>>,
 }
@@ -216,19 +198,19 @@ impl FileAppender {
     /// Starts the writer thread with the first batch. An error closes the journal.
     fn start(&self) -> Result<(), String> {
         let Some(tail) = lock(&self.tail).take() else { return Ok(()) };
-        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
         let generation = self.generation;
         let spawned = std::thread::Builder::new()
             .name("posse-journal".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || writer::run(&queue, &shared.turn, generation, tail));
+            .spawn(move || writer::run(&writer.queue, &shared.turn, generation, tail));
         match spawned {
             Ok(thread) => {
-                self.thread.get_or_init(|| Mutex::new(Some(thread)));
+                *lock(&self.writer.thread) = Some(thread);
                 Ok(())
             }
             Err(error) => {
-                self.queue.close();
+                self.writer.queue.close();
                 Err(format!("cannot start the writer thread: {error}"))
             }
         }
@@ -241,7 +223,7 @@ impl Journal for FileAppender {
             (batch.done)(Err(JournalError::Write { source: cause.into() }));
             return;
         }
-        if let Err(batch) = self.queue.push(batch) {
+        if let Err(batch) = self.writer.queue.push(batch) {
             (batch.done)(Err(JournalError::Closed));
         }
     }
@@ -249,7 +231,7 @@ impl Journal for FileAppender {
 
 impl Drop for FileAppender {
     fn drop(&mut self) {
-        self.queue.close();
+        self.writer.queue.close();
     }
 }
 

@@ -12,14 +12,15 @@ use std::path::Path;
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::{Event, StoredRecord};
+use posse_actors::replay::Replay;
 use posse_actors::skills;
 use serde::Serialize;
 
 use crate::SOCKET;
 use crate::lock::held_by;
-use crate::scan::{open_to_read, record_of};
+use crate::scan::{if_exists, open_to_read, record_of};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
-use crate::session_state::{Backwards, SessionState};
+use crate::session_state::{SessionState, of_replayed};
 use crate::state::StoredSession;
 
 /// Bytes read at the beginning and the end: first attempt, and retry for longer lines.
@@ -42,7 +43,7 @@ const WHOLE_BYTES_MAX: u64 = 8 << 20;
 const DEPTH_MAX: usize = 4;
 
 /// Summary of one session.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSummary {
     /// Session id.
@@ -121,21 +122,8 @@ impl SessionSummary {
         let mut summary = SessionSummary {
             id: found.id,
             project: found.project,
-            state: SessionState::Empty,
-            attachable: false,
-            started_ms: None,
-            last_ms: None,
-            records: 0,
-            bytes: 0,
             total_bytes: size_of(&dir, 0),
-            cwd: None,
-            agent: None,
-            model: None,
-            title: None,
-            prompt: None,
-            turns: None,
-            cost_nano_usd: None,
-            unpriced_requests: 0,
+            ..SessionSummary::default()
         };
         if let Err(error) = summary.read(&dir) {
             summary.state = SessionState::Damaged { what: error.to_string() };
@@ -159,11 +147,7 @@ impl SessionSummary {
         }
         let mut files = Vec::new();
         for name in (1..=closed.count).map(closed_name).chain([ACTIVE.to_owned()]) {
-            match open_to_read(&dir.join(name)) {
-                Ok(file) => files.push(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
-                Err(error) => return Err(error),
-            }
+            files.extend(if_exists(open_to_read(&dir.join(name)))?);
         }
         for file in &files {
             self.bytes += file.metadata()?.len();
@@ -185,9 +169,7 @@ impl SessionSummary {
 
     fn read_beginning(&mut self, file: &mut File) -> io::Result<()> {
         for window in WINDOWS {
-            let mut bytes = Vec::new();
-            file.seek(SeekFrom::Start(0))?;
-            Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
+            let bytes = part_of(file, 0, window)?;
             let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(LINES_MAX);
             for (number, line) in lines.enumerate() {
                 match record_of(line) {
@@ -211,22 +193,23 @@ impl SessionSummary {
         let length = file.metadata()?.len();
         for window in WINDOWS {
             let start = length.saturating_sub(window);
-            let mut bytes = Vec::new();
-            file.seek(SeekFrom::Start(start))?;
-            Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
+            let bytes = part_of(file, start, window)?;
             let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
             if start > 0 && !lines.is_empty() {
                 lines.remove(0);
             }
-            let mut records = lines.iter().rev().filter_map(|line| record_of(line)).peekable();
-            if let Some(last) = records.peek().cloned() {
-                let mut back = Backwards::default();
-                for record in records {
-                    self.read_totals(&record.event);
-                    back.push(&record.event);
-                }
-                self.state = back.state();
-                return Ok(Some(last));
+            let mut replay = Replay::new(None);
+            let mut last = None;
+            for record in lines.into_iter().filter_map(record_of) {
+                self.read_totals(&record.event);
+                replay.push(&record);
+                last = Some(record);
+            }
+            if last.is_some() {
+                let replayed = replay.finish();
+                self.state = of_replayed(&replayed, false);
+                replayed.title.iter().for_each(|title| self.titled(title));
+                return Ok(last);
             }
             if start == 0 {
                 break;
@@ -235,14 +218,9 @@ impl SessionSummary {
         Ok(None)
     }
 
-    /// Takes totals and title from the last records.
+    /// Takes totals from the last end of the session.
     fn read_totals(&mut self, event: &Event) {
-        if let Event::SessionTitled { title } = event {
-            self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
-        }
-        if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event
-            && self.turns.is_none()
-        {
+        if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event {
             self.turns = Some(*turns);
             self.cost_nano_usd = *cost_nano_usd;
             self.unpriced_requests = *unpriced_requests;
@@ -257,16 +235,27 @@ impl SessionSummary {
                 self.agent = Some(agent);
                 self.model = Some(model);
             }
-            Event::SessionTitled { title } => {
-                self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
-            }
+            Event::SessionTitled { title } => self.titled(&title),
             Event::UserMessage { content, .. } if self.prompt.is_none() => {
                 self.prompt = Some(title(&content).chars().take(PROMPT_MAX).collect());
             }
             _ => (),
         }
     }
+
+    fn titled(&mut self, title: &str) {
+        self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
+    }
 }
+
+/// The bytes of `file` from `start` on, at most `length`.
+fn part_of(file: &mut File, start: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    Read::by_ref(file).take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Text of a prompt; of a skill only its name.
 fn title(content: &[ContentPart]) -> String {
     let said: Vec<ContentPart> =

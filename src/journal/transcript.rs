@@ -75,18 +75,25 @@ impl<'a> Transcript<'a> {
 
 /// Time of day in the user's time zone: `21:56:52`.
 fn clock(ms: u64, zone: &TimeZone) -> String {
-    local(ms, zone)
-        .map_or_else(|| "--:--:--".to_owned(), |time| time.strftime("%H:%M:%S").to_string())
+    formatted(ms, zone, "%H:%M:%S").unwrap_or_else(|| "--:--:--".to_owned())
 }
 
-/// Time in the user's time zone, if `ms` is a valid time.
-pub(crate) fn local(ms: u64, zone: &TimeZone) -> Option<jiff::Zoned> {
-    let ms = i64::try_from(ms).ok()?;
-    Some(Timestamp::from_millisecond(ms).ok()?.to_zoned(zone.clone()))
+/// Time in the user's time zone by a `strftime` format, if `ms` is a valid time.
+pub(crate) fn formatted(ms: u64, zone: &TimeZone, format: &str) -> Option<String> {
+    let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(time.to_zoned(zone.clone()).strftime(format).to_string())
 }
 
-/// Column label, text and tone for messages, calls and answers.
+/// Column label, text and tone of an event.
 fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
+    describe_work(event)
+        .or_else(|| describe_session(event))
+        .or_else(|| describe_question(event))
+        .or_else(|| describe_problem(event))
+}
+
+/// Messages, calls and their ends.
+fn describe_work(event: &Event) -> Option<(Tone, &'static str, String)> {
     Some(match event {
         Event::UserMessage { content, .. } => (Tone::Said, "you", text_of(content)),
         Event::MessageQueued { content, .. } => (Tone::Quiet, "queued", text_of(content)),
@@ -111,16 +118,7 @@ fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
             let call = call.unwrap_or_default();
             (Tone::Bad, "unknown", format!("the outcome of `{name}` is unknown{call}"))
         }
-        Event::SessionStarted { .. }
-        | Event::SessionForked { .. }
-        | Event::SessionResumed { .. }
-        | Event::SessionParked { .. }
-        | Event::SessionEnded { .. } => describe_session(event)?,
-        Event::PermissionRequested { .. }
-        | Event::PermissionGranted { .. }
-        | Event::PermissionDenied { .. }
-        | Event::PermissionWithdrawn { .. } => describe_question(event)?,
-        _ => describe_problem(event)?,
+        _ => return None,
     })
 }
 

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::lock::is_held;
-use crate::scan::Damage;
+use crate::lock::held_by;
+use crate::scan::{Damage, Stop, if_exists};
 use crate::segments::ACTIVE;
-use crate::walk::{ReadError, Stop, Walked, beginning, walk};
+use crate::walk::{Walked, beginning, walk};
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 32 << 20;
@@ -73,7 +73,7 @@ pub(crate) fn verify_with_progress(
     id: &str,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Verified> {
-    let running = is_held(dir);
+    let running = held_by(dir).is_some();
     let (mut bytes, mut told) = (0, 0);
     let walked = walk(dir, beginning(id), &mut |line, _, _| {
         bytes += line.len() as u64;
@@ -82,11 +82,7 @@ pub(crate) fn verify_with_progress(
             progress(bytes);
         }
         Ok(())
-    });
-    let walked = match walked {
-        Ok(walked) => walked,
-        Err(ReadError::Out(error) | ReadError::Journal(error)) => return Err(error),
-    };
+    })?;
     // A session that has just begun has written nothing yet.
     let gone = if running { None } else { emptied(dir, &walked)? };
     let problem = Problem::of(&walked).or(gone);
@@ -106,10 +102,9 @@ pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>
     if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);
     }
-    let what = match dir.join(ACTIVE).symlink_metadata() {
-        Ok(_) => "the journal is empty",
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "the journal is missing",
-        Err(error) => return Err(error),
+    let what = match if_exists(dir.join(ACTIVE).symlink_metadata())? {
+        Some(_) => "the journal is empty",
+        None => "the journal is missing",
     };
     Ok(Some(Problem {
         file: ACTIVE.to_owned(),

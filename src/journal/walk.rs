@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use crate::format::{HashChain, Head};
-use crate::scan::{Damage, ScanStep, Scanner, open_to_read};
+use crate::scan::{Damage, Scanner, Stop, if_exists, open_to_read};
 use crate::segments::{ACTIVE, Mark, closed_name, closed_segments};
 
 /// Error of a walk.
@@ -19,21 +19,16 @@ pub(crate) enum ReadError {
     Journal(io::Error),
 }
 
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> io::Error {
+        match error {
+            ReadError::Out(error) | ReadError::Journal(error) => error,
+        }
+    }
+}
+
 /// Callback for every line, with its head and position.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
-
-/// Reason for the end of a walk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// All records were read.
-    End,
-    /// The active file ends within a line.
-    Torn,
-    /// The next line was written by a later version.
-    Newer(u32),
-    /// The next line or file is not the expected one.
-    Damaged(Damage),
-}
 
 /// Position and reason of the end of a walk.
 #[derive(Debug)]
@@ -62,7 +57,7 @@ pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, Rea
     let mut walked = Walked {
         stop: Stop::End,
         end: from,
-        file: name_of(from.segment, false),
+        file: ACTIVE.to_owned(),
         lines: 0,
         files: 0,
         bytes: 0,
@@ -80,7 +75,7 @@ pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, Rea
         else {
             return Ok(walked);
         };
-        walked.file = name_of(segment, closed);
+        walked.file = if closed { closed_name(segment) } else { ACTIVE.to_owned() };
         walked.files += 1;
         walked.lines = 0;
         let at = io::SeekFrom::Start(walked.end.offset);
@@ -88,52 +83,36 @@ pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, Rea
         let stop = read_file(file, &mut walked, each)?;
         // The file may have been closed during the read.
         let closed = closed || (stop == Stop::End && dir.join(closed_name(segment)).exists());
-        match (stop, closed) {
-            (Stop::End, true) => {
-                walked.end = Mark { segment: segment + 1, offset: 0, ..walked.end };
-            }
-            (Stop::Torn, true) => {
-                walked.stop = Stop::Damaged(Damage::Torn);
-                return Ok(walked);
-            }
-            (stop, _) => {
-                walked.stop = stop;
-                return Ok(walked);
-            }
+        walked.stop = match stop {
+            Stop::Torn if closed => Stop::Damaged(Damage::Torn),
+            stop => stop,
+        };
+        if walked.stop != Stop::End || !closed {
+            return Ok(walked);
         }
+        walked.end = Mark { segment: segment + 1, offset: 0, ..walked.end };
     }
 }
 
 fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, ReadError> {
-    let Mark { record, offset, chain, segment } = walked.end;
-    let mut scanner = Scanner::new(file, chain, Some(record), offset);
+    let mut scanner = Scanner::new(file, walked.end);
     loop {
-        match scanner.step().map_err(ReadError::Journal)? {
-            ScanStep::Record(head) => {
-                each(scanner.line(), head, walked.end).map_err(ReadError::Out)?;
-                walked.lines += 1;
-                walked.bytes += scanner.line().len() as u64;
-                walked.end = Mark {
-                    record: head.record + 1,
-                    segment,
-                    offset: scanner.offset(),
-                    chain: scanner.chain(),
-                };
-            }
-            ScanStep::End => return Ok(Stop::End),
-            ScanStep::Torn => return Ok(Stop::Torn),
-            ScanStep::Newer(version) => return Ok(Stop::Newer(version)),
-            ScanStep::Damaged(damage) => return Ok(Stop::Damaged(damage)),
-        }
+        let head = match scanner.step().map_err(ReadError::Journal)? {
+            Ok(head) => head,
+            Err(stop) => return Ok(stop),
+        };
+        each(&scanner.line, head, walked.end).map_err(ReadError::Out)?;
+        walked.lines += 1;
+        walked.bytes += scanner.line.len() as u64;
+        walked.end = scanner.at;
     }
 }
 
 /// Opens segment `number` and reports if it is closed. `None` if it does not exist yet.
 pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, bool)>> {
-    let open = |name: &str| match open_to_read(&dir.join(name)) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
+    let open = |name: &str| {
+        if_exists(open_to_read(&dir.join(name)))
+            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
     };
     let closed = closed_name(number);
     if let Some(file) = open(&closed)? {
@@ -145,8 +124,4 @@ pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, 
         Some(file) => Ok(Some((file, true))),
         None => Ok(active.map(|file| (file, false))),
     }
-}
-
-fn name_of(segment: u32, closed: bool) -> String {
-    if closed { closed_name(segment) } else { ACTIVE.to_owned() }
 }

@@ -8,6 +8,7 @@ pub(crate) mod disk;
 
 mod rotation;
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -17,10 +18,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use posse_actors::event::Durability;
+use posse_actors::event::{Durability, StoredRecord};
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 
-use crate::format::{self, HashChain};
+use crate::format;
 use crate::segments::{Mark, Segments};
 use crate::steps::Steps;
 use crate::writer::disk::{Disk, NextDisk};
@@ -46,13 +47,11 @@ pub(crate) struct WriterTurn {
 
 /// End of the journal, where the writer thread continues.
 pub(crate) struct Tail {
-    pub(crate) disk: Box<dyn Disk>,
+    /// `None` if the file must not be written any more: the next segment cannot be opened.
+    pub(crate) disk: Option<Box<dyn Disk>>,
     pub(crate) next_disk: NextDisk,
-    /// Length of the active file, up to the last complete line.
-    pub(crate) length: u64,
-    pub(crate) chain: HashChain,
-    /// Number of the last record.
-    pub(crate) last: u64,
+    /// Position after the last record, in the active file.
+    pub(crate) end: Mark,
     /// Directories with new entries: a file is durable only after its directory is synced.
     pub(crate) new_entries: Vec<PathBuf>,
     pub(crate) segments: Arc<Mutex<Segments>>,
@@ -69,10 +68,7 @@ pub(crate) struct Tail {
 
 impl std::fmt::Debug for Tail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tail")
-            .field("length", &self.length)
-            .field("last", &self.last)
-            .finish_non_exhaustive()
+        f.debug_struct("Tail").field("end", &self.end).finish_non_exhaustive()
     }
 }
 
@@ -134,14 +130,17 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
         let mut batches = queue.take();
         if batches.is_empty() {
             let turn = lock(turn);
-            if turn.generation == generation && failed.is_none() {
-                tail.disk.release(tail.length);
+            if turn.generation == generation
+                && failed.is_none()
+                && let Some(disk) = &mut tail.disk
+            {
+                disk.release(tail.end.offset);
             }
             return;
         }
         while !batches.is_empty() {
             let mut group = BatchGroup::new(&mut buffer, &tail);
-            while !group.is_full()
+            while group.bytes.len() < GROUP_BYTES
                 && let Some(batch) = batches.pop_front()
             {
                 group.add(batch, failed.as_deref());
@@ -158,12 +157,11 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
                 tail.reserve_space(&group, first);
                 first = false;
             }
-            group.scarce(tail.scarce);
             drop(turn);
             if let Err(CommitError::Failed(error)) = &result {
                 failed = Some(error.to_string());
             }
-            group.finish(&result);
+            group.finish(&result, tail.scarce);
             buffer.shrink_to(BUFFER_KEPT);
         }
     }
@@ -180,10 +178,8 @@ enum CommitError {
 /// Batches that are written together.
 struct BatchGroup<'a> {
     bytes: &'a mut Vec<u8>,
-    chain: HashChain,
-    last: u64,
-    segment: u32,
-    length: u64,
+    /// Position after the last of their records.
+    end: Mark,
     marks: Vec<Mark>,
     sync: bool,
     ends: Vec<(JournalDone, Result<Committed, JournalError>)>,
@@ -192,21 +188,7 @@ struct BatchGroup<'a> {
 impl<'a> BatchGroup<'a> {
     fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> BatchGroup<'a> {
         bytes.clear();
-        let segment = lock(&tail.segments).active();
-        BatchGroup {
-            bytes,
-            chain: tail.chain,
-            last: tail.last,
-            segment,
-            length: tail.length,
-            marks: Vec::new(),
-            sync: false,
-            ends: Vec::new(),
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= GROUP_BYTES
+        BatchGroup { bytes, end: tail.end, marks: Vec::new(), sync: false, ends: Vec::new() }
     }
 
     /// True if there is nothing to write and nothing to sync.
@@ -221,58 +203,43 @@ impl<'a> BatchGroup<'a> {
         };
         let end = encoded.map(|()| {
             self.sync |= batch.durability == Durability::Synced;
-            Committed { last_record: self.last, scarce: false }
+            Committed { last_record: self.end.record - 1, scarce: false }
         });
         self.ends.push((batch.done, end));
     }
 
     /// Appends the records of a batch to the buffer, all or none.
     fn encode(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
-        let start = (self.bytes.len(), self.chain, self.last, self.marks.len());
-        for record in &batch.records {
-            let mark = Mark {
-                record: record.record,
-                segment: self.segment,
-                offset: self.length + self.bytes.len() as u64,
-                chain: self.chain,
-            };
-            let encoded = if record.record == self.last + 1 {
-                format::append_line(self.bytes, &self.chain, record)
-            } else {
-                let (number, last) = (record.record, self.last);
-                Err(io::Error::other(format!("record {number} does not follow record {last}")))
-            };
-            match encoded {
-                Ok(chain) => {
-                    self.chain = chain;
-                    self.last = record.record;
-                    self.marks.push(mark);
-                }
-                Err(error) => {
-                    self.bytes.truncate(start.0);
-                    (self.chain, self.last) = (start.1, start.2);
-                    self.marks.truncate(start.3);
-                    return Err(write_error(error));
-                }
-            }
+        let start = (self.bytes.len(), self.end, self.marks.len());
+        batch.records.iter().try_for_each(|record| self.append(record)).map_err(|error| {
+            self.bytes.truncate(start.0);
+            self.end = start.1;
+            self.marks.truncate(start.2);
+            write_error(error)
+        })
+    }
+
+    /// Appends a record to the buffer.
+    fn append(&mut self, record: &StoredRecord) -> io::Result<()> {
+        let (number, expected) = (record.record, self.end.record);
+        if number != expected {
+            let last = expected - 1;
+            let what = format!("record {number} does not follow record {last}");
+            return Err(io::Error::other(what));
         }
+        let before = self.bytes.len();
+        let chain = format::append_line(self.bytes, &self.end.chain, record)?;
+        self.marks.push(self.end);
+        let offset = self.end.offset + (self.bytes.len() - before) as u64;
+        self.end = Mark { record: number + 1, offset, chain, ..self.end };
         Ok(())
     }
 
-    /// Reports to all batches if the disk is nearly full.
-    fn scarce(&mut self, scarce: bool) {
-        for (_, end) in &mut self.ends {
-            if let Ok(committed) = end {
-                committed.scarce = scarce;
-            }
-        }
-    }
-
-    /// Reports the result to every batch.
-    fn finish(self, result: &Result<(), CommitError>) {
+    /// Reports the result to every batch, and `scarce` if the disk is nearly full.
+    fn finish(self, result: &Result<(), CommitError>, scarce: bool) {
         for (done, end) in self.ends {
             let end = match result {
-                Ok(()) => end,
+                Ok(()) => end.map(|committed| Committed { scarce, ..committed }),
                 Err(CommitError::Superseded) => Err(JournalError::Closed),
                 Err(CommitError::Failed(error)) => end.and(Err(io_error(error))),
             };
@@ -283,8 +250,9 @@ impl<'a> BatchGroup<'a> {
 }
 
 /// Converts an I/O error. A full disk is a separate error, because space may become free.
-pub(crate) fn io_error(error: &io::Error) -> JournalError {
+pub(crate) fn io_error(error: impl Borrow<io::Error>) -> JournalError {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let error = error.borrow();
     let source = error.to_string().into();
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => JournalError::Full { source },
@@ -303,29 +271,34 @@ impl Tail {
         group: &mut BatchGroup<'_>,
         turn: &mut WriterTurn,
     ) -> Result<(), CommitError> {
+        let Some(disk) = &mut self.disk else {
+            if group.is_idle() {
+                return Ok(());
+            }
+            return Err(CommitError::Failed(io::Error::other("the next segment cannot be opened")));
+        };
         // Data appended to an unlinked file would be lost.
-        self.disk.restore_if_removed(self.length).map_err(CommitError::Failed)?;
-        if let Err(error) = append_all(&mut *self.disk, group.bytes) {
+        disk.restore_if_removed(self.end.offset).map_err(CommitError::Failed)?;
+        if let Err(error) = append_all(&mut **disk, group.bytes) {
             // Half a line must not stay. If this fails too, the next opening quarantines it.
-            self.disk.truncate(self.length).ok();
+            disk.truncate(self.end.offset).ok();
             return Err(CommitError::Failed(error));
         }
         self.steps.reached("appended");
         if group.sync
-            && let Err(error) = self.sync()
+            && let Err(error) = disk.sync().and_then(|()| sync_all(&mut self.new_entries))
         {
             turn.suspect = true;
-            self.disk.truncate(self.length).ok();
+            disk.truncate(self.end.offset).ok();
             return Err(CommitError::Failed(error));
         }
-        self.length += group.bytes.len() as u64;
-        (self.chain, self.last) = (group.chain, group.last);
+        self.end = group.end;
         let mut segments = lock(&self.segments);
         for mark in group.marks.drain(..) {
             segments.note(mark);
         }
         drop(segments);
-        if self.length >= self.segment_bytes {
+        if self.end.offset >= self.segment_bytes {
             // Written records stay written: only the next group may see an error.
             self.rotate(turn);
         }
@@ -336,21 +309,22 @@ impl Tail {
     /// without records only asks for this reservation; at first it is enough to know that there is
     /// space.
     fn reserve_space(&mut self, group: &BatchGroup<'_>, first: bool) {
+        let disk = self.disk.as_mut();
         if group.sync || group.bytes.is_empty() {
-            self.scarce = !self.disk.reserve(self.length);
+            self.scarce = disk.is_some_and(|disk| !disk.reserve(self.end.offset));
         } else if first {
-            self.scarce = !self.disk.has_space();
+            self.scarce = disk.is_some_and(|disk| !disk.has_space());
         }
     }
+}
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.disk.sync()?;
-        while let Some(dir) = self.new_entries.last() {
-            File::open(dir)?.sync_all()?;
-            self.new_entries.pop();
-        }
-        Ok(())
+/// Syncs directories and removes them from the list.
+fn sync_all(dirs: &mut Vec<PathBuf>) -> io::Result<()> {
+    while let Some(dir) = dirs.last() {
+        File::open(dir)?.sync_all()?;
+        dirs.pop();
     }
+    Ok(())
 }
 
 /// Appends all of `bytes`, in as many writes as needed.

@@ -28,9 +28,10 @@ const BEGINNING_BYTES: usize = 64;
 /// A history with removed outputs, and its current weight.
 pub(super) struct Outputs<'h> {
     before: &'h [Arc<Message>],
-    messages: Vec<Arc<Message>>,
+    pub(super) messages: Vec<Arc<Message>>,
     tokens: Vec<u64>,
-    total: u64,
+    /// Current weight in tokens.
+    pub(super) total: u64,
     calls: HashMap<&'h CallId, &'h ToolCall>,
 }
 
@@ -50,33 +51,17 @@ impl<'h> Outputs<'h> {
         }
     }
 
-    pub(super) fn messages(&self) -> &[Arc<Message>] {
-        &self.messages
-    }
-
-    /// Current weight in tokens.
-    pub(super) fn tokens(&self) -> u64 {
-        self.total
-    }
-
     pub(super) fn tokens_in(&self, range: Range<usize>) -> u64 {
         self.tokens[range].iter().sum()
     }
 
-    /// Number of removed outputs in `range`.
-    pub(super) fn masked_in(&self, range: Range<usize>) -> usize {
-        self.changes(range).filter(|before| matches!(***before, Message::Tool { .. })).count()
-    }
-
-    /// Number of removed user messages in `range`.
-    pub(super) fn left_out_in(&self, range: Range<usize>) -> usize {
-        self.changes(range).filter(|before| matches!(***before, Message::User { .. })).count()
-    }
-
-    /// Replaced messages in `range`.
-    fn changes(&self, range: Range<usize>) -> impl Iterator<Item = &Arc<Message>> {
-        let pairs = self.before[range.clone()].iter().zip(&self.messages[range]);
-        pairs.filter(|(before, after)| !Arc::ptr_eq(before, after)).map(|(before, _)| before)
+    /// Number of replaced outputs and of replaced user messages from `begin` on.
+    pub(super) fn changes(&self, begin: usize) -> (usize, usize) {
+        let pairs = self.before[begin..].iter().zip(&self.messages[begin..]);
+        let changed = pairs.filter(|(before, after)| !Arc::ptr_eq(before, after));
+        let (outputs, said): (Vec<_>, Vec<_>) =
+            changed.partition(|(before, _)| matches!(***before, Message::Tool { .. }));
+        (outputs.len(), said.len())
     }
 
     /// Removes outputs before `old` that the same call returned again later, oldest first, until

@@ -37,11 +37,6 @@ pub(super) fn latest(units: &[HistorySegment], turns: usize) -> usize {
     first - said
 }
 
-/// Number of user messages after the last reply.
-pub(super) fn said_last(units: &[HistorySegment]) -> usize {
-    units.iter().rev().take_while(|unit| !unit.is_reply).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

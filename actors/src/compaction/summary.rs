@@ -115,10 +115,8 @@ pub(super) fn own(content: &[ContentPart]) -> impl Iterator<Item = &ContentPart>
 
 /// The summary in front of a message.
 fn earlier(content: &[ContentPart]) -> Option<&str> {
-    match content.first() {
-        Some(ContentPart::Text { text }) => text.strip_prefix(BEGIN),
-        Some(ContentPart::ImageUrl { .. }) | None => None,
-    }
+    let ContentPart::Text { text } = content.first()? else { return None };
+    text.strip_prefix(BEGIN)
 }
 
 /// The user's current task, if it is short and was part of the removed turns, or if nothing was
@@ -145,7 +143,11 @@ pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option
 /// The summary of `gone`, with the summary that was in front of it.
 pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     let mut lines = SummaryLines::default();
-    let failed: HashSet<&CallId> = gone.iter().filter_map(failed_call).collect();
+    let failed = gone.iter().filter_map(|message| match &**message {
+        Message::Tool { tool_call_id, is_error, .. } => is_error.then_some(tool_call_id),
+        Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+    });
+    let failed: HashSet<&CallId> = failed.collect();
     let keep = goal.keep.as_deref().unwrap_or_default();
     if !keep.trim().is_empty() {
         lines.add(SummaryLine::new(Label::Kept, one_line(keep, SAID_CHARS_MAX)));
@@ -216,16 +218,6 @@ fn answers(messages: &[Arc<Message>]) -> HashSet<usize> {
     answers
 }
 
-fn failed_call(message: &Arc<Message>) -> Option<&CallId> {
-    match &**message {
-        Message::Tool { tool_call_id, is_error: true, .. } => Some(tool_call_id),
-        Message::Tool { .. }
-        | Message::System { .. }
-        | Message::User { .. }
-        | Message::Assistant(_) => None,
-    }
-}
-
 /// The lines of a summary, each once.
 #[derive(Default)]
 struct SummaryLines {
@@ -273,10 +265,8 @@ impl SummaryLines {
             self.file(&one_line(path, SAID_CHARS_MAX), vec![name.to_owned()]);
         }
         let failed = if failed { " (failed)" } else { "" };
-        self.add(SummaryLine::new(
-            Label::Call,
-            format!("{id}: {}{failed}", subject(name, arguments)),
-        ));
+        let text = format!("{id}: {}{failed}", subject(name, arguments));
+        self.add(SummaryLine::new(Label::Call, text));
     }
 
     /// Sentences of `text` that are wanted.
@@ -332,9 +322,7 @@ impl SummaryLines {
         let mut text = String::with_capacity(bytes + BEGIN.len() + END.len());
         text.push_str(BEGIN);
         for line in lines {
-            text.push_str(line.prefix());
-            text.push_str(&line.text);
-            text.push('\n');
+            text.extend([line.prefix(), &line.text, "\n"]);
         }
         text.push_str(END);
         text

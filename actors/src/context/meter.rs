@@ -145,7 +145,7 @@ impl ContextMeter {
     /// Stores that a provider rejected the last reading for its size.
     pub(crate) fn refused(&self) {
         let mut measured = self.lock();
-        let total = part(measured.guessed(), measured.ratio.unwrap_or(1.0));
+        let total = measured.total();
         measured.refused = Some(measured.refused.map_or(total, |known| known.min(total)));
     }
 
@@ -156,13 +156,13 @@ impl ContextMeter {
         measured.last = None;
         measured.count(history);
         measured.compactions = measured.compactions.saturating_add(1);
-        measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
+        measured.floor = Some(measured.total());
     }
 
     /// The history cannot become smaller until it has grown.
     pub(crate) fn settled(&self) {
         let mut measured = self.lock();
-        measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
+        measured.floor = Some(measured.total());
     }
 
     /// The last reading, for display and scripts.
@@ -205,10 +205,8 @@ impl ContextMeter {
 impl MeterState {
     fn count(&mut self, history: &[Arc<Message>]) {
         let known = self.counted.checked_sub(1).and_then(|last| history.get(last));
-        let same = match (known, &self.last) {
-            (Some(known), Some(last)) => Arc::ptr_eq(known, last),
-            _ => false,
-        };
+        let same =
+            known.zip(self.last.as_ref()).is_some_and(|(known, last)| Arc::ptr_eq(known, last));
         if !same {
             (self.counted, self.system, self.messages, self.results) = (0, 0, 0, 0);
         }
@@ -233,19 +231,21 @@ impl MeterState {
         self.system + self.messages + self.results + self.tools.unwrap_or_default()
     }
 
+    /// The estimate, calibrated.
+    fn total(&self) -> u64 {
+        part(self.guessed(), self.ratio.unwrap_or(1.0))
+    }
+
     fn window(&mut self, info: &ProviderInfo, settings: &ContextSettings) -> Option<u64> {
         match &self.window {
-            Some((known, window)) if known == info => *window,
-            _ => {
-                let window = settings.window(info);
-                // Another model counts in other tokens and takes other sizes.
-                if self.window.as_ref().is_some_and(|(known, _)| known != info) {
-                    (self.ratio, self.refused) = (None, None);
-                }
-                self.window = Some((info.clone(), window));
-                window
-            }
+            Some((known, window)) if known == info => return *window,
+            // Another model counts in other tokens and takes other sizes.
+            Some(_) => (self.ratio, self.refused) = (None, None),
+            None => (),
         }
+        let window = settings.window(info);
+        self.window = Some((info.clone(), window));
+        window
     }
 }
 

@@ -27,7 +27,7 @@ pub fn tokens_of(message: &Message) -> u64 {
         Message::Assistant(said) => {
             let calls = said.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
             let thought = said.reasoning.as_ref().map_or(0, |thought| {
-                let opaque = thought.opaque.as_ref().map_or(0, json_bytes);
+                let opaque = thought.opaque.as_ref().map_or(0, sent_bytes);
                 thought.text.len() + opaque
             });
             let text = said.content.as_ref().map_or(0, String::len);
@@ -40,7 +40,7 @@ pub fn tokens_of(message: &Message) -> u64 {
 /// Tokens of the descriptions of `tools`, guessed.
 pub(crate) fn of_tools(tools: &[ToolSpec]) -> u64 {
     let bytes =
-        |tool: &ToolSpec| tool.name.len() + tool.description.len() + json_bytes(&tool.parameters);
+        |tool: &ToolSpec| tool.name.len() + tool.description.len() + sent_bytes(&tool.parameters);
     of_bytes(tools.iter().map(bytes).sum())
 }
 
@@ -54,7 +54,8 @@ pub(crate) fn bytes_in(tokens: u64) -> usize {
     usize::try_from(tokens.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX)
 }
 
-fn json_bytes(value: &impl Serialize) -> usize {
+/// Bytes of `value` as JSON.
+pub fn json_bytes(value: &impl Serialize) -> serde_json::Result<usize> {
     struct ByteCounter(usize);
     impl std::io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -67,9 +68,14 @@ fn json_bytes(value: &impl Serialize) -> usize {
         }
     }
     let mut counter = ByteCounter(0);
-    // Counting cannot fail.
-    serde_json::to_writer(&mut counter, value).ok();
-    counter.0
+    serde_json::to_writer(&mut counter, value)?;
+    Ok(counter.0)
+}
+
+/// Bytes of a part of a request as JSON; 0 for a value that JSON cannot represent and that is not
+/// sent.
+pub(crate) fn sent_bytes(value: &impl Serialize) -> usize {
+    json_bytes(value).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Prices of model tokens, as known at the start of a session.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use crate::conversation::Usage;
 
@@ -66,33 +65,26 @@ pub struct ModelPricing {
     pub output_max: Option<u64>,
 }
 
-type FindPricing = dyn Fn() -> ModelPricing + Send + Sync;
+type FindPricing = Box<dyn FnOnce() -> ModelPricing + Send>;
 
 /// Pricing of a model, looked up on first use.
-#[derive(Clone)]
-pub struct PriceLookup(Arc<(Box<FindPricing>, OnceLock<ModelPricing>)>);
+#[derive(Debug, Clone)]
+pub struct PriceLookup(Arc<LazyLock<ModelPricing, FindPricing>>);
 
 impl PriceLookup {
     /// `find` is asked once.
-    pub fn new(find: impl Fn() -> ModelPricing + Send + Sync + 'static) -> PriceLookup {
-        PriceLookup(Arc::new((Box::new(find), OnceLock::new())))
+    pub fn new(find: impl FnOnce() -> ModelPricing + Send + 'static) -> PriceLookup {
+        PriceLookup(Arc::new(LazyLock::new(Box::new(find))))
     }
 
     /// These rates, and a reply of any length.
     pub fn fixed(rates: TokenRates) -> PriceLookup {
-        PriceLookup::new(move || ModelPricing { rates: Some(rates.clone()), output_max: None })
+        PriceLookup::new(move || ModelPricing { rates: Some(rates), output_max: None })
     }
 
     /// The pricing.
     pub fn pricing(&self) -> &ModelPricing {
-        let (find, found) = &*self.0;
-        found.get_or_init(find)
-    }
-}
-
-impl fmt::Debug for PriceLookup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Price").field(&self.0.1.get()).finish()
+        &self.0
     }
 }
 

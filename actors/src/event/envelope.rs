@@ -39,61 +39,55 @@ pub enum AnnouncedEvent {
     },
 }
 
+/// Serialised form of an announcement.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnnouncementLine<'a> {
+    v: u32,
+    seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<u64>,
+    ts: u64,
+    session_id: &'a SessionId,
+    #[serde(flatten)]
+    origin: Option<&'a Origin>,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
 impl Announcement {
     /// The event.
     pub fn event(&self) -> &Event {
-        match &self.fact {
-            AnnouncedEvent::Stored(record) => &record.event,
-            AnnouncedEvent::Ephemeral { event, .. } => event,
-        }
+        self.line().event
     }
 
     /// Its place in the journal, if it is durable.
     pub fn record(&self) -> Option<u64> {
-        match &self.fact {
-            AnnouncedEvent::Stored(record) => Some(record.record),
-            AnnouncedEvent::Ephemeral { .. } => None,
-        }
+        self.line().record
     }
 
     /// The invocation, if it is about one.
     pub fn origin(&self) -> Option<&Origin> {
-        match &self.fact {
-            AnnouncedEvent::Stored(record) => record.origin.as_deref(),
-            AnnouncedEvent::Ephemeral { origin, .. } => origin.as_deref(),
-        }
+        self.line().origin
+    }
+
+    fn line(&self) -> AnnouncementLine<'_> {
+        let (record, ts, session_id, origin, event) = match &self.fact {
+            AnnouncedEvent::Stored(stored) => {
+                let StoredRecord { record, ts, session_id, origin, event, .. } = &**stored;
+                (Some(*record), ts, session_id, origin, event)
+            }
+            AnnouncedEvent::Ephemeral { ts, session_id, origin, event } => {
+                (None, ts, session_id, origin, event)
+            }
+        };
+        let (seq, origin) = (self.seq, origin.as_deref());
+        AnnouncementLine { v: FORMAT_VERSION, seq, record, ts: *ts, session_id, origin, event }
     }
 }
 
 impl Serialize for Announcement {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Line<'a> {
-            v: u32,
-            seq: u64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            record: Option<u64>,
-            ts: u64,
-            session_id: &'a SessionId,
-            #[serde(flatten)]
-            origin: Option<&'a Origin>,
-            #[serde(flatten)]
-            event: &'a Event,
-        }
-        let (ts, session_id) = match &self.fact {
-            AnnouncedEvent::Stored(record) => (record.ts, &record.session_id),
-            AnnouncedEvent::Ephemeral { ts, session_id, .. } => (*ts, session_id),
-        };
-        let line = Line {
-            v: FORMAT_VERSION,
-            seq: self.seq,
-            record: self.record(),
-            ts,
-            session_id,
-            origin: self.origin(),
-            event: self.event(),
-        };
-        line.serialize(serializer)
+        self.line().serialize(serializer)
     }
 }

@@ -98,7 +98,7 @@ pub struct Grant {
 }
 
 /// Invocation that an event belongs to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     /// The invocation.

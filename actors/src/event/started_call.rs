@@ -17,7 +17,8 @@ pub struct StartedCall {
 impl fmt::Display for StartedCall {
     /// For a model: it knows no time zone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let UtcTime { year, month, day, seconds } = UtcTime::of(self.started_ms);
+        let (year, month, day) = utc_date(self.started_ms / 86_400_000);
+        let seconds = self.started_ms / 1000 % 86_400;
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         let summary = &self.summary;
         write!(
@@ -28,37 +29,21 @@ impl fmt::Display for StartedCall {
     }
 }
 
-/// A moment in UTC.
-struct UtcTime {
-    year: u64,
-    month: u64,
-    day: u64,
-    /// Since the day began.
-    seconds: u64,
-}
-
-impl UtcTime {
-    /// In the Gregorian calendar, with years that begin in March so that the day that some years
-    /// have more is their last one.
-    fn of(ms: u64) -> UtcTime {
-        const DAYS_OF_400_YEARS: u64 = 146_097;
-        let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
-        // Days since the first of March of the year 0.
-        let days = days + 719_468;
-        let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-        let leaps = day / 1460 + day / 146_096 - day / 36_524;
-        let year = (day - leaps) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        // Five months from March have 153 days, and so have the five after them.
-        let month = (5 * day + 2) / 153;
-        let first = (153 * month + 2) / 5;
-        UtcTime {
-            year: era * 400 + year + u64::from(month >= 10),
-            month: if month < 10 { month + 3 } else { month - 9 },
-            day: day - first + 1,
-            seconds,
-        }
-    }
+/// Year, month and day that many days after the first of January 1970: in the Gregorian calendar,
+/// with years that begin in March so that the day that some years have more is their last one.
+fn utc_date(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    // Days since the first of March of the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let leaps = day / 1460 + day / 146_096 - day / 36_524;
+    let year = (day - leaps) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Five months from March have 153 days, and so have the five after them.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = era * 400 + year + u64::from(month >= 10);
+    (year, if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
 #[cfg(test)]

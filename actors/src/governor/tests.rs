@@ -62,8 +62,8 @@ fn ended_subagents_hold_no_permits() {
         assert!(governor.end(&id(nth), spent).is_some());
         assert!(governor.end(&id(nth), spent).is_none(), "it ends once");
     }
-    assert_eq!((governor.live(), governor.total()), (0, 10_000));
-    assert_eq!(governor.spent(), SubagentUsage { tokens: 30_000, micro_usd: Some(20_000) });
+    assert_eq!((governor.live(), governor.total), (0, 10_000));
+    assert_eq!(governor.spent, SubagentUsage { tokens: 30_000, micro_usd: Some(20_000) });
 }
 
 #[test]
@@ -131,8 +131,8 @@ proptest! {
         let mut started = 0;
         for (nth, (starts, which, whose, used)) in steps.into_iter().enumerate() {
             if starts {
-                let parent = governor.permit(&id(whose)).is_some().then(|| id(whose));
-                let above = parent.as_ref().and_then(|parent| governor.permit(parent));
+                let parent = governor.live.contains_key(&id(whose)).then(|| id(whose));
+                let above = parent.as_ref().and_then(|parent| governor.live.get(parent).copied());
                 let before = governor.live();
                 match governor.admit(&id(nth), &request(parent), NOW) {
                     Ok(permit) => {
@@ -145,20 +145,20 @@ proptest! {
                         prop_assert_eq!(refused.left, 0);
                     }
                 }
-            } else if let Some(permit) = governor.permit(&id(which)) {
+            } else if let Some(permit) = governor.live.get(&id(which)).copied() {
                 let tokens = used.min(permit.tokens.unwrap_or(used));
                 governor.end(&id(which), SubagentUsage { tokens, micro_usd: Some(tokens) });
             }
             let permits: Vec<Permit> = governor.live.values().copied().collect();
             prop_assert!(permits.iter().all(|permit| permit.depth <= depth_max));
             prop_assert!(governor.live() <= live_max);
-            prop_assert!(governor.total() <= total_max && governor.total() == started);
+            prop_assert!(governor.total <= total_max && governor.total == started);
             if let Some(max) = tokens_max {
                 // A child's tokens are part of its parent's: only the children of the main agent
                 // add up.
                 let out: u64 = permits.iter().filter(|permit| permit.depth == 1)
                     .filter_map(|permit| permit.tokens).sum();
-                prop_assert!(out == 0 || out + governor.spent().tokens <= max, "{out} of {max}");
+                prop_assert!(out == 0 || out + governor.spent.tokens <= max, "{out} of {max}");
             }
         }
     }
@@ -281,7 +281,7 @@ proptest! {
             let running = office.running();
             prop_assert!(running.len() <= live_max as usize, "{running:?}");
             prop_assert!(office.governor.at_work() <= live_max);
-            prop_assert!(office.governor.total() <= total_max);
+            prop_assert!(office.governor.total <= total_max);
             prop_assert!(office.live.values().all(|one| one.depth <= depth_max));
             if running.is_empty() {
                 break;
@@ -298,7 +298,7 @@ proptest! {
         }
         prop_assert!(office.live.is_empty() && office.waiting.is_empty(), "{:?}", office.live);
         prop_assert_eq!((office.main_out, office.governor.at_work()), (0, 0));
-        prop_assert_eq!(office.next, office.governor.total() as usize + office.refused as usize);
+        prop_assert_eq!(office.next, office.governor.total as usize + office.refused as usize);
     }
 }
 
@@ -314,7 +314,7 @@ fn resumed_subagent_counts_once_with_its_earlier_usage() {
     governor.restore(2, SubagentUsage { tokens: 60, micro_usd: None });
     let again = PermitRequest { again: true, ..request(None) };
     let permit = governor.admit(&id(1), &again, NOW).unwrap();
-    assert_eq!((permit.tokens, governor.total()), (Some(40), 2));
+    assert_eq!((permit.tokens, governor.total), (Some(40), 2));
     governor.end(&id(1), SubagentUsage { tokens: 1, micro_usd: None });
     let refused = governor.admit(&id(3), &request(None), NOW).unwrap_err();
     assert_eq!(refused.limit, "delegation.maxTotal");

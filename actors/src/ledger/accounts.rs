@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{InvocationId, Usage};
-use crate::cost::{Billing, BudgetCharge, UsageSource};
+use crate::cost::{Amount, Billing, UsageSource};
 use crate::event::{Event, Origin, StoredRecord};
-use crate::ledger::reservations::Amount;
+use crate::ledger::RecoveredUsage;
 
 /// The agent of a record that names none.
 const NOBODY: &str = "";
@@ -88,27 +88,27 @@ struct OpenRequest {
     agent: String,
 }
 
-/// A map whose keys are no text, as a list: keys of JSON objects are text.
+/// Accounts by provider profile and model, as a list: keys of JSON objects are text.
 mod pairs {
     use std::collections::BTreeMap;
 
-    use serde::de::DeserializeOwned;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
-        map: &BTreeMap<K, V>,
+    use super::Account;
+
+    type Models = BTreeMap<(String, String), Account>;
+
+    pub(super) fn serialize<S: Serializer>(
+        models: &Models,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(map)
+        serializer.collect_seq(models)
     }
 
-    pub(super) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
-    where
-        K: DeserializeOwned + Ord,
-        V: DeserializeOwned,
-        D: Deserializer<'de>,
-    {
-        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Models, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
     }
 }
 
@@ -116,6 +116,13 @@ impl Accounts {
     /// Adds the next record of a session.
     pub fn push(&mut self, record: &StoredRecord) {
         self.follow(record.origin.as_deref(), &record.event);
+    }
+
+    /// Adds the recovered spending of lost records.
+    pub fn add_recovered(&mut self, recovered: &[RecoveredUsage]) {
+        for RecoveredUsage { origin, event } in recovered {
+            self.follow(origin.as_deref(), event);
+        }
     }
 
     /// Adds the next event of a session, from `origin`.
@@ -174,13 +181,13 @@ impl Accounts {
         }
     }
 
-    /// Adds one request.
+    /// Adds one request. Returns the amount that counts against the budget.
     pub(crate) fn add(
         &mut self,
         origin: Option<&Origin>,
         usage: &Usage,
         billing: Option<&Billing>,
-    ) {
+    ) -> Amount {
         let model = match billing {
             Some(billing) => (billing.provider.clone(), billing.model.clone()),
             None => self.asked.clone().unwrap_or_default(),
@@ -188,11 +195,7 @@ impl Accounts {
         let agent = origin.map_or(NOBODY, |origin| origin.agent_path.as_str());
         self.total.add(usage, billing);
         self.models.entry(model).or_default().add(usage, billing);
-        if let Some(account) = self.agents.get_mut(agent) {
-            account.add(usage, billing);
-        } else {
-            self.agents.entry(agent.to_owned()).or_default().add(usage, billing);
-        }
+        self.agents.entry(agent.to_owned()).or_default().add(usage, billing);
         let mut charged = Amount {
             nano_usd: billing.and_then(|billing| billing.cost_nano_usd).unwrap_or_default(),
             tokens: tokens(usage),
@@ -200,11 +203,10 @@ impl Accounts {
         if let Some(billing) = billing {
             self.last_request = self.last_request.max(billing.request);
             self.held.remove(&billing.request);
-            if let Some(BudgetCharge { nano_usd, tokens }) = billing.charged {
-                charged = Amount { nano_usd, tokens };
-            }
+            charged = billing.charged.unwrap_or(charged);
         }
         self.spent = self.spent.plus(charged);
+        charged
     }
 
     /// Model of the last request.
@@ -254,12 +256,7 @@ mod tests {
         Usage { input_tokens: Some(input), output_tokens: Some(1), ..Usage::default() }
     }
 
-    fn line(
-        request: u64,
-        outcome: &str,
-        cost: Option<u64>,
-        charged: Option<BudgetCharge>,
-    ) -> Event {
+    fn line(request: u64, outcome: &str, cost: Option<u64>, charged: Option<Amount>) -> Event {
         let billing = Billing {
             request,
             provider: "p".to_owned(),
@@ -313,7 +310,7 @@ mod tests {
             model: "o".to_owned(),
             messages: 1,
         };
-        let charged = Some(BudgetCharge { nano_usd: 70, tokens: 700 });
+        let charged = Some(Amount { nano_usd: 70, tokens: 700 });
         let records = [
             record("build", asked),
             // Of a version that knew no billing.

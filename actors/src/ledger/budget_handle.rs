@@ -12,10 +12,10 @@ use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
 
 use crate::conversation::{InvocationId, Usage};
-use crate::cost::{Billing, Budget, BudgetRefusal};
+use crate::cost::{Amount, Billing, Budget, BudgetRefusal};
 use crate::event::Origin;
 use crate::ledger::accounts::Accounts;
-use crate::ledger::reservations::{Amount, WorstCaseCost};
+use crate::ledger::reservations::WorstCaseCost;
 
 pub(super) type ReservationReply = oneshot::Sender<Result<HeldReservation, BudgetRefusal>>;
 
@@ -117,37 +117,22 @@ impl BudgetHandle {
 
 impl fmt::Debug for BudgetHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Purse").field("budget", &self.budget).finish_non_exhaustive()
+        f.debug_struct("BudgetHandle").field("budget", &self.budget).finish_non_exhaustive()
     }
 }
 
 /// A part of the budget that is held for one request. Dropped, it is free again.
 pub(crate) struct HeldReservation {
-    budget_handle: BudgetHandle,
-    number: u64,
+    pub(super) budget_handle: BudgetHandle,
+    pub(super) number: u64,
     /// Tokens that the reply may have.
     pub(crate) output: u64,
     /// Reserved amount.
     pub(crate) amount: Amount,
-    spent: bool,
+    pub(super) spent: bool,
 }
 
 impl HeldReservation {
-    pub(crate) fn new(
-        budget_handle: &BudgetHandle,
-        number: u64,
-        output: u64,
-        amount: Amount,
-    ) -> HeldReservation {
-        HeldReservation {
-            budget_handle: budget_handle.clone(),
-            number,
-            output,
-            amount,
-            spent: false,
-        }
-    }
-
     /// The line of the accounts that follows settles it.
     pub(crate) fn spend(mut self) {
         self.spent = true;

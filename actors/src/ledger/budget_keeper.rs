@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::conversation::InvocationId;
-use crate::cost::{Budget, BudgetRefusal};
-use crate::ledger::accounts::{Accounts, tokens};
+use crate::cost::{Amount, Budget, BudgetRefusal};
+use crate::ledger::accounts::Accounts;
 use crate::ledger::budget_handle::{BudgetHandle, BudgetMsg, HeldReservation, ReservationReply};
-use crate::ledger::reservations::{Amount, ReservationResult, Reservations, WorstCaseCost};
+use crate::ledger::reservations::{ReservationResult, Reservations, WorstCaseCost};
 use crate::mailbox::answer;
 
 /// The ledger of a running session.
@@ -14,18 +14,13 @@ pub(crate) struct BudgetKeeper {
     budget_handle: BudgetHandle,
     ledger: Reservations,
     accounts: Accounts,
-    waiting: BTreeMap<u64, WaitingReservation>,
+    waiting: BTreeMap<u64, (WorstCaseCost, ReservationReply)>,
     /// Ledgers of agents that have a share, as soon as they have asked for some of it.
     shares: BTreeMap<InvocationId, Reservations>,
     /// Owner of the share of each reservation.
     owners: BTreeMap<u64, InvocationId>,
     /// Known cost of each subagent in this process.
     costs: BTreeMap<InvocationId, u64>,
-}
-
-struct WaitingReservation {
-    need: WorstCaseCost,
-    reply: ReservationReply,
 }
 
 impl BudgetKeeper {
@@ -70,25 +65,18 @@ impl BudgetKeeper {
     pub(crate) fn take(&mut self, order: BudgetMsg) {
         match order {
             BudgetMsg::Reserve { whose, number, need, reply } => {
-                self.waiting.insert(number, WaitingReservation { need, reply });
+                self.waiting.insert(number, (need, reply));
                 self.ask_share(whose, number, need);
             }
             BudgetMsg::Release { number } => self.settle(number, Amount::default()),
             BudgetMsg::Line { origin, usage, billing } => {
-                self.accounts.add(Some(&origin), &usage, Some(&billing));
+                let spent = self.accounts.add(Some(&origin), &usage, Some(&billing));
                 if let Some(cost) = billing.cost_nano_usd
                     && origin.parent_invocation_id.is_some()
                 {
                     let known = self.costs.entry(origin.invocation_id.clone()).or_default();
                     *known = known.saturating_add(cost);
                 }
-                let spent = match billing.charged {
-                    Some(charged) => Amount { nano_usd: charged.nano_usd, tokens: charged.tokens },
-                    None => Amount {
-                        nano_usd: billing.cost_nano_usd.unwrap_or_default(),
-                        tokens: tokens(&usage),
-                    },
-                };
                 self.settle(billing.request, spent);
             }
             BudgetMsg::Show(reply) => answer(reply, self.accounts.clone()),
@@ -124,15 +112,13 @@ impl BudgetKeeper {
     }
 
     fn ask(&mut self, number: u64, need: WorstCaseCost) {
-        let answer = match self.ledger.ask(number, need) {
-            // Without a budget nothing is reserved from it; reservations from a share still count.
-            ReservationResult::Granted { output, .. } if self.owners.contains_key(&number) => {
-                ReservationResult::Granted { output, amount: need.amount(output) }
-            }
-            answer @ (ReservationResult::Granted { .. }
-            | ReservationResult::Waits
-            | ReservationResult::Refused(_)) => answer,
-        };
+        let mut answer = self.ledger.ask(number, need);
+        // Without a budget nothing is reserved from it; reservations from a share still count.
+        if let ReservationResult::Granted { output, amount } = &mut answer
+            && self.owners.contains_key(&number)
+        {
+            *amount = need.amount(*output);
+        }
         self.tell(number, answer);
     }
 
@@ -141,7 +127,7 @@ impl BudgetKeeper {
             && let Some(share) = self.shares.get_mut(&whose)
         {
             for (number, answer) in share.settle(number, spent) {
-                if let Some(need) = self.waiting.get(&number).map(|waiting| waiting.need) {
+                if let Some(need) = self.waiting.get(&number).map(|(need, _)| *need) {
                     self.shared(number, need, answer);
                 }
             }
@@ -155,7 +141,8 @@ impl BudgetKeeper {
         let answer = match answer {
             ReservationResult::Waits => return,
             ReservationResult::Granted { output, amount } => {
-                Ok(HeldReservation::new(&self.budget_handle, number, output, amount))
+                let budget_handle = self.budget_handle.clone();
+                Ok(HeldReservation { budget_handle, number, output, amount, spent: false })
             }
             ReservationResult::Refused(refused) => {
                 // Nothing is made, so nothing will settle it.
@@ -167,7 +154,7 @@ impl BudgetKeeper {
                 Err(refused)
             }
         };
-        if let Some(WaitingReservation { reply, .. }) = self.waiting.remove(&number) {
+        if let Some((_, reply)) = self.waiting.remove(&number) {
             // The requester is gone: the permit is dropped with the reply and released.
             reply.send(answer).ok();
         }

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::conversation::Usage;
-use crate::cost::{Billing, BudgetCharge, UsageSource};
+use crate::cost::{Amount, Billing, UsageSource};
 use crate::event::{Event, Origin, StoredRecord};
 use crate::ledger::accounts::{Accounts, tokens};
-use crate::ledger::reservations::Amount;
 
 /// Outcome of a request whose record is written again: its reply is lost.
 pub const LOST_REPLY: &str = "lost";
@@ -71,13 +70,7 @@ impl Accounts {
             Some(billing) => (billing.provider.clone(), billing.model.clone()),
             None => self.asked().unwrap_or_default(),
         };
-        let lost = |request: u64, charged: Option<Amount>| {
-            lost_reply(
-                request,
-                asked.clone(),
-                charged.map(|held| BudgetCharge { nano_usd: held.nano_usd, tokens: held.tokens }),
-            )
-        };
+        let lost = |request: u64, charged| lost_reply(request, asked.clone(), charged);
         let mut salvaged = older;
         let highest = requests.last_key_value().map_or(self.last_request, |(number, _)| *number);
         // Missing record numbers: one record for each that could have been lost.
@@ -119,9 +112,7 @@ impl Accounts {
         line: Billing,
     ) -> Option<RecoveredUsage> {
         let mut so_far = self.clone();
-        for RecoveredUsage { origin, event } in salvaged {
-            so_far.follow(origin.as_deref(), event);
-        }
+        so_far.add_recovered(salvaged);
         let known = floor.total.nano_usd.saturating_sub(so_far.total.nano_usd);
         let (then, now) = (floor.spent(), so_far.spent());
         let nano_usd = then.nano_usd.saturating_sub(now.nano_usd);
@@ -130,7 +121,7 @@ impl Accounts {
             return None;
         }
         let cost_nano_usd = (known > 0).then_some(known);
-        let charged = Some(BudgetCharge { nano_usd, tokens });
+        let charged = Some(Amount { nano_usd, tokens });
         let billing = Billing { cost_nano_usd, charged, ..line };
         Some(self::line(None, 0, Usage::default(), billing))
     }
@@ -151,7 +142,10 @@ fn found(records: &[UnverifiedRecord]) -> (BTreeMap<u64, RecoveredRequest>, Vec<
                 request.billing = Some(Billing { counted, ..(**billing).clone() });
             }
             Event::ModelUsage { turn, usage, billing: None } => {
-                older.push(line_without(origin, *turn, *usage));
+                // A line of a version that knew no billing.
+                let charged = Amount { nano_usd: 0, tokens: tokens(usage) };
+                let billing = lost_reply(0, (String::new(), String::new()), Some(charged));
+                older.push(line(origin, *turn, *usage, billing));
             }
             Event::BudgetReserved { request, nano_usd, tokens } => {
                 let found = requests.entry(*request).or_default();
@@ -178,28 +172,17 @@ fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) 
 fn lost_reply(
     request: u64,
     (provider, model): (String, String),
-    charged: Option<BudgetCharge>,
+    charged: Option<Amount>,
 ) -> Billing {
     Billing {
         request,
         provider,
         model,
-        answered_by: None,
         attempt: 1,
         outcome: LOST_REPLY.to_owned(),
-        counted: UsageSource::Unknown,
-        claimed: None,
-        prices: None,
-        cost_nano_usd: None,
         charged,
+        ..Billing::default()
     }
-}
-
-/// A line of a version that knew no billing.
-fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> RecoveredUsage {
-    let charged = BudgetCharge { nano_usd: 0, tokens: tokens(&usage) };
-    let billing = lost_reply(0, (String::new(), String::new()), Some(charged));
-    line(origin, turn, usage, billing)
 }
 
 #[cfg(test)]

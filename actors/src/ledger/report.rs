@@ -1,7 +1,5 @@
 //! Accounts as a table for people, and as JSON for programs. Pure.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::cost::dollars;
@@ -14,18 +12,14 @@ impl Account {
     /// Cost in words: never less than the known part, and never zero if unknown.
     pub fn cost_text(&self) -> String {
         let Account { requests, nano_usd, unpriced, .. } = *self;
-        let requests_text = if unpriced == 1 { "request" } else { "requests" };
-        match (requests, unpriced) {
-            (0, _) => "nothing".to_owned(),
-            (_, 0) => dollars(nano_usd),
-            _ if nano_usd == 0 => {
-                format!("unknown ({unpriced} {requests_text} without a known price)")
-            }
-            _ => format!(
-                "at least {} ({unpriced} {requests_text} without a known price)",
-                dollars(nano_usd)
-            ),
-        }
+        let known = match (requests, unpriced, nano_usd) {
+            (0, _, _) => return "nothing".to_owned(),
+            (_, 0, _) => return dollars(nano_usd),
+            (_, _, 0) => "unknown".to_owned(),
+            _ => format!("at least {}", dollars(nano_usd)),
+        };
+        let requests = if unpriced == 1 { "request" } else { "requests" };
+        format!("{known} ({unpriced} {requests} without a known price)")
     }
 
     fn row(&self, name: String) -> [String; 8] {
@@ -68,25 +62,19 @@ impl Accounts {
 
     /// The report as JSON.
     pub fn json(&self) -> Value {
-        let models: Vec<Value> = self
-            .models
-            .iter()
-            .map(|((provider, model), account)| {
-                let mut value = account.json();
-                value["provider"] = json!(provider);
-                value["model"] = json!(model);
-                value
-            })
-            .collect();
-        let agents: Vec<Value> = self
-            .agents
-            .iter()
-            .map(|(path, account)| {
-                let mut value = account.json();
-                value["agentPath"] = json!(path);
-                value
-            })
-            .collect();
+        let named = |account: &Account, names: &[(&str, &str)]| {
+            let mut value = account.json();
+            for (member, name) in names {
+                value[*member] = json!(name);
+            }
+            value
+        };
+        let models = self.models.iter().map(|((provider, model), account)| {
+            named(account, &[("provider", provider), ("model", model)])
+        });
+        let agents =
+            self.agents.iter().map(|(path, account)| named(account, &[("agentPath", path)]));
+        let (models, agents): (Vec<Value>, Vec<Value>) = (models.collect(), agents.collect());
         json!({ "total": self.total.json(), "models": models, "agents": agents })
     }
 }
@@ -98,17 +86,13 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Writing to a string cannot fail.
-            let _: std::fmt::Result = match column {
-                0 => write!(line, "{cell:<width$}  "),
-                last if last + 1 == N => write!(line, "{cell}"),
-                _ => write!(line, "{cell:>width$}  "),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}  "),
+            last if last + 1 == N => cell.clone(),
+            _ => format!("{cell:>width$}  "),
+        });
+        text.extend([cells.collect::<Vec<_>>().concat().trim_end(), "\n"]);
     }
     text
 }

@@ -5,29 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
-use crate::cost::{Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
-
-/// Money and tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amount {
-    /// Billionths of a dollar.
-    pub nano_usd: u64,
-    /// Tokens, read and written.
-    pub tokens: u64,
-}
-
-impl Amount {
-    /// Both together; as much as there can be, if that is too much.
-    #[must_use]
-    pub fn plus(self, other: Amount) -> Amount {
-        Amount {
-            nano_usd: self.nano_usd.saturating_add(other.nano_usd),
-            tokens: self.tokens.saturating_add(other.tokens),
-        }
-    }
-}
+use crate::cost::{Amount, Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 
 /// Worst case of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,20 +92,16 @@ impl Reservations {
     /// Requests a reservation for `need`. A waiting request is decided by
     /// [`settle`](Reservations::settle).
     pub fn ask(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
-        let answer = self.decide(id, need);
-        match answer {
-            // Requests are served in order.
-            ReservationResult::Granted { .. } if !self.waiting.is_empty() => {
-                self.held.remove(&id);
-                self.waiting.push_back((id, need));
-                ReservationResult::Waits
-            }
-            ReservationResult::Waits => {
-                self.waiting.push_back((id, need));
-                ReservationResult::Waits
-            }
-            answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => answer,
+        let mut answer = self.decide(id, need);
+        // Requests are served in order.
+        if matches!(answer, ReservationResult::Granted { .. }) && !self.waiting.is_empty() {
+            self.held.remove(&id);
+            answer = ReservationResult::Waits;
         }
+        if answer == ReservationResult::Waits {
+            self.waiting.push_back((id, need));
+        }
+        answer
     }
 
     /// Ends a request with the amount `spent`, nothing if it was never sent. Returns decisions for
@@ -138,15 +112,12 @@ impl Reservations {
         self.settled = self.settled.plus(spent);
         let mut decided = Vec::new();
         while let Some((id, need)) = self.waiting.pop_front() {
-            match self.decide(id, need) {
-                ReservationResult::Waits => {
-                    self.waiting.push_front((id, need));
-                    break;
-                }
-                answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => {
-                    decided.push((id, answer));
-                }
+            let answer = self.decide(id, need);
+            if answer == ReservationResult::Waits {
+                self.waiting.push_front((id, need));
+                break;
             }
+            decided.push((id, answer));
         }
         decided
     }
@@ -182,10 +153,9 @@ impl Reservations {
     fn refusal(&self, needed: Amount) -> BudgetRefusal {
         let Amount { nano_usd: spent, tokens: used } = self.settled;
         match (self.budget.nano_usd, self.budget.tokens) {
-            (Some(cap), None) => {
-                BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
-            }
-            (Some(cap), Some(_)) if spent.saturating_add(needed.nano_usd) > cap => {
+            (Some(cap), other)
+                if other.is_none() || spent.saturating_add(needed.nano_usd) > cap =>
+            {
                 BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
             }
             (_, cap) => BudgetRefusal {

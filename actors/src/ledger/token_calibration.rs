@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use crate::context::sent_bytes;
 use crate::conversation::{ContentPart, Message};
 use crate::ports::{ProviderInfo, Request};
 
@@ -107,23 +108,7 @@ fn bytes(text: &str) -> u64 {
 }
 
 fn json_bytes(value: &impl Serialize) -> u64 {
-    let mut counter = TokenCounter(0);
-    // Counting cannot fail, and what cannot be written is not sent.
-    serde_json::to_writer(&mut counter, value).ok();
-    counter.0
-}
-
-struct TokenCounter(u64);
-
-impl std::io::Write for TokenCounter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 = self.0.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    u64::try_from(sent_bytes(value)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::conversation::{Message, StopReason, Usage};
-use crate::cost::{
-    Billing, Budget, BudgetCharge, ModelPricing, PriceLookup, TokenRates, UsageSource,
-};
+use crate::cost::{Billing, Budget, ModelPricing, PriceLookup, TokenRates, UsageSource};
 use crate::event::{Durability, Event, Origin};
 use crate::ledger::{
     BudgetHandle, BudgetMsg, HeldReservation, TokenCalibration, WorstCaseCost, is_another,
@@ -313,8 +311,7 @@ impl RequestCounter {
         billing.prices = rates.map(|rates| rates.version.clone());
         if let Some(permit) = state.permit.take() {
             if billing.counted != UsageSource::Reported {
-                let (nano_usd, tokens) = (permit.amount.nano_usd, permit.amount.tokens);
-                billing.charged = Some(BudgetCharge { nano_usd, tokens });
+                billing.charged = Some(permit.amount);
             }
             permit.spend();
         }

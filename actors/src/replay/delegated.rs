@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{CallId, InvocationId, MessageId, Usage};
+use crate::conversation::{CallId, InvocationId, Usage};
 use crate::delegation::{ActionLog, Caps, FinishedTask, SubagentEnd, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
 use crate::outcome::{Memories, SubagentOutcome, WorktreeSummary};
 use crate::replay::Replayed;
 
 /// A subagent that was started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that come one by one, as records do")]
 pub struct Delegated {
     /// Its own origin.
@@ -98,45 +98,6 @@ impl Memories {
 }
 
 impl Delegated {
-    /// A new start, with the known state of earlier ones.
-    fn after(known: Option<Delegated>, origin: Arc<Origin>, caller: Arc<Origin>) -> Delegated {
-        let (starts, replies, nano_usd, used, files, actions) = match known {
-            Some(Delegated { starts, replies, nano_usd, used, files, actions, .. }) => {
-                (starts, replies, nano_usd, used, files, actions)
-            }
-            None => (0, 0, 0, Usage::default(), Vec::new(), ActionLog::default()),
-        };
-        Delegated {
-            origin,
-            caller,
-            call_id: CallId::new(""),
-            provider: String::new(),
-            cwd: String::new(),
-            task: String::new(),
-            background: false,
-            starts: starts + 1,
-            briefed: false,
-            began: false,
-            files,
-            actions,
-            worked_ms: 0,
-            since_ms: None,
-            forgotten: false,
-            said: String::new(),
-            replies,
-            turns: 0,
-            usage: Usage::default(),
-            used,
-            nano_usd,
-            run_nano_usd: 0,
-            ended: None,
-            announced: false,
-            noticed: false,
-            workplace: None,
-            remains: None,
-        }
-    }
-
     /// Its id.
     pub fn id(&self) -> &InvocationId {
         &self.origin.invocation_id
@@ -237,7 +198,7 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
             all.iter_mut().filter(theirs).for_each(|one| one.forgotten = true);
         }
         (Event::MessageQueued { message_id, kind: MessageKind::Notice, .. }, _) => {
-            let is = |one: &&mut Delegated| is_notice_of(message_id, one);
+            let is = |one: &&mut Delegated| *message_id == notice_id(one.id(), &one.call_id);
             if let Some(one) = all.iter_mut().rev().find(is) {
                 one.noticed = true;
             }
@@ -278,7 +239,9 @@ fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: 
         return;
     };
     let known = all.iter().position(|one| one.id() == child_invocation_id);
-    let known = known.map(|nth| all.remove(nth));
+    let known = known.map(|nth| all.remove(nth)).unwrap_or_default();
+    // The state of earlier starts that is kept.
+    let Delegated { starts, replies, nano_usd, used, files, actions, .. } = known;
     let origin = Origin {
         invocation_id: child_invocation_id.clone(),
         parent_invocation_id: Some(caller.invocation_id.clone()),
@@ -286,6 +249,8 @@ fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: 
         agent_path: format!("{}/{target}", caller.agent_path),
     };
     all.push(Delegated {
+        origin: Arc::new(origin),
+        caller: Arc::clone(caller),
         call_id: call_id.clone(),
         provider: provider.clone(),
         cwd: cwd.to_owned(),
@@ -293,16 +258,18 @@ fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: 
         background: *background,
         since_ms: Some(record.ts),
         workplace: workplace.clone(),
-        ..Delegated::after(known, Arc::new(origin), Arc::clone(caller))
+        starts: starts + 1,
+        replies,
+        nano_usd,
+        used,
+        files,
+        actions,
+        ..Delegated::default()
     });
 }
 
 fn find<'a>(all: &'a mut [Delegated], id: &InvocationId) -> Option<&'a mut Delegated> {
     all.iter_mut().rev().find(|one| one.id() == id)
-}
-
-fn is_notice_of(id: &MessageId, one: &Delegated) -> bool {
-    *id == notice_id(one.id(), &one.call_id)
 }
 
 impl Delegated {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
-use crate::event::StartedCall;
 use crate::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
 
 /// The history so far.
@@ -27,16 +26,13 @@ enum HistoryEntry {
 
 /// A call and the known facts about its end.
 #[derive(Debug, Serialize, Deserialize)]
-struct FoldedCall {
-    asked: ToolCall,
-    requested: bool,
-    /// True if it has side effects; known once it has started.
-    started: Option<bool>,
-    begun: Option<StartedCall>,
+pub(super) struct FoldedCall {
+    /// The call as long as it has no end; its effects are those without a subagent.
+    pub(super) open: OpenCall,
     /// A subagent was started for it.
-    agent: bool,
-    approved: Option<String>,
-    end: Option<(Vec<ContentPart>, bool)>,
+    pub(super) agent: bool,
+    /// Content for the model, and true if the call failed.
+    pub(super) end: Option<(Vec<ContentPart>, bool)>,
 }
 
 impl FoldedHistory {
@@ -67,16 +63,18 @@ impl FoldedHistory {
         self.entries.push(HistoryEntry::Said(Arc::new(Message::Assistant(message))));
         self.last_results = Some(self.entries.len());
         for call in new {
-            self.places.insert(call.id.clone(), self.entries.len());
-            let call = FoldedCall {
-                asked: call,
+            let message = self.entries.len();
+            self.places.insert(call.id.clone(), message);
+            let open = OpenCall {
+                call,
                 requested: false,
-                started: None,
+                started: false,
+                effect: false,
                 begun: None,
-                agent: false,
                 approved: None,
-                end: None,
+                message,
             };
+            let call = FoldedCall { open, agent: false, end: None };
             self.entries.push(HistoryEntry::Result(Box::new(call)));
         }
     }
@@ -88,50 +86,11 @@ impl FoldedHistory {
         self.entries = messages.iter().cloned().map(HistoryEntry::Said).collect();
     }
 
-    pub(super) fn request(&mut self, id: &CallId) {
-        if let Some(call) = self.call(id) {
-            call.requested = true;
-        }
-    }
-
-    pub(super) fn start(&mut self, id: &CallId, effect: bool, begun: StartedCall) {
-        if let Some(call) = self.call(id) {
-            call.started = Some(effect);
-            call.begun = Some(begun);
-        }
-    }
-
-    /// Records that a subagent started for a call.
-    pub(super) fn delegate(&mut self, id: &CallId) {
-        if let Some(call) = self.call(id) {
-            call.agent = true;
-        }
-    }
-
-    pub(super) fn approve(&mut self, id: &CallId, digest: String) {
-        if let Some(call) = self.call(id) {
-            call.approved = Some(digest);
-        }
-    }
-
-    /// Records the end of a call.
-    pub(super) fn end(&mut self, id: &CallId, content: Vec<ContentPart>, is_error: bool) {
-        if let Some(call) = self.call(id) {
-            call.end = Some((content, is_error));
-        }
-    }
-
-    /// Replaces the output by a hook's version: it arrives later and takes precedence.
-    pub(super) fn revise(&mut self, id: &CallId, content: Vec<ContentPart>) {
-        if let Some((recorded, _)) = self.call(id).and_then(|call| call.end.as_mut()) {
-            *recorded = content;
-        }
-    }
-
-    fn call(&mut self, id: &CallId) -> Option<&mut FoldedCall> {
-        match self.entries.get_mut(*self.places.get(id)?) {
-            Some(HistoryEntry::Result(call)) => Some(call),
-            Some(HistoryEntry::Said(_)) | None => None,
+    /// Applies `change` to a call, if it is known.
+    pub(super) fn edit(&mut self, id: &CallId, change: impl FnOnce(&mut FoldedCall)) {
+        let place = self.places.get(id).and_then(|place| self.entries.get_mut(*place));
+        if let Some(HistoryEntry::Result(call)) = place {
+            change(call);
         }
     }
 
@@ -142,16 +101,9 @@ impl FoldedHistory {
                 HistoryEntry::Said(message) => replayed.messages.push(message),
                 HistoryEntry::Result(call) => {
                     if call.end.is_none() && self.last_results.is_some_and(|first| place >= first) {
-                        replayed.open_calls.push(OpenCall {
-                            call: call.asked.clone(),
-                            requested: call.requested,
-                            started: call.started.is_some(),
-                            // The effects of its subagent are not undone.
-                            effect: call.started == Some(true) || call.agent,
-                            begun: call.begun.clone(),
-                            approved: call.approved.clone(),
-                            message: place,
-                        });
+                        // The effects of its subagent are not undone.
+                        let effect = call.open.effect || call.agent;
+                        replayed.open_calls.push(OpenCall { effect, ..call.open.clone() });
                     }
                     replayed.messages.push(Arc::new(call.result()));
                 }
@@ -163,15 +115,16 @@ impl FoldedHistory {
 impl FoldedCall {
     fn result(self) -> Message {
         let (content, is_error) = self.end.unwrap_or_else(|| {
-            let text = match (self.started, &self.begun) {
-                (None, _) => NOT_RUN.to_owned(),
-                (Some(true), Some(begun)) => format!("{OUTCOME_UNKNOWN} It was {begun}."),
-                (Some(true), None) => OUTCOME_UNKNOWN.to_owned(),
-                (Some(false), _) if self.agent => AGENT_CUT_OFF.to_owned(),
-                (Some(false), _) => CUT_OFF.to_owned(),
+            let text = match (self.open.started, self.open.effect, &self.open.begun) {
+                (false, ..) => NOT_RUN.to_owned(),
+                (true, true, Some(begun)) => format!("{OUTCOME_UNKNOWN} It was {begun}."),
+                (true, true, None) => OUTCOME_UNKNOWN.to_owned(),
+                (true, false, _) if self.agent => AGENT_CUT_OFF.to_owned(),
+                (true, false, _) => CUT_OFF.to_owned(),
             };
             (vec![ContentPart::text(text)], true)
         });
-        Message::Tool { tool_call_id: self.asked.id, name: self.asked.name, content, is_error }
+        let ToolCall { id, name, .. } = self.open.call;
+        Message::Tool { tool_call_id: id, name, content, is_error }
     }
 }

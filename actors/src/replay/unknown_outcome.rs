@@ -1,8 +1,5 @@
 //! Unknown outcomes after damage: lost records may have contained the ends of open calls.
 
-use std::sync::Arc;
-
-use crate::conversation::{ContentPart, Message};
 use crate::replay::Replayed;
 
 /// Result of a call that may have run.
@@ -17,13 +14,7 @@ impl Replayed {
                 continue;
             }
             (open.started, open.effect) = (true, true);
-            let Some(place) = self.messages.get_mut(open.message) else { continue };
-            *place = Arc::new(Message::Tool {
-                tool_call_id: open.call.id.clone(),
-                name: open.call.name.clone(),
-                content: vec![ContentPart::text(LOST)],
-                is_error: true,
-            });
+            open.set_result(&mut self.messages, LOST);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::export::safe::{html, html_line, rendered};
 use crate::export::story::{
     CallOutcome, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
 };
-use crate::transcript::{counted, local};
+use crate::transcript::{counted, formatted};
 
 const STYLE: &str = include_str!("html/style.css");
 /// Maximum characters of the prompt in the page title.
@@ -41,12 +41,9 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
         day = today;
         write_entry(entry, zone, out)?;
     }
-    if story.left_out() > 0 {
-        writeln!(
-            out,
-            "<p class=\"note\">{} more records are not shown here.</p>",
-            story.left_out()
-        )?;
+    if story.left_out > 0 {
+        let left_out = story.left_out;
+        writeln!(out, "<p class=\"note\">{left_out} more records are not shown here.</p>")?;
     }
     if let Some((reason, exit)) = &story.ended {
         let class = if *exit == 0 { "good" } else { "bad" };
@@ -83,8 +80,7 @@ fn write_header(
         rows.push(("Agent", started.agent.clone()));
         rows.push(("Model", format!("{} via {}", started.model, started.provider)));
     }
-    let replies = counted(u64::from(story.replies), "reply").replace("replys", "replies");
-    rows.push(("Work", format!("{replies}, {}", counted(u64::from(story.calls), "tool call"))));
+    rows.push(("Work", story.work()));
     rows.extend(tokens(&story.accounts.total).map(|text| ("Tokens", text)));
     if story.ended.is_none() {
         rows.push(("End", "not ended".to_owned()));
@@ -110,11 +106,8 @@ fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::
         }
         StoryEntry::Reply { who, thinking, text, .. } => {
             let who = who.as_deref().map(|who| format!(" · {}", html_line(who)));
-            writeln!(
-                out,
-                "<section class=\"model\"><h2>Model{} {time}</h2>",
-                who.unwrap_or_default()
-            )?;
+            let who = who.unwrap_or_default();
+            writeln!(out, "<section class=\"model\"><h2>Model{who} {time}</h2>")?;
             if !thinking.trim().is_empty() {
                 writeln!(
                     out,
@@ -147,11 +140,8 @@ fn write_call(call: &StoryCall, time: &str, out: &mut dyn Write) -> io::Result<(
     let short = call.end.as_ref().is_some_and(|end| {
         end.diff.as_deref().unwrap_or(&end.text).lines().count() <= OPEN_LINES_MAX
     });
-    let open = if !good || (call.end.as_ref().is_some_and(|end| end.diff.is_some()) && short) {
-        " open"
-    } else {
-        ""
-    };
+    let has_diff = call.end.as_ref().is_some_and(|end| end.diff.is_some());
+    let open = if !good || (has_diff && short) { " open" } else { "" };
     let class = if good { "call" } else { "call failed" };
     let who = call.who.as_deref().map(|who| format!("{} → ", html_line(who))).unwrap_or_default();
     let summary = call.summary.as_deref().unwrap_or_default();
@@ -177,26 +167,11 @@ fn write_call(call: &StoryCall, time: &str, out: &mut dyn Write) -> io::Result<(
 }
 
 fn badges(call: &StoryCall) -> String {
-    let mut badges = Vec::new();
-    match &call.end {
-        None => badges.push(("bad", "no recorded end".to_owned())),
-        Some(CallOutcome { good, word, exit_code, signal, duration_ms, .. }) => {
-            if !good {
-                badges.push(("bad", word.clone()));
-            }
-            badges.extend(
-                exit_code
-                    .map(|code| (if code == 0 { "good" } else { "bad" }, format!("exit {code}"))),
-            );
-            badges.extend(signal.clone().map(|signal| ("bad", signal)));
-            badges.extend(duration_ms.map(|ms| ("", duration(ms))));
-        }
-    }
-    badges.extend(call.tier.clone().map(|tier| ("", format!("sandbox {tier}"))));
+    let tier = call.tier.as_ref().map(|tier| ("", format!("sandbox {tier}")));
     let badge = |(class, text): (&str, String)| {
         format!(" <span class=\"badge {class}\">{}</span>", html_line(&text))
     };
-    badges.into_iter().map(badge).collect()
+    call.facts().into_iter().chain(tier).map(badge).collect()
 }
 
 fn write_question(
@@ -257,11 +232,9 @@ fn ts(entry: &StoryEntry) -> u64 {
 }
 
 fn date(ms: u64, zone: &TimeZone) -> String {
-    local(ms, zone).map_or_else(String::new, |time| time.strftime("%Y-%m-%d").to_string())
+    formatted(ms, zone, "%Y-%m-%d").unwrap_or_default()
 }
 
 fn time(ms: u64, zone: &TimeZone) -> String {
-    let time =
-        local(ms, zone).map_or_else(String::new, |time| time.strftime("%H:%M:%S").to_string());
-    format!("<time>{time}</time>")
+    format!("<time>{}</time>", formatted(ms, zone, "%H:%M:%S").unwrap_or_default())
 }

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use crate::export::safe::{clean, code, fenced, markdown, plain};
-use crate::export::story::{CallOutcome, Story, StoryCall, StoryEntry, duration, tokens};
-use crate::transcript::{counted, local};
+use crate::export::story::{Story, StoryCall, StoryEntry, tokens};
+use crate::transcript::{counted, formatted};
 
 /// Writes the whole document.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
@@ -39,17 +39,14 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
         format!("{}, exit code {exit}", plain(reason))
     });
     writeln!(out, "- End: {end}")?;
-    let replies = counted(u64::from(story.replies), "reply").replace("replys", "replies");
-    let calls = counted(u64::from(story.calls), "tool call");
-    let tokens =
-        tokens(&story.accounts.total).map(|text| format!(", tokens: {text}")).unwrap_or_default();
-    writeln!(out, "- Size: {replies}, {calls}{tokens}")?;
+    let tokens = tokens(&story.accounts.total).map(|text| format!(", tokens: {text}"));
+    writeln!(out, "- Size: {}{}", story.work(), tokens.unwrap_or_default())?;
     for entry in &story.entries {
         writeln!(out)?;
         write_entry(entry, zone, out)?;
     }
-    if story.left_out() > 0 {
-        writeln!(out, "\n{} more records are not shown here.", story.left_out())?;
+    if story.left_out > 0 {
+        writeln!(out, "\n{} more records are not shown here.", story.left_out)?;
     }
     Ok(())
 }
@@ -94,23 +91,9 @@ fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::
 fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
     let who = call.who.as_deref().map(|who| format!("{} → ", plain(who))).unwrap_or_default();
     let summary = call.summary.as_deref().unwrap_or(&call.name);
-    let mut facts = Vec::new();
-    if let Some(CallOutcome { good, word, exit_code, signal, duration_ms, .. }) = &call.end {
-        if !good {
-            facts.push(plain(word));
-        }
-        facts.extend(exit_code.map(|code| format!("exit {code}")));
-        facts.extend(signal.as_deref().map(plain));
-        facts.extend(duration_ms.map(duration));
-    } else {
-        facts.push("no recorded end".to_owned());
-    }
-    writeln!(
-        out,
-        "### {who}{} ({})\n",
-        code(summary.lines().next().unwrap_or_default()),
-        facts.join(", ")
-    )?;
+    let facts: Vec<String> = call.facts().iter().map(|(_, fact)| plain(fact)).collect();
+    let summary = code(summary.lines().next().unwrap_or_default());
+    writeln!(out, "### {who}{summary} ({})\n", facts.join(", "))?;
     if let Some(arguments) = call.arguments_shown() {
         writeln!(out, "{}", fenced(&arguments, ""))?;
     }
@@ -142,6 +125,5 @@ fn quoted(text: &str) -> String {
 
 /// Date and time in the user's time zone: `2026-11-21 21:56:52`.
 pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
-    local(ms, zone)
-        .map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+    formatted(ms, zone, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| "?".to_owned())
 }

@@ -8,6 +8,8 @@ use posse_actors::event::{Event, HookDecision, JobEnd, Origin, Scope, StoredReco
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
+use crate::transcript::counted;
+
 /// Maximum bytes of one text.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of all texts. Later records are only counted.
@@ -28,7 +30,8 @@ pub(super) struct Story {
     places: HashMap<CallId, usize>,
     questions: HashMap<QuestionId, usize>,
     bytes: usize,
-    left_out: u64,
+    /// Number of records that did not fit.
+    pub(super) left_out: u64,
 }
 
 /// Data of the first record.
@@ -102,30 +105,7 @@ impl Story {
             self.left_out += 1;
             return;
         }
-        let ts = record.ts;
-        let origin = record.origin.as_deref();
-        match record.event {
-            Event::SessionStarted { .. }
-            | Event::SessionForked { .. }
-            | Event::SessionResumed { .. }
-            | Event::SessionParked { .. }
-            | Event::SessionEnded { .. } => self.session(ts, record.event),
-            Event::UserMessage { .. }
-            | Event::MessageQueued { .. }
-            | Event::ModelReply { .. }
-            | Event::ModelPartial { .. } => self.said(ts, origin, record.event),
-            Event::ToolRequested { .. }
-            | Event::ToolStarted { .. }
-            | Event::SandboxEnforced { .. } => self.call(ts, origin, record.event),
-            Event::ToolCompleted { .. }
-            | Event::ToolFailed { .. }
-            | Event::ToolOutcomeUnknown { .. } => self.outcome(record.event),
-            Event::PermissionRequested { .. }
-            | Event::PermissionGranted { .. }
-            | Event::PermissionDenied { .. }
-            | Event::PermissionWithdrawn { .. } => self.question(record.event),
-            event => self.trouble(ts, event),
-        }
+        self.session(record.ts, record.origin.as_deref(), record.event);
     }
 
     /// Records that the journal ends before the session did.
@@ -134,12 +114,14 @@ impl Story {
         self.note(ts, true, "damaged", problem.to_owned());
     }
 
-    /// Number of records that did not fit.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
+    /// Number of replies and calls, in words.
+    pub(super) fn work(&self) -> String {
+        let replies = counted(u64::from(self.replies), "reply").replace("replys", "replies");
+        format!("{replies}, {}", counted(u64::from(self.calls), "tool call"))
     }
 
-    fn session(&mut self, ts: u64, event: Event) {
+    /// Adds an event of the session, or passes on another one.
+    fn session(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
         match event {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
                 self.started.get_or_insert(SessionStart { ts, posse, cwd, agent, provider, model });
@@ -157,7 +139,7 @@ impl Story {
             Event::SessionEnded { reason, exit_code, .. } => {
                 self.ended = Some((reason.to_string(), exit_code));
             }
-            _ => (),
+            event => self.said(ts, origin, event),
         }
     }
 
@@ -182,18 +164,14 @@ impl Story {
         }
     }
 
+    /// Adds a message, or passes on another event.
     fn said(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
         match event {
             Event::UserMessage { content, message_id } => {
                 let text = self.kept(text_of(&content));
                 self.prompt.get_or_insert_with(|| text.clone());
-                let images = images(&content);
-                self.entries.push(StoryEntry::User {
-                    ts,
-                    text,
-                    images,
-                    queued: message_id.is_some(),
-                });
+                let (images, queued) = (images(&content), message_id.is_some());
+                self.entries.push(StoryEntry::User { ts, text, images, queued });
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;
@@ -207,16 +185,17 @@ impl Story {
                 let text = self.kept(text);
                 self.entries.push(StoryEntry::Partial { ts, text, cause });
             }
-            _ => (),
+            event => self.call(ts, origin, event),
         }
     }
 
-    fn call(&mut self, at: u64, origin: Option<&Origin>, event: Event) {
+    /// Adds the beginning of a call, or passes on another event.
+    fn call(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
         match event {
             Event::ToolRequested { call_id, name, arguments } => {
                 let arguments = self.kept(arguments);
                 let call = self.entry(&call_id, &name);
-                (call.ts, call.who, call.arguments) = (at, child(origin), arguments);
+                (call.ts, call.who, call.arguments) = (ts, child(origin), arguments);
             }
             Event::ToolStarted { call_id, name, summary, .. } => {
                 let summary = self.kept(summary);
@@ -225,11 +204,12 @@ impl Story {
             Event::SandboxEnforced { call_id, tier, .. } => {
                 self.entry(&call_id, "").tier = Some(tier);
             }
-            _ => (),
+            event => self.outcome(ts, event),
         }
     }
 
-    fn outcome(&mut self, event: Event) {
+    /// Adds the end of a call, or passes on another event.
+    fn outcome(&mut self, ts: u64, event: Event) {
         let (id, name, content, metadata, word, good, duration_ms) = match event {
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
                 (call_id, name, content, metadata, "done".to_owned(), true, Some(duration_ms))
@@ -240,7 +220,7 @@ impl Story {
             Event::ToolOutcomeUnknown { call_id, name, content, begun: _ } => {
                 (call_id, name, content, Value::Null, "outcome unknown".to_owned(), false, None)
             }
-            _ => return,
+            event => return self.question(ts, event),
         };
         let diff = metadata.get("diff").and_then(Value::as_str).filter(|diff| !diff.is_empty());
         let diff = diff.map(|diff| self.kept(diff.to_owned()));
@@ -257,16 +237,16 @@ impl Story {
         self.entry(&id, &name).end = Some(end);
     }
 
-    fn question(&mut self, event: Event) {
+    /// Adds a permission request or its answer, or passes on another event.
+    fn question(&mut self, ts: u64, event: Event) {
         let (id, answer) = match event {
             Event::PermissionRequested { request_id, call_id, tool, summary, reason, .. } => {
                 let (summary, reason) = (self.kept(summary), self.kept(reason));
                 let call = self.entry(&call_id, &tool);
                 // Asked again under the same id: the later text counts.
                 call.questions.retain(|question| question.id != request_id);
-                let question =
-                    StoryQuestion { id: request_id.clone(), summary, reason, answer: None };
-                call.questions.push(question);
+                let id = request_id.clone();
+                call.questions.push(StoryQuestion { id, summary, reason, answer: None });
                 let place = self.places[&call_id];
                 self.questions.insert(request_id, place);
                 return;
@@ -283,7 +263,7 @@ impl Story {
             Event::PermissionWithdrawn { request_id, reason } => {
                 (request_id, (false, format!("withdrawn: {reason}")))
             }
-            _ => return,
+            event => return self.trouble(ts, event),
         };
         let place = self.questions.get(&id).copied();
         if let Some(StoryEntry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
@@ -349,11 +329,8 @@ impl Story {
     fn entry(&mut self, id: &CallId, name: &str) -> &mut StoryCall {
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
             self.calls += 1;
-            let call = StoryCall {
-                name: name.to_owned(),
-                ts: self.last_ms.unwrap_or(0),
-                ..StoryCall::default()
-            };
+            let (name, ts) = (name.to_owned(), self.last_ms.unwrap_or(0));
+            let call = StoryCall { ts, name, ..StoryCall::default() };
             self.entries.push(StoryEntry::Call(Box::new(call)));
             self.entries.len() - 1
         });
@@ -377,6 +354,17 @@ impl Story {
 }
 
 impl StoryCall {
+    /// Facts about the end, each with its class: `good`, `bad` or none.
+    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+        let Some(end) = &self.end else { return vec![("bad", "no recorded end".to_owned())] };
+        let class = |code: i64| if code == 0 { "good" } else { "bad" };
+        let failure = (!end.good).then(|| ("bad", end.word.clone()));
+        let exit = end.exit_code.map(|code| (class(code), format!("exit {code}")));
+        let signal = end.signal.clone().map(|signal| ("bad", signal));
+        let lasted = end.duration_ms.map(|ms| ("", duration(ms)));
+        [failure, exit, signal, lasted].into_iter().flatten().collect()
+    }
+
     /// Arguments that are not shown otherwise: the diff and the summary repeat most of them.
     pub(super) fn arguments_shown(&self) -> Option<String> {
         if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {

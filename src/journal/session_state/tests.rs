@@ -1,9 +1,8 @@
-//! The state derived backwards equals the state of the complete fold.
+//! States of sessions, by their records.
 
-use posse_actors::conversation::{ContentPart, Usage};
-use posse_actors::event::{FORMAT_VERSION, RecordId, StoredRecord};
+use posse_actors::conversation::{CallId, ContentPart, QuestionId, SessionId, Usage};
+use posse_actors::event::{Event, FORMAT_VERSION, RecordId, StoredRecord};
 use posse_actors::replay::replay;
-use proptest::prelude::*;
 
 use super::*;
 use crate::SessionState as State;
@@ -52,24 +51,34 @@ fn resumed() -> Event {
     Event::SessionResumed { records: 1, with: None, changed: Vec::new() }
 }
 
-fn read_backwards(events: &[Event]) -> State {
-    let mut back = Backwards::default();
-    for event in events.iter().rev() {
-        back.push(event);
-    }
-    back.state()
+fn state_after(events: &[Event]) -> State {
+    let records: Vec<StoredRecord> = events
+        .iter()
+        .zip(1..)
+        .map(|(event, record)| StoredRecord {
+            v: FORMAT_VERSION,
+            record,
+            ts: 0,
+            id: RecordId { process: 1, count: u32::try_from(record).unwrap() },
+            session_id: SessionId::new("s"),
+            origin: None,
+            event: event.clone(),
+        })
+        .collect();
+    of_replayed(&replay(&records, None), false)
 }
 
 #[test]
 fn describes_the_state_of_a_session() {
     let waits = State::Parked { cause: "busy".to_owned(), next_try_ms: Some(1), owner: None };
+    let became = |reason: &str| State::ended(reason.to_owned());
     let question = |text: &str| State::Killed { question: Some(text.to_owned()) };
     let table = [
         (vec![said(), ended("completed")], State::Finished, "finished"),
-        (vec![said(), ended("limit")], State::ended("limit"), "ended at a limit"),
-        (vec![said(), ended("interrupted")], State::ended("interrupted"), "stopped"),
-        (vec![said(), ended("failed")], State::ended("failed"), "failed"),
-        (vec![said(), ended("provider")], State::ended("provider"), "failed: provider"),
+        (vec![said(), ended("limit")], became("limit"), "ended at a limit"),
+        (vec![said(), ended("interrupted")], became("interrupted"), "stopped"),
+        (vec![said(), ended("failed")], became("failed"), "failed"),
+        (vec![said(), ended("provider")], became("provider"), "failed: provider"),
         (vec![said(), parked(), ended("parked")], waits.clone(), "parked until 01-01 00:00"),
         // The process was killed while the session was parked.
         (vec![said(), parked()], waits, "parked until 01-01 00:00"),
@@ -93,47 +102,11 @@ fn describes_the_state_of_a_session() {
         ),
     ];
     for (events, state, short) in table {
-        assert_eq!(read_backwards(&events), state, "{events:?}");
+        assert_eq!(state_after(&events), state, "{events:?}");
         assert_eq!(state.short(&TimeZone::UTC), short, "{events:?}");
     }
     let live = question("run a").owned("process 4711".to_owned());
     assert_eq!(live.long(&TimeZone::UTC), "waiting for an answer (process 4711): run a");
     let live = State::Finished.owned("process 4711".to_owned());
     assert_eq!(live.long(&TimeZone::UTC), "running (process 4711)");
-}
-
-fn any_event() -> impl Strategy<Value = Event> {
-    let id = || prop::sample::select(vec!["a", "b", "c"]);
-    prop_oneof![
-        Just(said()),
-        Just(parked()),
-        Just(resumed()),
-        prop::sample::select(vec!["completed", "parked", "failed"]).prop_map(ended),
-        id().prop_map(withdrawn),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn reading_backwards_and_folding_agree(
-        events in prop::collection::vec(any_event(), 0..12), open in 0_usize..4,
-    ) {
-        // Request ids are unique: each request is recorded once.
-        let mut events = events;
-        for (at, id) in ["a", "b", "c"].iter().enumerate().take(open) {
-            events.insert((at * 3).min(events.len()), asked(id));
-        }
-        let records: Vec<StoredRecord> = events.iter().zip(1..).map(|(event, record)| StoredRecord {
-            v: FORMAT_VERSION,
-            record,
-            ts: 0,
-            id: RecordId { process: 1, count: u32::try_from(record).unwrap() },
-            session_id: posse_actors::conversation::SessionId::new("s"),
-            origin: None,
-            event: event.clone(),
-        }).collect();
-        prop_assert_eq!(read_backwards(&events), of_replayed(&replay(&records, None)));
-    }
 }

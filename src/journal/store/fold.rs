@@ -12,10 +12,10 @@ use posse_actors::replay::Replay;
 use crate::checkpoint::Checkpoint;
 use crate::format::Head;
 use crate::recovery::recover;
-use crate::scan::parse;
+use crate::scan::{Stop, parse};
 use crate::store::open::{RECENT_IDS, Scanned};
 use crate::store::{FileJournal, StoreState};
-use crate::walk::{Stop, beginning, walk};
+use crate::walk::{Each, beginning, walk};
 use crate::writer::lock;
 
 /// Bytes that must have been read for a checkpoint to be worthwhile.
@@ -46,26 +46,21 @@ impl FileJournal {
     /// [`JournalError::Damaged`] if not even the first record is valid, and disk errors. After an
     /// error nothing is changed.
     pub fn replayed(&self) -> Result<Folded, JournalError> {
-        self.shared.folded()
-    }
-}
-
-impl StoreState {
-    fn folded(&self) -> Result<Folded, JournalError> {
-        let mut turn = self.take_turn();
-        *lock(&self.known) = None;
-        let checkpoint = Checkpoint::read(&self.dir, self.session.as_str());
-        let tried = match checkpoint {
-            Some(checkpoint) => self.fold_after(checkpoint)?,
+        let store = &*self.shared;
+        let session = store.session.as_str();
+        let mut turn = store.take_turn();
+        *lock(&store.known) = None;
+        let tried = match Checkpoint::read(&store.dir, session) {
+            Some(checkpoint) => store.fold_after(checkpoint)?,
             None => None,
         };
         let (fold, scanned) = if let Some(folded) = tried {
             folded
         } else {
-            let mut fold = Fold::new(self.session.as_str());
-            let start = beginning(self.session.as_str());
-            self.last_start()?;
-            let scanned = self.scan(start, &mut |line, head, _| fold.push(line, head))?;
+            let mut fold = Fold::new(session);
+            store.last_start()?;
+            let each: Each<'_> = &mut |line, head, _| fold.push(line, head);
+            let scanned = store.scan(beginning(session), each)?;
             (fold, scanned)
         };
         // No record is valid: a repair would quarantine everything and leave no explanation.
@@ -75,19 +70,21 @@ impl StoreState {
         let lost = matches!(scanned.walked.stop, Stop::Damaged(_));
         // A checkpoint that was used is not ahead of the fold.
         let accounts = fold.replay.accounts();
-        let salvaged = recover(&self.dir, &scanned.walked, accounts, fold.spared == 0);
-        let mut found = self.truncate_to_valid(&mut turn, scanned)?;
-        if fold.bytes >= self.checkpoint_bytes {
+        let salvaged = recover(&store.dir, &scanned.walked, accounts, fold.spared == 0);
+        let mut found = store.truncate_to_valid(&mut turn, scanned)?;
+        if fold.bytes >= store.checkpoint_bytes {
             // Only a cache: if it cannot be written, the next opening takes longer.
-            Checkpoint::write(&self.dir, found.end, &found.recent_ids, &fold.replay).ok();
+            Checkpoint::write(&store.dir, found.end, &found.recent_ids, &fold.replay).ok();
         }
         let Fold { replay, read, spared, .. } = fold;
         // The caller of the fold reports the repair; opening has nothing to add.
         let repaired = found.repaired.take();
-        *lock(&self.known) = Some(found);
+        *lock(&store.known) = Some(found);
         Ok(Folded { replay, repaired, lost, salvaged, read, spared })
     }
+}
 
+impl StoreState {
     /// Folds the records after `checkpoint`. `None` if the checkpoint does not fit after all.
     fn fold_after(
         &self,

@@ -9,19 +9,19 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use posse_actors::event::RecordId;
 use posse_actors::ports::{JournalError, OpenedJournal};
 
 use crate::format::{HashChain, Head};
-use crate::scan::open_to_read;
+use crate::scan::{Stop, if_exists, open_to_read};
 use crate::segments::{ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain};
 use crate::store::fold::advance;
-use crate::store::{FileAppender, StoreState, WriterThread, disk_error};
-use crate::walk::{Each, ReadError, Stop, Walked, beginning, walk};
+use crate::store::{FileAppender, StoreState, WriterThread};
+use crate::walk::{Each, Walked, beginning, walk};
 use crate::writer::disk::{ActiveFile, NextDisk};
-use crate::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
+use crate::writer::{NEXT, Tail, WriterTurn, io_error, lock};
 
 /// Number of recent record ids kept to detect duplicates.
 pub(super) const RECENT_IDS: usize = 1024;
@@ -50,7 +50,7 @@ impl StoreState {
         };
         let path = self.dir.join(ACTIVE);
         let created = !path.exists();
-        let disk = ActiveFile::open(&path).map_err(disk_error)?;
+        let disk = ActiveFile::open(&path).map_err(io_error)?;
         let mut new_entries = lock(&self.new_entries).clone();
         if created {
             new_entries.push(self.dir.clone());
@@ -58,11 +58,9 @@ impl StoreState {
         let next = self.dir.join(NEXT);
         let next_disk: NextDisk = Box::new(move || Ok(Box::new(ActiveFile::next(&next, &path)?)));
         let tail = Tail {
-            disk: Box::new(disk),
+            disk: Some(Box::new(disk)),
             next_disk,
-            length: found.end.offset,
-            chain: found.end.chain,
-            last: found.end.record - 1,
+            end: found.end,
             new_entries,
             segments: Arc::clone(&self.segments),
             segment_bytes: self.segment_bytes,
@@ -73,7 +71,12 @@ impl StoreState {
         };
         let generation = turn.generation;
         drop(turn);
-        Ok(self.opened(tail, generation, found))
+        let writer = Arc::new(WriterThread::default());
+        *lock(&self.current) = Some(Arc::clone(&writer));
+        let (shared, tail) = (Arc::clone(self), Mutex::new(Some(tail)));
+        let journal = Box::new(FileAppender { shared, generation, writer, tail });
+        let ValidPrefix { recent_ids, repaired, end } = found;
+        Ok(OpenedJournal { journal, last_record: end.record - 1, recent_ids, repaired })
     }
 
     /// Takes the write permission from the journal opened before.
@@ -86,23 +89,6 @@ impl StoreState {
         turn
     }
 
-    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: ValidPrefix) -> OpenedJournal {
-        let queue = Arc::new(BatchQueue::default());
-        let thread = Arc::new(OnceLock::new());
-        let running = WriterThread { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
-        *lock(&self.current) = Some(running);
-        let last_record = tail.last;
-        let journal = FileAppender {
-            shared: Arc::clone(self),
-            generation,
-            queue,
-            thread,
-            tail: Mutex::new(Some(tail)),
-        };
-        let ValidPrefix { recent_ids, repaired, end: _ } = found;
-        OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired }
-    }
-
     /// Result of the last fold, if the files are still unchanged.
     fn known_end(&self, turn: &WriterTurn) -> Option<ValidPrefix> {
         let found = lock(&self.known).take().filter(|_| !turn.suspect)?;
@@ -110,14 +96,14 @@ impl StoreState {
         if closed.count + 1 != found.end.segment || !closed.stray.is_empty() {
             return None;
         }
-        let ends = match open_to_read(&self.dir.join(ACTIVE)) {
-            Ok(mut file) => {
+        let empty = found.end.offset == 0;
+        let ends = match if_exists(open_to_read(&self.dir.join(ACTIVE))).ok()? {
+            Some(mut file) => {
                 let chain = last_chain(&mut file).ok()?;
-                let empty = found.end.offset == 0;
                 file.metadata().ok()?.len() == found.end.offset
                     && (empty || chain == Some(found.end.chain))
             }
-            Err(error) => error.kind() == io::ErrorKind::NotFound && found.end.offset == 0,
+            None => empty,
         };
         ends.then_some(found)
     }
@@ -155,9 +141,9 @@ impl StoreState {
     /// back to the very beginning if the segments are inconsistent.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
         let first = beginning(self.session.as_str());
-        let closed = closed_segments(&self.dir).map_err(disk_error)?;
+        let closed = closed_segments(&self.dir).map_err(io_error)?;
         let mut segments = lock(&self.segments);
-        segments.reset(closed.count);
+        segments.reset();
         if closed.gap().is_some() {
             return Ok(first);
         }
@@ -166,19 +152,19 @@ impl StoreState {
         for segment in 1..=closed.count + 1 {
             let name =
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
-            match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
+            match ends_of(&self.dir.join(name), chain).map_err(io_error)? {
                 // The first record of the session has a fixed number.
-                Ends::Of { record, .. } if closed.count == 0 && record != first.record => {
+                Some((record, _)) if closed.count == 0 && record != first.record => {
                     return Ok(first);
                 }
-                Ends::Of { record, claimed } => {
+                Some((record, claimed)) => {
                     last = Mark { record, segment, offset: 0, chain };
                     segments.note(last);
                     chain = claimed;
                 }
                 // Only the active file may be without a record.
-                Ends::None if segment > closed.count => (),
-                Ends::None => return Ok(first),
+                None if segment > closed.count => (),
+                None => return Ok(first),
             }
         }
         Ok(last)
@@ -197,10 +183,8 @@ impl StoreState {
             recent_ids.push_back(head.id);
             each(line, head, mark)
         });
-        match walked {
-            Ok(walked) => Ok(Scanned { walked, recent_ids: recent_ids.into() }),
-            Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(disk_error(error)),
-        }
+        let walked = walked.map_err(|error| io_error(io::Error::from(error)))?;
+        Ok(Scanned { walked, recent_ids: recent_ids.into() })
     }
 
     /// Truncates the journal at the end of the valid records.
@@ -216,11 +200,11 @@ impl StoreState {
         let mut repaired = None;
         // A rewritten file has no damaged end, and the old file is kept.
         if walked.stop != Stop::End && !(turn.suspect && walked.file == ACTIVE) {
-            repaired = Some(self.cut(&walked).map_err(disk_error)?);
+            repaired = Some(self.cut(&walked).map_err(io_error)?);
         }
-        lock(&self.segments).set_closed(walked.end.segment - 1);
+        lock(&self.segments).forget_after(walked.end.segment);
         if turn.suspect {
-            self.rewrite(walked.end.offset).map_err(disk_error)?;
+            self.rewrite(walked.end.offset).map_err(io_error)?;
             turn.suspect = false;
         }
         Ok(ValidPrefix { end: walked.end, recent_ids, repaired })
@@ -244,24 +228,14 @@ impl Scanned {
     }
 }
 
-/// First record number and last hash of a file, read without scanning it.
-enum Ends {
-    /// The file has no record at its beginning or end.
-    None,
-    /// Number of the first record, and the hash that the last line claims.
-    Of { record: u64, claimed: HashChain },
-}
-
-fn ends_of(path: &Path, before: HashChain) -> io::Result<Ends> {
-    let mut file = match open_to_read(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ends::None),
-        Err(error) => return Err(error),
-    };
-    let Some(head) = first_head(&mut file)? else { return Ok(Ends::None) };
+/// Number of the first record and hash that the last line claims, read without scanning the file.
+/// `None` if it has no record at its beginning.
+fn ends_of(path: &Path, before: HashChain) -> io::Result<Option<(u64, HashChain)>> {
+    let Some(mut file) = if_exists(open_to_read(path))? else { return Ok(None) };
+    let Some(head) = first_head(&mut file)? else { return Ok(None) };
     // The active file may end anywhere; no segment follows it.
     let claimed = last_chain(&mut file)?.unwrap_or(before);
-    Ok(Ends::Of { record: head.record, claimed })
+    Ok(Some((head.record, claimed)))
 }
 
 /// Creates `dir` and its missing parents with access for the user alone. Returns the directories

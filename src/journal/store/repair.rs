@@ -10,11 +10,11 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-use crate::scan::open_to_read;
+use crate::scan::{Stop, if_exists, open_to_read};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
 use crate::steps::Steps;
 use crate::store::StoreState;
-use crate::walk::{Stop, Walked};
+use crate::walk::Walked;
 
 /// Maximum number of quarantined files per journal.
 const QUARANTINED_FILES_MAX: u32 = 10_000;
@@ -87,16 +87,9 @@ impl StoreState {
     /// after a failed sync its contents on disk are unknown.
     pub(super) fn rewrite(&self, length: u64) -> io::Result<()> {
         let path = self.dir.join(ACTIVE);
-        let old = match open_to_read(&path) {
-            Ok(old) => old,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
+        let Some(old) = if_exists(open_to_read(&path))? else { return Ok(()) };
         let fresh = self.dir.join(FRESH);
-        match std::fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => (),
-        }
+        if_exists(std::fs::remove_file(&fresh))?;
         let mut copy = create_private(&fresh)?;
         io::copy(&mut old.take(length), &mut copy)?;
         copy.sync_all()?;

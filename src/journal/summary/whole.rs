@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use memchr::memmem;
-use posse_actors::ledger::{Accounts, RecoveredUsage};
+use posse_actors::ledger::Accounts;
 
-use crate::recovery;
+use crate::recovery::recover;
 use crate::scan::parse;
 use crate::session_state::SessionState;
 use crate::summary::SessionSummary;
@@ -49,9 +49,7 @@ impl SessionSummary {
         }
         if let Some(problem) = &problem {
             self.state = SessionState::of_problem(problem);
-            for RecoveredUsage { origin, event } in recovery::of_walk(dir, &walked, &accounts) {
-                accounts.follow(origin.as_deref(), &event);
-            }
+            accounts.add_recovered(&recover(dir, &walked, &accounts, true));
         }
         // An end counts only since the last change of model, agent or provider.
         self.turns = self.turns.map(|last| last.max(replies));

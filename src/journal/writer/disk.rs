@@ -10,6 +10,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::statvfs::fstatvfs;
 
+use crate::scan::if_exists;
+
 /// Minimum reserved space. Below it no new work should begin: the outcomes of running calls may
 /// need it.
 const RESERVE_MIN: u64 = 1 << 20;
@@ -70,7 +72,7 @@ impl ActiveFile {
 
     /// Creates an empty file at `path` that will be renamed to `name`.
     pub(crate) fn next(path: &Path, name: &Path) -> io::Result<ActiveFile> {
-        std::fs::remove_file(path).or_else(absent_is_fine)?;
+        if_exists(std::fs::remove_file(path))?;
         Ok(ActiveFile { path: name.to_owned(), ..ActiveFile::open(path)? })
     }
 }
@@ -134,13 +136,12 @@ impl Disk for ActiveFile {
     }
 
     fn restore_if_removed(&mut self, length: u64) -> io::Result<bool> {
-        match std::fs::symlink_metadata(&self.path) {
-            Ok(about) if (about.dev(), about.ino()) == self.identity => return Ok(false),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => (),
+        let found = if_exists(std::fs::symlink_metadata(&self.path))?;
+        if found.is_some_and(|about| (about.dev(), about.ino()) == self.identity) {
+            return Ok(false);
         }
         let fresh = self.path.with_file_name(RESTORED);
-        std::fs::remove_file(&fresh).or_else(absent_is_fine)?;
+        if_exists(std::fs::remove_file(&fresh))?;
         let mut copy = ActiveFile::open(&fresh)?;
         self.file.seek(SeekFrom::Start(0))?;
         let copied = io::copy(&mut Read::by_ref(&mut self.file).take(length), &mut copy.file)?;
@@ -155,41 +156,5 @@ impl Disk for ActiveFile {
         copy.path = std::mem::take(&mut self.path);
         *self = copy;
         Ok(true)
-    }
-}
-
-fn absent_is_fine(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-/// Placeholder for a file that must not be written any more.
-#[derive(Debug)]
-pub(crate) struct Unusable;
-
-impl Disk for Unusable {
-    fn append(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::Error::other("the next segment cannot be opened"))
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        Err(io::Error::other("the next segment cannot be opened"))
-    }
-
-    fn truncate(&mut self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn has_space(&self) -> bool {
-        true
-    }
-
-    fn reserve(&mut self, _: u64) -> bool {
-        true
-    }
-
-    fn release(&mut self, _: u64) {}
-
-    fn restore_if_removed(&mut self, _: u64) -> io::Result<bool> {
-        Ok(false)
     }
 }

@@ -6,8 +6,7 @@
 
 use std::path::Path;
 
-use crate::segments::{ACTIVE, closed_name};
-use crate::writer::disk::Unusable;
+use crate::segments::{ACTIVE, Mark, closed_name};
 use crate::writer::{Tail, WriterTurn, lock};
 
 /// Name of the next active file before it is put in place.
@@ -19,33 +18,32 @@ impl Tail {
     /// Closes the active file and opens another one. After a failure the active file continues to
     /// grow, and a later group tries again.
     pub(super) fn rotate(&mut self, turn: &mut WriterTurn) {
-        if self.length < self.rotate_from {
+        if self.end.offset < self.rotate_from {
             return;
         }
-        self.disk.release(self.length);
-        if self.disk.sync().is_err() {
+        let Some(disk) = &mut self.disk else { return };
+        disk.release(self.end.offset);
+        if disk.sync().is_err() {
             turn.suspect = true;
-            self.disk = Box::new(Unusable);
+            self.disk = None;
             return;
         }
         self.steps.reached("synced");
-        self.rotate_from = self.length + AGAIN_BYTES;
+        self.rotate_from = self.end.offset + AGAIN_BYTES;
         let mut segments = lock(&self.segments);
-        let (dir, number) = (segments.dir().to_owned(), segments.active());
+        let (dir, number) = (segments.dir().to_owned(), self.end.segment);
         let Ok(next) = (self.next_disk)() else { return };
         self.steps.reached("made");
         if close(&dir, number).is_err() {
             return;
         }
         self.steps.reached("closed");
-        self.disk = match std::fs::rename(dir.join(NEXT), dir.join(ACTIVE)) {
-            Ok(()) => next,
-            // Opening the journal again creates an active file.
-            Err(_) => Box::new(Unusable),
-        };
+        // After an error, opening the journal again creates an active file.
+        let renamed = std::fs::rename(dir.join(NEXT), dir.join(ACTIVE));
+        self.disk = renamed.is_ok().then_some(next);
         self.steps.reached("opened");
-        segments.set_closed(number);
-        self.length = 0;
+        segments.forget_after(number + 1);
+        self.end = Mark { segment: number + 1, offset: 0, ..self.end };
         self.rotate_from = 0;
         self.new_entries.push(dir);
         drop(segments);

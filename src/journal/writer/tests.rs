@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::format::tests::{newlines, record};
+use crate::walk::beginning;
 
 /// Scripted results and contents of the fake disk.
 #[derive(Debug, Default)]
@@ -115,11 +116,9 @@ fn tail_of(disk: &FakeDisk) -> Tail {
     let dir = std::env::temp_dir();
     let spare = disk.clone();
     Tail {
-        disk: Box::new(disk.clone()),
+        disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
-        length: 0,
-        chain: HashChain::start("s"),
-        last: 0,
+        end: beginning("s"),
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(dir))),
         segment_bytes: u64::MAX,
@@ -275,11 +274,9 @@ fn survives_a_callback_that_panics() {
     queue.push(batch(2, Box::new(move |end| sender.send(end.is_ok()).unwrap()))).unwrap();
     queue.close();
     let tail = Tail {
-        disk: Box::new(disk.clone()),
+        disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(|| Err(ErrorKind::Other.into())),
-        length: 0,
-        chain: HashChain::start("s"),
-        last: 0,
+        end: beginning("s"),
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
         segment_bytes: u64::MAX,
@@ -308,7 +305,7 @@ fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> 
         queue.push(batch).unwrap();
     }
     queue.close();
-    tail.last = 0;
+    tail.end.record = 1;
     run(&queue, &Mutex::new(WriterTurn { generation: 1, suspect: false }), 1, tail);
     drop(sender);
     receiver.into_iter().collect()

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::format::{HashChain, append_line};
-use crate::scan::Damage;
+use crate::scan::{Damage, Scanner};
 
 const RECORDS: u64 = 230;
 
@@ -32,21 +32,17 @@ fn line_of(starts: &[usize], at: usize) -> usize {
 }
 
 /// Scans from the line before `line`. Returns the number of valid lines and the next step.
-fn scan_near(
-    bytes: &[u8],
-    starts: &[usize],
-    chains: &[HashChain],
-    line: usize,
-) -> (usize, ScanStep) {
+fn scan_near(bytes: &[u8], starts: &[usize], chains: &[HashChain], line: usize) -> (usize, Stop) {
     let first = line.saturating_sub(1);
     let number = first as u64 + 1;
     let rest = &bytes[starts[first].min(bytes.len())..];
-    let mut scanner = Scanner::new(rest, chains[first], Some(number), starts[first] as u64);
+    let (offset, chain) = (starts[first] as u64, chains[first]);
+    let mut scanner = Scanner::new(rest, Mark { record: number, segment: 1, offset, chain });
     let mut fit = first;
     loop {
         match scanner.step().unwrap() {
-            ScanStep::Record(_) => fit += 1,
-            stop => return (fit, stop),
+            Ok(_) => fit += 1,
+            Err(stop) => return (fit, stop),
         }
     }
 }
@@ -57,7 +53,7 @@ fn every_truncation_keeps_all_whole_lines() {
     for length in 0..bytes.len() {
         let line = line_of(&starts, length);
         let (fit, stop) = scan_near(&bytes[..length], &starts, &chains, line);
-        let expected = if starts[line] == length { ScanStep::End } else { ScanStep::Torn };
+        let expected = if starts[line] == length { Stop::End } else { Stop::Torn };
         assert_eq!((fit, stop), (line, expected), "cut at {length}");
     }
 }
@@ -73,10 +69,7 @@ fn every_flipped_bit_ends_the_journal_before_its_line() {
             assert_eq!(fit, line, "byte {at} ^ {bit:#x}");
             // Only the very last newline can be taken for an incomplete line.
             let last = at + 1 == bytes.len();
-            assert!(
-                matches!(stop, ScanStep::Damaged(_)) || (last && stop == ScanStep::Torn),
-                "{stop:?}"
-            );
+            assert!(matches!(stop, Stop::Damaged(_)) || (last && stop == Stop::Torn), "{stop:?}");
             bytes[at] ^= bit;
         }
     }
