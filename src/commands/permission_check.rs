@@ -59,12 +59,12 @@ pub(super) fn check(
             ]);
         }
     } else {
-        let command = if !command.is_empty() {
-            command.join(" ")
-        } else {
+        let command = if command.is_empty() {
             let mut text = String::new();
             io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| unread(&e))?;
             text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+        } else {
+            command.join(" ")
         };
         print(&judge(&command), &mut strictest, &mut out).map_err(|error| unread(&error))?;
         out.flush().map_err(|error| unread(&error))?;
