@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crate::ports::{Fallback, ProviderInfo, Thinking};
 
 pub(crate) use meter::{ContextMeter, ContextReading};
+pub use weights::tokens_of;
 pub(crate) use weights::{bytes_in, sent_bytes};
-pub use weights::{json_bytes, tokens_of};
 
 /// Reserve for the reply within a window.
 const RESERVE_MAX: u64 = 16_384;

@@ -189,7 +189,9 @@ impl EventWriter {
                     self.seq += 1;
                     // Sequence numbers are per connection.
                     let fact = announcement.fact.clone();
-                    line(&Announcement { seq: self.seq, fact })
+                    let mut line = Announcement { seq: self.seq, fact }.to_json();
+                    line.push(b'\n');
+                    line
                 }
             };
             match timeout(self.bounds.stalled_read_max, self.write.write_all(&text)).await {

@@ -162,7 +162,7 @@ fn ended_session(
     let (out, heard) = mpsc::channel(records.len());
     for (record, seq) in records.into_iter().zip(1..) {
         let announcement = Announcement { seq, fact: AnnouncedEvent::Stored(Arc::new(record)) };
-        let line = serde_json::to_vec(&announcement).unwrap_or_default();
+        let line = announcement.to_json();
         // The channel has capacity for each.
         out.try_send(RemoteMessage::Event(line)).ok();
     }

@@ -6,13 +6,13 @@ mod person;
 
 use std::io;
 
-use posse_actors::event::{Event, SessionEndReason};
+use posse_actors::event::{Announcement, Event, SessionEndReason};
 use tokio::sync::mpsc;
 
 use crate::failure::{ErrorCode, Exit, Failure, lines as all_lines};
 use crate::front::driver::{InputLine, next_line};
 use crate::front::output::{Output, OutputTarget};
-use crate::frontend::remote_session::{RemoteMessage, RemoteSession, announcement};
+use crate::frontend::remote_session::{RemoteMessage, RemoteSession};
 use crate::frontend::signals::Signals;
 
 pub use person::{AttachDisplay, person};
@@ -92,7 +92,7 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
         let text = match what {
             None => break ended.unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
             Some(RemoteMessage::Event(mut line)) => {
-                if let Some(announcement) = announcement(&line) {
+                if let Some(announcement) = Announcement::parse(&line) {
                     last_record = announcement.record().unwrap_or(last_record);
                     ended = end_of(announcement.event(), last_record).or(ended);
                 }

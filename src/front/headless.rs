@@ -434,7 +434,7 @@ async fn answer(questions: &mut Option<TerminalQuestions>) -> AnswerLine {
 }
 
 fn line_of(announcement: &Announcement) -> Vec<u8> {
-    let mut line = serde_json::to_vec(announcement).unwrap_or_default();
+    let mut line = announcement.to_json();
     line.push(b'\n');
     line
 }

@@ -70,7 +70,7 @@ pub(crate) fn append_line(
     record: &StoredRecord,
 ) -> io::Result<HashChain> {
     let start = buffer.len();
-    if let Err(error) = serde_json::to_writer(&mut *buffer, record) {
+    if let Err(error) = record.append_json(buffer) {
         buffer.truncate(start);
         return Err(error.into());
     }

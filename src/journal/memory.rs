@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use posse_actors::context::json_bytes;
 use posse_actors::event::{RecordId, StoredRecord};
 use posse_actors::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
@@ -65,12 +64,14 @@ impl MemoryRecords {
     }
 
     fn add(&mut self, records: Vec<Arc<StoredRecord>>) -> Result<(), String> {
-        let mut bytes = self.bytes;
+        let (mut bytes, mut json) = (self.bytes, Vec::new());
         for (record, expected) in records.iter().zip(self.last() + 1..) {
             if record.record != expected {
                 return Err(format!("record {} where {expected} belongs", record.record));
             }
-            bytes += json_bytes(record).map_err(|error| error.to_string())?;
+            json.clear();
+            record.append_json(&mut json).map_err(|error| error.to_string())?;
+            bytes += json.len();
         }
         if bytes > self.bytes_max {
             return Err(format!("the session is larger than {} MiB", self.bytes_max >> 20));

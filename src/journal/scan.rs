@@ -174,7 +174,7 @@ impl<R: Read> Scanner<R> {
 
 /// Parses the record of a line, without checking its hash. `None` if this version cannot parse it.
 pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
-    serde_json::from_slice(line).ok()
+    StoredRecord::parse(line).ok()
 }
 
 /// Parses the record of a verified line. A record that this version cannot parse becomes

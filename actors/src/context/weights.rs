@@ -54,8 +54,9 @@ pub(crate) fn bytes_in(tokens: u64) -> usize {
     usize::try_from(tokens.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX)
 }
 
-/// Bytes of `value` as JSON.
-pub fn json_bytes(value: &impl Serialize) -> serde_json::Result<usize> {
+/// Bytes of a part of a request as JSON; 0 for a value that JSON cannot represent and that is not
+/// sent.
+pub(crate) fn sent_bytes(value: &impl Serialize) -> usize {
     struct ByteCounter(usize);
     impl std::io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -68,14 +69,7 @@ pub fn json_bytes(value: &impl Serialize) -> serde_json::Result<usize> {
         }
     }
     let mut counter = ByteCounter(0);
-    serde_json::to_writer(&mut counter, value)?;
-    Ok(counter.0)
-}
-
-/// Bytes of a part of a request as JSON; 0 for a value that JSON cannot represent and that is not
-/// sent.
-pub(crate) fn sent_bytes(value: &impl Serialize) -> usize {
-    json_bytes(value).unwrap_or(0)
+    serde_json::to_writer(&mut counter, value).map_or(0, |()| counter.0)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::conversation::SessionId;
-use crate::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
+use crate::event::{Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
 
 /// An event with its place in the stream of one process. Serialised, it is one line of
 /// `stream-json`.
@@ -84,10 +84,106 @@ impl Announcement {
         let (seq, origin) = (self.seq, origin.as_deref());
         AnnouncementLine { v: FORMAT_VERSION, seq, record, ts: *ts, session_id, origin, event }
     }
+
+    /// The line of `stream-json`, without its newline.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.line()).unwrap_or_default()
+    }
+
+    /// Parses a line of `stream-json`; `None` if it is no event. The record is as it was announced,
+    /// except for its id, which lines do not contain.
+    pub fn parse(line: &[u8]) -> Option<Announcement> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct EventLine {
+            v: u32,
+            seq: u64,
+            #[serde(default)]
+            record: Option<u64>,
+            ts: u64,
+            session_id: SessionId,
+            // Before `origin`: both have a field `agent`, and the event takes its own first.
+            #[serde(flatten)]
+            event: Event,
+            #[serde(flatten)]
+            origin: Option<Arc<Origin>>,
+        }
+        let EventLine { v, seq, record, ts, session_id, event, origin } =
+            serde_json::from_slice(line).ok()?;
+        let fact = match record {
+            Some(record) => {
+                let id = RecordId { process: 0, count: 0 };
+                let stored = StoredRecord { v, record, ts, id, session_id, event, origin };
+                AnnouncedEvent::Stored(Arc::new(stored))
+            }
+            None => AnnouncedEvent::Ephemeral { ts, session_id, origin, event },
+        };
+        Some(Announcement { seq, fact })
+    }
 }
 
-impl Serialize for Announcement {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.line().serialize(serializer)
+#[cfg(test)]
+mod tests {
+    use crate::conversation::InvocationId;
+
+    use super::*;
+
+    fn stored(event: Event, origin: Option<Origin>) -> Announcement {
+        let stored = StoredRecord {
+            v: 1,
+            record: 7,
+            ts: 1,
+            id: RecordId { process: 0, count: 0 },
+            session_id: SessionId::new("s"),
+            event,
+            origin: origin.map(Arc::new),
+        };
+        Announcement { seq: 9, fact: AnnouncedEvent::Stored(Arc::new(stored)) }
+    }
+
+    #[test]
+    fn announcements_parse_back() {
+        let origin = Origin {
+            invocation_id: InvocationId::new("i1"),
+            parent_invocation_id: Some(InvocationId::new("i0")),
+            agent: "worker".to_owned(),
+            agent_path: "build/worker".to_owned(),
+        };
+        let started = Event::SessionStarted {
+            posse: "1".to_owned(),
+            cwd: "/x".to_owned(),
+            agent: "build".to_owned(),
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            mode: "single-agent".to_owned(),
+            tier: "full".to_owned(),
+            instructions: String::new(),
+            forked_from: None,
+            budget: crate::cost::Budget::default(),
+        };
+        let delta = AnnouncedEvent::Ephemeral {
+            ts: 3,
+            session_id: SessionId::new("s"),
+            origin: Some(Arc::new(origin.clone())),
+            event: Event::TextDelta { text: "a\u{1b}\"".to_owned() },
+        };
+        let warning = Event::Warning { message: "w".to_owned() };
+        let all = [
+            stored(started, None),
+            stored(warning, Some(origin)),
+            Announcement { seq: 1, fact: delta },
+        ];
+        for announced in all {
+            assert_eq!(Announcement::parse(&announced.to_json()), Some(announced));
+        }
+    }
+
+    #[test]
+    fn other_lines_are_none_and_unknown_events_are_kept() {
+        for line in ["", "{}", "nonsense", r#"{"type":"attach.done","line":1}"#] {
+            assert_eq!(Announcement::parse(line.as_bytes()), None, "{line}");
+        }
+        let later = r#"{"v":1,"seq":1,"ts":2,"sessionId":"s","type":"of.tomorrow","x":[1]}"#;
+        assert_eq!(Announcement::parse(later.as_bytes()).unwrap().event(), &Event::Unknown);
     }
 }

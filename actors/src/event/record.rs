@@ -81,3 +81,17 @@ pub struct StoredRecord {
     #[serde(flatten)]
     pub origin: Option<Arc<Origin>>,
 }
+
+/// The format is compiled here alone: as generic code it would be compiled again in every crate that
+/// reads or writes records.
+impl StoredRecord {
+    /// Appends the record as JSON to `out`.
+    pub fn append_json(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(out, self)
+    }
+
+    /// Parses a record. Unknown members are ignored.
+    pub fn parse(json: &[u8]) -> serde_json::Result<StoredRecord> {
+        serde_json::from_slice(json)
+    }
+}

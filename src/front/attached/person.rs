@@ -23,7 +23,7 @@ use crate::frontend::commands::{
 use crate::frontend::history::History;
 use crate::frontend::instruction::{Instruction, line_of};
 use crate::frontend::jobs::Jobs;
-use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession, announcement};
+use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 use crate::frontend::signals::Signals;
 
 /// Help text.
@@ -220,7 +220,7 @@ impl Person {
     async fn hear(&mut self, what: RemoteMessage) -> Option<AttachOutcome> {
         match what {
             RemoteMessage::Event(line) => {
-                if let Some(announcement) = announcement(&line) {
+                if let Some(announcement) = Announcement::parse(&line) {
                     self.follow(&Arc::new(announcement)).await;
                 }
             }
