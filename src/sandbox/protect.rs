@@ -401,17 +401,7 @@ impl Protection {
             inner.untold.extend(found);
         }
         inner.reader.begin_round();
-        let mut complete = true;
-        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
-        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
-        for (at, watched) in inner.roots.iter_mut().enumerate() {
-            let found = watched.scan.run(&watched.root, self.bounds);
-            complete &= found.is_complete;
-            if !watched.is_out_of_reach {
-                items.extend(found.items.into_iter().map(|item| (at, item)));
-            }
-            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
-        }
+        let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
@@ -453,11 +443,7 @@ impl Protection {
     /// Secrets below the roots, which only mounts can hide. Reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
-        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
-        for (at, watched) in inner.roots.iter_mut().enumerate() {
-            let found = watched.scan.run(&watched.root, self.bounds);
-            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
-        }
+        let (_, secrets, _) = inner.scan(self.bounds);
         let mut hidden = self.hidden(&mut inner, &secrets);
         let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
         hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
@@ -548,6 +534,23 @@ impl Drop for Survey {
 }
 
 impl GuardState {
+    /// Scans every root: protected names within reach of commands, secrets, and completeness.
+    fn scan(
+        &mut self,
+        bounds: ScanBounds,
+    ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
+        let (mut items, mut secrets, mut complete) = (Vec::new(), Vec::new(), true);
+        for (at, watched) in self.roots.iter_mut().enumerate() {
+            let found = watched.scan.run(&watched.root, bounds);
+            complete &= found.is_complete;
+            if !watched.is_out_of_reach {
+                items.extend(found.items.into_iter().map(|item| (at, item)));
+            }
+            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
+        }
+        (items, secrets, complete)
+    }
+
     /// Stores the current state.
     fn new_baseline(
         &mut self,
