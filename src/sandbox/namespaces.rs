@@ -161,7 +161,7 @@ fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
 /// Copies that are mounted after everything is read-only and covered.
 struct WritableMounts {
     /// Parents before their contents.
-    trees: BTreeMap<PathBuf, (OwnedFd, bool)>,
+    trees: BTreeMap<PathBuf, Layer>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -171,7 +171,7 @@ impl WritableMounts {
         for root in &plan.writable {
             let tree =
                 kernel::clone_tree(root).map_err(|error| format!("{}: {error}", root.display()))?;
-            trees.insert(root.clone(), (tree, true));
+            trees.insert(root.clone(), Layer::Copy(tree, true));
         }
         let covered: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
         let mut shown: Vec<PathBuf> = plan.visible.clone();
@@ -186,7 +186,7 @@ impl WritableMounts {
             }
             let tree = existing(kernel::clone_tree(&path))
                 .map_err(|error| format!("{}: {error}", path.display()))?;
-            trees.extend(tree.map(|tree| (path, (tree, false))));
+            trees.extend(tree.map(|tree| (path, Layer::Copy(tree, false))));
         }
         let links = SYSTEM_LINKS.iter().filter_map(|link| {
             let link = PathBuf::from(link);
@@ -210,20 +210,12 @@ enum Layer {
 /// visible path below a hidden folder is accessible.
 fn lay(
     kept: WritableMounts,
-    covers: Vec<(PathBuf, OwnedFd)>,
+    mut layers: BTreeMap<PathBuf, Layer>,
     mounted: &mut Mounted,
 ) -> Result<(), String> {
     let WritableMounts { trees, links } = kept;
-    let trees =
-        trees.into_iter().map(|(path, (tree, writable))| (path, Layer::Copy(tree, writable)));
-    let mut layers: BTreeMap<PathBuf, Layer> =
-        covers.into_iter().map(|(path, nothing)| (path, Layer::Nothing(nothing))).collect();
+    let copies: Vec<PathBuf> = trees.keys().cloned().collect();
     layers.extend(trees);
-    let copies: Vec<PathBuf> = layers
-        .iter()
-        .filter(|(_, layer)| matches!(layer, Layer::Copy(..)))
-        .map(|(path, _)| path.clone())
-        .collect();
     let mut ways = Vec::new();
     for (path, layer) in layers {
         let at = |error: io::Error| format!("{}: {error}", path.display());
@@ -288,7 +280,7 @@ fn memory(folder: &Path) -> nix::Result<()> {
 }
 
 /// Unreadable cover for each existing hidden path.
-fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
+fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     let failed = |error: io::Error| format!("nothing to cover secrets with: {error}");
     let mut covered = Vec::new();
     for path in &plan.hidden {
@@ -303,7 +295,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
         }
     }
     if covered.is_empty() {
-        return Ok(Vec::new());
+        return Ok(BTreeMap::new());
     }
     // `/dev` is covered with the command's own devices afterwards.
     let place = Path::new("/dev");
@@ -317,7 +309,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     let take = |(path, is_folder): (&PathBuf, bool)| {
         let nothing = kernel::clone_tree(if is_folder { &folder } else { &file })?;
         kernel::restrict_tree(nothing.as_fd(), kernel::READ_ONLY)?;
-        Ok((path.clone(), nothing))
+        Ok((path.clone(), Layer::Nothing(nothing)))
     };
     covered.into_iter().map(take).collect::<io::Result<_>>().map_err(failed)
 }

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
+use posse_base::failure::printable;
 
 use exemptions::Lifted;
 use place::{Identity, Root, Stat};
@@ -244,28 +245,24 @@ pub enum ProtectAction {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = posse_base::failure::printable(&self.path.display().to_string());
-        match &self.what {
-            ProtectedChange::Created => write!(f, "{path} is protected and was created")?,
-            ProtectedChange::Changed => write!(f, "{path} is protected and was changed")?,
-            ProtectedChange::Removed => {
-                write!(f, "{path} is protected and was removed or renamed")?;
-            }
-            ProtectedChange::Replaced => {
-                write!(f, "{path} is protected and another repository is in its place")?;
-            }
+        let shown = |path: &Path| printable(&path.display().to_string());
+        let path = shown(&self.path);
+        let settings;
+        let change = match &self.what {
+            ProtectedChange::Created => "is protected and was created",
+            ProtectedChange::Changed => "is protected and was changed",
+            ProtectedChange::Removed => "is protected and was removed or renamed",
+            ProtectedChange::Replaced => "is protected and another repository is in its place",
             ProtectedChange::Settings(names) if names.is_empty() => {
-                write!(f, "{path} is not understood as settings of git and may run programs")?;
+                "is not understood as settings of git and may run programs"
             }
-            ProtectedChange::Settings(names) => write!(
-                f,
-                "{path} got settings that may run programs ({})",
-                posse_base::failure::printable(&names.join(", "))
-            )?,
-            ProtectedChange::LeadsOutside => {
-                write!(f, "{path} leads git to a place outside the workspace")?;
+            ProtectedChange::Settings(names) => {
+                let names = printable(&names.join(", "));
+                settings = format!("got settings that may run programs ({names})");
+                &settings
             }
-            ProtectedChange::CameWithRepository => write!(f, "{path} came with a new repository")?,
+            ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
+            ProtectedChange::CameWithRepository => "came with a new repository",
             ProtectedChange::TooMuch => {
                 return write!(
                     f,
@@ -273,17 +270,15 @@ impl fmt::Display for Finding {
                                   creates in the rest are not found"
                 );
             }
-        }
-        match self.whose {
-            Whose::This => {}
+        };
+        let by = match self.whose {
+            Whose::This => "",
             Whose::AnyOfSeveral => {
-                f.write_str(
-                    " while this command ran, and others did, so it may be the work of any",
-                )?;
+                " while this command ran, and others did, so it may be the work of any"
             }
-            Whose::Earlier => f.write_str(" while an earlier command ran")?,
-        }
-        let shown = |path: &Path| posse_base::failure::printable(&path.display().to_string());
+            Whose::Earlier => " while an earlier command ran",
+        };
+        write!(f, "{path} {change}{by}")?;
         match &self.action {
             ProtectAction::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
             ProtectAction::Restored(Some(to)) => {
@@ -315,7 +310,7 @@ impl Protection {
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
         let open = |path: &PathBuf| {
-            Ok(Watched { root: Root::open(path)?, scan: Scan::new(), is_out_of_reach: false })
+            Ok(Watched { root: Root::open(path)?, scan: Scan::default(), is_out_of_reach: false })
         };
         let roots = distinct.into_iter().map(open).collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
@@ -406,17 +401,7 @@ impl Protection {
             inner.untold.extend(found);
         }
         inner.reader.begin_round();
-        let mut complete = true;
-        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
-        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
-        for (at, watched) in inner.roots.iter_mut().enumerate() {
-            let found = watched.scan.run(&watched.root, self.bounds);
-            complete &= found.is_complete;
-            if !watched.is_out_of_reach {
-                items.extend(found.items.into_iter().map(|item| (at, item)));
-            }
-            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
-        }
+        let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
@@ -458,11 +443,7 @@ impl Protection {
     /// Secrets below the roots, which only mounts can hide. Reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
-        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
-        for (at, watched) in inner.roots.iter_mut().enumerate() {
-            let found = watched.scan.run(&watched.root, self.bounds);
-            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
-        }
+        let (_, secrets, _) = inner.scan(self.bounds);
         let mut hidden = self.hidden(&mut inner, &secrets);
         let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
         hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
@@ -553,6 +534,23 @@ impl Drop for Survey {
 }
 
 impl GuardState {
+    /// Scans every root: protected names within reach of commands, secrets, and completeness.
+    fn scan(
+        &mut self,
+        bounds: ScanBounds,
+    ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
+        let (mut items, mut secrets, mut complete) = (Vec::new(), Vec::new(), true);
+        for (at, watched) in self.roots.iter_mut().enumerate() {
+            let found = watched.scan.run(&watched.root, bounds);
+            complete &= found.is_complete;
+            if !watched.is_out_of_reach {
+                items.extend(found.items.into_iter().map(|item| (at, item)));
+            }
+            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
+        }
+        (items, secrets, complete)
+    }
+
     /// Stores the current state.
     fn new_baseline(
         &mut self,
@@ -671,25 +669,16 @@ impl GuardState {
                 pinned.extend(above.map(|path| root.join(path)));
             }
         }
-        let twins = self.linked(baseline.items.iter().filter_map(|(key, before)| {
+        let linked = baseline.items.values().filter_map(|before| {
             let State::File { stat, .. } = before.state.as_ref()? else { return None };
-            (before.is_mounted && stat.links > 1).then(|| (key.clone(), *stat))
-        }));
-        for twin in twins {
+            (before.is_mounted && stat.links > 1).then_some(*stat)
+        });
+        for twin in self.links.names(&linked.collect::<Vec<_>>(), &self.roots) {
             if !read_only.contains(&twin) {
                 read_only.push(twin);
             }
         }
         (read_only, pinned.into_iter().collect())
-    }
-
-    /// Further hard links of files.
-    fn linked(&mut self, files: impl Iterator<Item = (ProtectedPath, Stat)>) -> Vec<PathBuf> {
-        let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
-        if wanted.is_empty() {
-            return Vec::new();
-        }
-        self.links.names(&wanted, &self.roots)
     }
 }
 

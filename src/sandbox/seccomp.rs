@@ -185,13 +185,10 @@ impl SyscallRule {
         let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
         for condition in &self.conditions {
             let choices = condition.choices()?;
-            let mut next = Vec::with_capacity(ways.len() * choices.len());
-            for way in &ways {
-                for choice in &choices {
-                    next.push([&way[..], &choice[..]].concat());
-                }
-            }
-            ways = next;
+            let with_each = |way: &Vec<SeccompCondition>| {
+                choices.iter().map(|choice| [&way[..], &choice[..]].concat()).collect::<Vec<_>>()
+            };
+            ways = ways.iter().flat_map(with_each).collect();
         }
         ways.retain(|way| !way.is_empty());
         ways.into_iter().map(SeccompRule::new).collect()

@@ -12,7 +12,7 @@ use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Flags to look up and list names.
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
@@ -233,11 +233,6 @@ pub(super) fn replace_file(
         unlinkat(folder, temporary.as_path(), UnlinkatFlags::NoRemoveDir).ok();
     }
     written
-}
-
-/// Creates a link to `target`. The name must not exist.
-pub(super) fn make_link(folder: &OwnedFd, name: &Path, target: &OsStr) -> Result<(), Errno> {
-    symlinkat(target, folder, name)
 }
 
 /// Creates a folder, or opens an existing one.

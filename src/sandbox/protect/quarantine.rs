@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::protect::place::{self, FOLDER, PlaceKind, Stat};
 
@@ -121,7 +121,7 @@ fn copy(
             left.bytes -= bytes.len() as u64;
             place::replace_file(to, new, &bytes, 0o600)
         }
-        PlaceKind::Link => place::make_link(to, new, &place::link_target(folder, name)?),
+        PlaceKind::Link => symlinkat(&*place::link_target(folder, name)?, to, new),
         PlaceKind::Folder if depth < COPY_DEPTH_MAX => {
             let from = openat(folder, name, FOLDER, Mode::empty())?;
             let made = place::make_folder(to, new, 0o700)?;

@@ -151,17 +151,13 @@ impl Borrow<OsStr> for Name {
 }
 
 /// Cached state of one root.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Scan {
     folders: HashMap<Name, ScannedFolder>,
     number: u64,
 }
 
 impl Scan {
-    pub(super) fn new() -> Scan {
-        Scan { folders: HashMap::new(), number: 0 }
-    }
-
     /// Number of the last scan.
     pub(super) fn number(&self) -> u64 {
         self.number

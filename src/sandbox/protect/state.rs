@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
+use nix::unistd::symlinkat;
 
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::protect::scan::settled;
@@ -185,7 +186,7 @@ impl FileStateReader {
             return None;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let bytes: Arc<[u8]> = read_whole(folder, name)?.into();
+        let bytes: Arc<[u8]> = place::read(folder, name, FILE_BYTES_MAX).ok().flatten()?.into();
         if settled(stat.changed, now) {
             self.bytes += bytes.len();
             let (changed, size) = (stat.changed, stat.size);
@@ -198,17 +199,13 @@ impl FileStateReader {
     }
 }
 
-fn read_whole(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
-    place::read(folder, name, FILE_BYTES_MAX).ok().flatten()
-}
-
 /// Restores `state` at `name`. The name must not exist, unless both are files or both are folders.
 pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {
             place::replace_file(folder, name, copy, stat.mode)
         }
-        State::Link { target } => place::make_link(folder, name, target),
+        State::Link { target } => symlinkat(target.as_os_str(), folder, name),
         State::Folder { mode, entries, .. } => {
             let opened = place::make_folder(folder, name, *mode)?;
             for (name, state) in entries {

@@ -71,10 +71,10 @@ impl Protection {
                 && stat.kind == PlaceKind::File
                 && stat.links > 1
             {
-                linked.push(((*at, Arc::clone(path)), stat));
+                linked.push(stat);
             }
         }
-        hidden.extend(inner.linked(linked.into_iter()));
+        hidden.extend(inner.links.names(&linked, &inner.roots));
         let home = self.home.iter();
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();

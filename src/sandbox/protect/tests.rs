@@ -672,7 +672,7 @@ fn only_folders_that_changed_are_read_again() {
         write(&path, &format!("d{number}/e/f.txt"), "x");
     }
     let root = Root::open(&path).unwrap();
-    let mut scan = Scan::new();
+    let mut scan = Scan::default();
     assert_eq!(scan.run(&root, ScanBounds::default()).folders_read, 101);
     // The file system clock has to advance before a time stamp is reliable.
     let mut read = usize::MAX;

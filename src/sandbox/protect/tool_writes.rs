@@ -85,7 +85,7 @@ impl Writing<'_> {
         if !self.is_asked() {
             return;
         }
-        let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+        let identity = identity_of(metadata);
         let stat = Stat {
             identity,
             kind: PlaceKind::File,
@@ -132,15 +132,16 @@ impl Writing<'_> {
         if is_ordinary && log.bytes + bytes > ORDINARY_BYTES_MAX {
             return;
         }
-        let identity = |folder: &Path| {
-            let found = fs::symlink_metadata(folder).ok()?;
-            Some(Identity { device: found.dev(), inode: found.ino() })
-        };
+        let identity = |folder: &Path| fs::symlink_metadata(folder).ok().as_ref().map(identity_of);
         let around = path.ancestors().skip(1).map(identity).collect();
         log.bytes += bytes;
         let record = Record { number: log.last, made, around, bytes };
         log.records.insert(path.to_owned(), record);
     }
+}
+
+fn identity_of(metadata: &Metadata) -> Identity {
+    Identity { device: metadata.dev(), inode: metadata.ino() }
 }
 
 impl Log {
@@ -226,29 +227,27 @@ fn amend(
     // Folders from the file up to the root.
     let around = |up: usize| record.around.get(up).copied().flatten();
     let state = record.made.as_ref().map(|(_, state)| state.clone());
-    if depth == 0 {
+    let (identity, state) = if depth == 0 {
         let Some((identity, _)) = record.made else {
             items.remove(&key);
             return;
         };
-        // A mount over the old file was removed with it.
-        let (birth, is_mounted, parent) = (None, false, around(0));
-        items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
+        (identity, state)
+    } else if depth > state::DEPTH_MAX {
+        // Deeper levels are not checked.
         return;
-    }
-    // Deeper levels are not checked.
-    if depth > state::DEPTH_MAX {
-        return;
-    }
-    if let Some(known) = items.get_mut(&key) {
+    } else if let Some(known) = items.get_mut(&key) {
         if let Some(folder) = &mut known.state {
             folder.set(rest, state);
         }
-    } else if let Some(identity) = around(depth - 1) {
+        return;
+    } else {
+        let Some(identity) = around(depth - 1) else { return };
         let mut folder = State::empty_folder();
         folder.set(rest, state);
-        let (birth, is_mounted, parent) = (None, false, around(depth));
-        let state = Some(folder);
-        items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
-    }
+        (identity, Some(folder))
+    };
+    // A mount over the old file was removed with it.
+    let (birth, is_mounted, parent) = (None, false, around(depth));
+    items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
 }
