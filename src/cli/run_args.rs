@@ -152,8 +152,13 @@ pub struct PlainCommand {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct AgentFlags {
-    /// Agent that does it: `posse agents` lists them [build]
-    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
+    /// Name of the agent.
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Agent and model",
+        help = "Agent that does it: `posse agents` lists them [build]"
+    )]
     pub agent: Option<String>,
     /// Provider profile or preset
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
