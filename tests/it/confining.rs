@@ -233,15 +233,16 @@ async fn keeps_exits_signals_order_and_stragglers() {
 async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
     for backend in BACKENDS {
         let mut place = SandboxedWorkspace::new(backend);
-        place.timeout = Duration::from_millis(500);
+        // Long enough for the shell to start on a loaded machine, and much shorter than its sleep.
+        place.timeout = Duration::from_secs(2);
         let ran = place.run("trap 'echo term; exit 5' TERM; echo begin; sleep 300 & wait").await;
         assert_eq!(ran.text, "begin\nterm\n", "{backend:?}");
         assert_eq!(ran.outcome.exit, Exit::TimedOut);
         let begin = Instant::now();
         let ran = place.run("trap '' TERM; setsid sleep 300 & sleep 301").await;
         assert_eq!(ran.outcome.exit, Exit::TimedOut);
-        assert!(begin.elapsed() < Duration::from_secs(3));
-        place.timeout = Duration::from_mins(1);
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        place.timeout = Duration::from_mins(5);
         let path = place.path("work/mark");
         let run = place.sandbox.run(place.spawn("echo x > mark; exec sleep 4321.5"), |_| {});
         let written = async {
@@ -264,7 +265,7 @@ async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
             })
         };
         while ours().count() > 0 {
-            assert!(begin.elapsed() < Duration::from_secs(5), "{backend:?}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "{backend:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
