@@ -7,11 +7,11 @@ pub use posse_base::failure;
 pub use posse_base::hex;
 pub use posse_images as images;
 
-pub mod cli;
+pub use posse_cli as cli;
 pub use posse_config as config;
 
-pub mod agents;
-pub mod attach;
+pub use posse_agents as agents;
+pub use posse_attach as attach;
 pub mod grants;
 pub mod hooks;
 pub use posse_journal as journal;
@@ -29,7 +29,7 @@ pub mod trust;
 
 pub mod commands;
 pub mod doctor;
-pub mod front;
+pub use posse_front as front;
 pub use posse_frontend as frontend;
 pub mod lists;
 pub mod packaging;

@@ -1,6 +1,6 @@
 //! Catalog of callable agents for the system prompt of a caller, within a size budget.
 
-use crate::agents::{Agent, CatalogEntry, Cost, Roster};
+use crate::{Agent, CatalogEntry, Cost, Roster};
 
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;

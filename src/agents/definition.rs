@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use posse_actors::ports::Thinking;
+use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable, printable_lines};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::agents::roster::KnownNames;
-use crate::agents::{
+use crate::roster::KnownNames;
+use crate::{
     Agent, AgentDecision, AgentMode, AgentSource, CatalogEntry, Cost, Delegation, Limits,
     ToolSelection,
 };
-use crate::failure::{ErrorCode, Exit, Failure, did_you_mean, printable, printable_lines};
 
 /// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 40;

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::agents::folder;
-use crate::failure::printable;
+use posse_base::failure::printable;
+
+use crate::folder;
 
 const NAME_CHARS_MAX: usize = 200;
 

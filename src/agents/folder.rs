@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 
 /// Maximum number of files per folder.
 const FILES_MAX: usize = 200;

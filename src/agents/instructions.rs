@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::agents::folder;
-use crate::failure::{printable, printable_lines};
+use posse_base::failure::{printable, printable_lines};
+
+use crate::folder;
 
 /// Maximum total size of all instructions in bytes.
 const BYTES_MAX: usize = 32 << 10;

@@ -16,7 +16,7 @@ use posse_actors::ports::{
 };
 use serde_json::Value;
 
-use crate::agents::instructions::Instructions;
+use crate::instructions::Instructions;
 
 /// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;

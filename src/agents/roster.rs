@@ -5,14 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
+use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
 use serde_json::Value;
 
-use crate::agents::definition::{DefinitionSource, define};
-use crate::agents::folder::{self, AgentFile};
-use crate::agents::front_matter::{self, Flaw};
-use crate::agents::instructions::hidden;
-use crate::agents::{Agent, AgentSource, built_in};
-use crate::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
+use crate::definition::{DefinitionSource, define};
+use crate::folder::{self, AgentFile};
+use crate::front_matter::{self, Flaw};
+use crate::instructions::hidden;
+use crate::{Agent, AgentSource, built_in};
 
 /// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]

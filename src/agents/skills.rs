@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
-use crate::secrets::is_secret;
+use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
+use posse_base::secrets::is_secret;
 
 use definition::is_name;
 use folder::{MAIN, MAIN_BYTES_MAX};

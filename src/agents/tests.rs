@@ -1,6 +1,6 @@
 //! System prompts, instruction files, and the choice of an agent by name.
 
-use crate::failure::ErrorCode;
+use posse_base::failure::ErrorCode;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

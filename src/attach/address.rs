@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc::{O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
-
-use crate::hex::hex;
+use posse_base::hex::hex;
 
 /// File name of the token in the state directory.
 const TOKEN: &str = "attach.token";

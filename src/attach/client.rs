@@ -3,17 +3,17 @@
 use std::io;
 use std::time::Duration;
 
+use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::attach::SocketAddress;
-use crate::attach::handshake::{Hello, HostReply, classify_host_line, line};
-use crate::attach::lines::LineReader;
-use crate::failure::{ErrorCode, Exit, Failure};
-use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
+use crate::SocketAddress;
+use crate::handshake::{Hello, HostReply, classify_host_line, line};
+use crate::lines::LineReader;
 
 /// Lines received and not yet shown. When the queue is full the host waits, at no cost to the
 /// session.

@@ -7,20 +7,20 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
+use posse_base::failure::ErrorCode;
+use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use posse_frontend::remote_session::{AttachAccepted, AttachRole};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::attach::SocketAddress;
-use crate::attach::address::constant_time_eq;
-use crate::attach::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
-use crate::attach::host::{AttachBounds, refuse};
-use crate::attach::lines::{BoundedLine, LineReader};
-use crate::failure::ErrorCode;
-use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
-use crate::frontend::remote_session::{AttachAccepted, AttachRole};
+use crate::SocketAddress;
+use crate::address::constant_time_eq;
+use crate::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
+use crate::host::{AttachBounds, refuse};
+use crate::lines::{BoundedLine, LineReader};
 
 /// Queued answers to instructions. When the queue is full no further instruction is read.
 const QUEUED_ANSWERS_MAX: usize = 16;

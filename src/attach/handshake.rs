@@ -1,9 +1,8 @@
 //! Handshake and status lines of an attach connection, for both sides. Pure.
 
+use posse_base::failure::ErrorCode;
+use posse_frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
 use serde::{Deserialize, Serialize};
-
-use crate::failure::ErrorCode;
-use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
 
 /// Version of the attach protocol.
 const VERSION: u32 = 1;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::root_session::SessionHandle;
+use posse_base::failure::ErrorCode;
+use posse_frontend::remote_session::SocketGuard;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::attach::SocketAddress;
-use crate::attach::connection::serve;
-use crate::attach::handshake::{AttachRefusal, HostReply, line};
-use crate::failure::ErrorCode;
-use crate::frontend::remote_session::SocketGuard;
+use crate::SocketAddress;
+use crate::connection::serve;
+use crate::handshake::{AttachRefusal, HostReply, line};
 
 /// Limits for what clients can cost the owner of a session.
 #[derive(Debug, Clone, Copy)]
@@ -161,9 +161,9 @@ mod tests {
     use posse_actors::testing::{ModelStep, RunningSession, SessionBuilder};
 
     use super::*;
-    use crate::attach::handshake::Hello;
-    use crate::attach::{AttachOptions, join};
-    use crate::frontend::remote_session::{AttachRole, RemoteMessage};
+    use crate::handshake::Hello;
+    use crate::{AttachOptions, join};
+    use posse_frontend::remote_session::{AttachRole, RemoteMessage};
 
     /// Waits for a warning that contains `text`.
     async fn warned(stage: &mut RunningSession, text: &str) {

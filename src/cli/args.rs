@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
-use crate::cli::run_args::{PlainCommand, RUN_EXITS, ResumeCommand, RunCommand};
-use crate::failure::{ErrorCode, Exit, Failure};
+use crate::run_args::{PlainCommand, RUN_EXITS, ResumeCommand, RunCommand};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{ErrorCode, Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
 /// The absolute, resolved folder that `--cwd` (or its absence) means.
 pub fn working_directory(flag: Option<&Path>) -> Result<PathBuf, Failure> {

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use posse_base::failure::{ErrorCode, Exit, Failure, nearest};
 
-use crate::cli::args::Cli;
-use crate::failure::{ErrorCode, Exit, Failure, nearest};
+use crate::args::Cli;
 
 const FLAGS: [&str; 4] = [
     "--main-max-context-tokens",

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde_json::{Value, json};
 
-use crate::cli::args::{InputFormat, OutputFormat, PlaceArgs};
-use crate::failure::{ErrorCode, Exit, Failure};
+use crate::args::{InputFormat, OutputFormat, PlaceArgs};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
     3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \

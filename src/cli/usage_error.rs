@@ -1,9 +1,9 @@
 //! A command line that makes no sense, in the one shape of an error: what, where, why, fix.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
-use crate::cli::later;
-use crate::failure::{ErrorCode, Exit, Failure};
+use crate::later;
 
 /// Failure for an error of clap. `command`: the subcommand, if it was recognised.
 pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {

@@ -7,13 +7,13 @@ mod person;
 use std::io;
 
 use posse_actors::event::{Announcement, Event, SessionEndReason};
+use posse_base::failure::{ErrorCode, Exit, Failure, lines as all_lines};
+use posse_frontend::remote_session::{RemoteMessage, RemoteSession};
+use posse_frontend::signals::Signals;
 use tokio::sync::mpsc;
 
-use crate::failure::{ErrorCode, Exit, Failure, lines as all_lines};
-use crate::front::driver::{InputLine, next_line};
-use crate::front::output::{Output, OutputTarget};
-use crate::frontend::remote_session::{RemoteMessage, RemoteSession};
-use crate::frontend::signals::Signals;
+use crate::driver::{InputLine, next_line};
+use crate::output::{Output, OutputTarget};
 
 pub use person::{AttachDisplay, person};
 

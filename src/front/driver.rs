@@ -4,9 +4,8 @@
 
 use std::io::{self, BufRead};
 
+use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 use tokio::sync::mpsc;
-
-use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 
 /// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;

@@ -14,16 +14,16 @@ use posse_actors::cost::dollars;
 use posse_actors::event::{Announcement, DecisionSource, Event, SessionEndReason, StartedCall};
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
+use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_frontend::Task;
+use posse_frontend::outcome::{PermissionHints, Verdict, judge};
+use posse_frontend::signals::Signals;
 use serde::Serialize;
 
-use crate::failure::{ErrorCode, Exit, Failure};
-use crate::front::output::{Output, OutputTarget};
-use crate::front::progress::ProgressPrinter;
-use crate::front::question::{self, AnswerLine, TerminalQuestions};
-use crate::front::resume_hint::Again;
-use crate::frontend::Task;
-use crate::frontend::outcome::{PermissionHints, Verdict, judge};
-use crate::frontend::signals::Signals;
+use crate::output::{Output, OutputTarget};
+use crate::progress::ProgressPrinter;
+use crate::question::{self, AnswerLine, TerminalQuestions};
+use crate::resume_hint::Again;
 
 pub use driven::drive;
 

@@ -18,20 +18,20 @@ use posse_actors::conversation::{InvocationId, Usage};
 use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 use posse_actors::subscription::Subscription;
-
-use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
-use crate::front::output::{Output, OutputTarget};
-use crate::front::progress::ProgressPrinter;
-use crate::front::question::TerminalQuestions;
-use crate::frontend::history::History;
-use crate::frontend::jobs::Jobs;
-use crate::frontend::outcome::unwritten;
-use crate::frontend::queue::Queue;
-use crate::frontend::remote_session::AttachSocket;
-use crate::frontend::signals::Signals;
-use crate::frontend::{
+use posse_base::failure::{ErrorCode, Exit, Failure, lines, printable};
+use posse_frontend::history::History;
+use posse_frontend::jobs::Jobs;
+use posse_frontend::outcome::unwritten;
+use posse_frontend::queue::Queue;
+use posse_frontend::remote_session::AttachSocket;
+use posse_frontend::signals::Signals;
+use posse_frontend::{
     OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task, is_default,
 };
+
+use crate::output::{Output, OutputTarget};
+use crate::progress::ProgressPrinter;
+use crate::question::TerminalQuestions;
 
 use terminal::{LineTerminal, TerminalInput};
 

@@ -8,13 +8,12 @@ use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, ToolFailureClass};
 use posse_actors::outcome::SubagentOutcome;
+use posse_base::failure::{printable, printable_lines};
+use posse_frontend::context;
+use posse_frontend::notices::{failover_notice, hook_notice, unknown};
+use posse_frontend::outcome::clock_time;
+use posse_frontend::subagents::label_with_id;
 use serde_json::Value;
-
-use crate::failure::{printable, printable_lines};
-use crate::frontend::context;
-use crate::frontend::notices::{failover_notice, hook_notice, unknown};
-use crate::frontend::outcome::clock_time;
-use crate::frontend::subagents::label_with_id;
 
 use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use posse_actors::conversation::{ContentPart, Prompt};
-
-use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::images::{self, ImageLimits};
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_images::ImageLimits;
 
 /// Maximum size of standard input as prompt or context, in bytes.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
@@ -125,7 +124,7 @@ impl Images<'_> {
             return Ok((part, image.to_owned()));
         }
         let path = self.find(image);
-        let loaded = images::load(&path, &self.limits)?;
+        let loaded = posse_images::load(&path, &self.limits)?;
         let about = format!("{} ({})", path.display(), loaded.describe());
         Ok((ContentPart::ImageUrl { url: loaded.data_url(), detail }, about))
     }

@@ -11,9 +11,8 @@ use std::collections::VecDeque;
 use posse_actors::conversation::QuestionId;
 use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
-
-use crate::failure::printable;
-use crate::frontend::subagents::label_with_id;
+use posse_base::failure::printable;
+use posse_frontend::subagents::label_with_id;
 
 pub(crate) use keyboard::can_ask;
 

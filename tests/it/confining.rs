@@ -241,7 +241,7 @@ async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
         let begin = Instant::now();
         let ran = place.run("trap '' TERM; setsid sleep 300 & sleep 301").await;
         assert_eq!(ran.outcome.exit, Exit::TimedOut);
-        assert!(begin.elapsed() < Duration::from_secs(60));
+        assert!(begin.elapsed() < Duration::from_mins(1));
         place.timeout = Duration::from_mins(5);
         let path = place.path("work/mark");
         let run = place.sandbox.run(place.spawn("echo x > mark; exec sleep 4321.5"), |_| {});
@@ -265,7 +265,7 @@ async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
             })
         };
         while ours().count() > 0 {
-            assert!(begin.elapsed() < Duration::from_secs(60), "{backend:?}");
+            assert!(begin.elapsed() < Duration::from_mins(1), "{backend:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -1,12 +1,12 @@
 //! Definitions from all sources, and errors of invalid ones.
 
-use crate::failure::ErrorCode;
+use posse_base::failure::ErrorCode;
 use std::fs;
 
 use serde_json::json;
 
 use super::*;
-use crate::agents::{AgentDecision, AgentMode, Cost, ToolSelection};
+use crate::{AgentDecision, AgentMode, Cost, ToolSelection};
 
 struct RosterFolders {
     dir: tempfile::TempDir,
@@ -186,7 +186,7 @@ fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
 
 #[test]
 fn the_catalog_keeps_every_name_whatever_the_budget() {
-    use crate::agents::catalog;
+    use crate::catalog;
 
     let roster = RosterFolders::new().file("user/audit.md", AUDIT).load();
     let build = roster.find("build").unwrap();

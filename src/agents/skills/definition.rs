@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use posse_base::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 use serde_json::Value;
 
-use crate::agents::definition::one_line;
-use crate::agents::front_matter::{self, Parsed};
-use crate::agents::instructions::hidden;
-use crate::agents::skills::Skill;
-use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
+use crate::definition::one_line;
+use crate::front_matter::{self, Parsed};
+use crate::instructions::hidden;
+use crate::skills::Skill;
 
 /// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 64;

@@ -8,9 +8,8 @@ use std::path::{Component, Path};
 
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
+use posse_base::hex::hex;
 use sha2::{Digest, Sha256};
-
-use crate::hex::hex;
 
 /// The file that makes a folder a skill.
 pub(super) const MAIN: &str = "SKILL.md";

@@ -8,11 +8,11 @@ use posse_actors::ports::{
     Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
     ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::{nearest, printable, printable_lines};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::agents::skills::{Skill, Skills, TOOL, folder};
-use crate::failure::{nearest, printable, printable_lines};
+use crate::skills::{Skill, Skills, TOOL, folder};
 
 /// Maximum number of lines per call.
 const LINES_MAX: usize = 1000;

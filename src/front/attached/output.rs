@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{QuestionId, text_of};
 use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, MessageKind};
+use posse_base::failure::{printable, printable_lines};
+use posse_frontend::context;
+use posse_frontend::remote_session::AttachAccepted;
 
-use crate::failure::{printable, printable_lines};
-use crate::front::progress::ProgressPrinter;
-use crate::frontend::context;
-use crate::frontend::remote_session::AttachAccepted;
+use crate::progress::ProgressPrinter;
 
 /// Prefix of a reply whose beginning was missed.
 const IN_THE_MIDDLE: &str = "… (joined in the middle)";
@@ -270,7 +270,7 @@ mod tests {
     use posse_actors::event::{AnnouncedEvent, ContextUse, RecordId, Scope, StoredRecord};
 
     use super::*;
-    use crate::frontend::remote_session::AttachRole;
+    use posse_frontend::remote_session::AttachRole;
 
     fn stored(record: u64, event: Event) -> Arc<Announcement> {
         let (ts, session_id) = (1, SessionId::new("s"));

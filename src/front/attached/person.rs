@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use posse_actors::conversation::{ContentPart, QuestionId};
 use posse_actors::event::{Announcement, Event};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
-
-use crate::failure::{Exit, printable};
-use crate::front::attached::output::AttachedOutput;
-use crate::front::attached::{AttachOutcome, GONE, end_of};
-use crate::front::output::{Output, OutputTarget};
-use crate::front::plain::terminal::{LineTerminal, TerminalInput};
-use crate::front::question::{AnswerLine, TerminalQuestions};
-use crate::frontend::commands::{
+use posse_base::failure::{Exit, printable};
+use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
     parse,
 };
-use crate::frontend::history::History;
-use crate::frontend::instruction::{Instruction, line_of};
-use crate::frontend::jobs::Jobs;
-use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
-use crate::frontend::signals::Signals;
+use posse_frontend::history::History;
+use posse_frontend::instruction::{Instruction, line_of};
+use posse_frontend::jobs::Jobs;
+use posse_frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
+use posse_frontend::signals::Signals;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::attached::output::AttachedOutput;
+use crate::attached::{AttachOutcome, GONE, end_of};
+use crate::output::{Output, OutputTarget};
+use crate::plain::terminal::{LineTerminal, TerminalInput};
+use crate::question::{AnswerLine, TerminalQuestions};
 
 /// Help text.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\

@@ -9,13 +9,13 @@ use posse_actors::conversation::{ContentPart, Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::root_session::{DeliverError, RunningPrompt, SessionHandle, TurnOutcome};
+use posse_base::failure::Exit;
+use posse_frontend::Task;
+use posse_frontend::instruction::Instruction;
 
-use crate::failure::Exit;
-use crate::front::driver::{Driver, Numbered};
-use crate::front::headless::shutdown_signals::SignalEffect;
-use crate::front::headless::{Front, RunOptions, far_away, next_when_read, wind_down};
-use crate::frontend::Task;
-use crate::frontend::instruction::Instruction;
+use crate::driver::{Driver, Numbered};
+use crate::headless::shutdown_signals::SignalEffect;
+use crate::headless::{Front, RunOptions, far_away, next_when_read, wind_down};
 
 /// Maximum number of error answers to invalid lines.
 const COMPLAINTS_MAX: u32 = 1000;

@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
+use posse_base::failure::{Exit, lines, printable};
+use posse_frontend::outcome::{Verdict, unwritten};
+use posse_frontend::signals::Signals;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::failure::{Exit, lines, printable};
-use crate::front::headless::{Front, WIND_DOWN, far_away};
-use crate::front::resume_hint::Again;
-use crate::frontend::outcome::{Verdict, unwritten};
-use crate::frontend::signals::Signals;
+use crate::headless::{Front, WIND_DOWN, far_away};
+use crate::resume_hint::Again;
 
 /// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);

@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use crate::failure::Exit;
-use crate::front::headless::{Front, OnHangup};
-use crate::front::progress::ProgressPrinter;
+use posse_base::failure::Exit;
+
+use crate::headless::{Front, OnHangup};
+use crate::progress::ProgressPrinter;
 
 /// Maximum wait for a message to a blocked reader.
 const STANDSTILL: Duration = Duration::from_millis(50);

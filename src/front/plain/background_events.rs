@@ -7,10 +7,10 @@
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::subscription::Subscription;
+use posse_base::failure::{Exit, printable_lines};
 
-use crate::failure::{Exit, printable_lines};
-use crate::front::plain::terminal::{self, TerminalInput};
-use crate::front::plain::{LineMode, PROMPT};
+use crate::plain::terminal::{self, TerminalInput};
+use crate::plain::{LineMode, PROMPT};
 
 impl LineMode<'_> {
     /// Tracks running background subagents.

@@ -5,15 +5,16 @@ use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::UserCall;
 use std::pin::Pin;
 
-use crate::failure::{Exit, printable};
-use crate::front::plain::{LineMode, PATIENT_END};
-use crate::frontend::commands::{
+use posse_base::failure::{Exit, printable};
+use posse_frontend::commands::{
     Availability, COMMANDS, Choice, Command, CommandContext, Page, ParsedLine, ReportRequest,
     SessionQuery, SessionSwitch, parse, unknown,
 };
-use crate::frontend::jobs::Jobs;
-use crate::frontend::session_records::changes;
-use crate::frontend::{BackgroundJob, SessionSelection, Task, clipboard, own_call};
+use posse_frontend::jobs::Jobs;
+use posse_frontend::session_records::changes;
+use posse_frontend::{BackgroundJob, SessionSelection, Task, clipboard, own_call};
+
+use crate::plain::{LineMode, PATIENT_END};
 
 /// Output of `/keys`.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\

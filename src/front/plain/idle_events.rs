@@ -2,7 +2,7 @@
 
 use posse_actors::event::Event;
 
-use crate::front::plain::{Current, LineMode};
+use crate::plain::{Current, LineMode};
 
 impl Current {
     /// Updates background work and queued messages.

@@ -7,15 +7,15 @@ use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, DecisionSource, Event, MessageKind};
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
+use posse_base::failure::Exit;
+use posse_frontend::Task;
+use posse_frontend::commands::{ParsedLine, parse, unknown};
+use posse_frontend::outcome::{PermissionHints, judge, label};
 
-use crate::failure::Exit;
-use crate::front::plain::LineMode;
-use crate::front::plain::commands::HAS_TO_WAIT;
-use crate::front::plain::terminal::TerminalInput;
-use crate::front::question::AnswerLine;
-use crate::frontend::Task;
-use crate::frontend::commands::{ParsedLine, parse, unknown};
-use crate::frontend::outcome::{PermissionHints, judge, label};
+use crate::plain::LineMode;
+use crate::plain::commands::HAS_TO_WAIT;
+use crate::plain::terminal::TerminalInput;
+use crate::question::AnswerLine;
 
 /// Maximum wait for the last events of a run.
 const LAST_EVENTS: Duration = Duration::from_secs(2);

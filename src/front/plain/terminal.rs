@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use posse_frontend::history::History;
 use rustyline::completion::Completer;
 use rustyline::config::{Behavior, Config};
 use rustyline::error::ReadlineError;
@@ -21,9 +22,8 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Editor, Helper};
 use tokio::sync::mpsc;
 
-use crate::front::driver::{InputLine, next_line};
-use crate::front::question::keyboard::{self, HUSH, Hushed};
-use crate::frontend::history::History;
+use crate::driver::{InputLine, next_line};
+use crate::question::keyboard::{self, HUSH, Hushed};
 
 /// Lines with a shorter interval were pasted, and form one input.
 const PASTE_GAP: Duration = Duration::from_millis(30);

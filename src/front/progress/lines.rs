@@ -3,8 +3,7 @@
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
 use posse_actors::outcome::WorktreeSummary;
-
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// Maximum number of characters of a line.
 const RESULT_CHARS_MAX: usize = 160;

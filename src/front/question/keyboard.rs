@@ -14,10 +14,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{
     LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
 };
+use posse_frontend::quiet_period::QuietPeriod;
 use tokio::sync::mpsc;
 
-use crate::front::driver::{InputLine, next_line};
-use crate::frontend::quiet_period::QuietPeriod;
+use crate::driver::{InputLine, next_line};
 
 /// Controlling terminal of the process.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";

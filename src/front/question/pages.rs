@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// Maximum rows of a page, for a terminal as wide as [`COLUMNS`].
 const ROWS: usize = 200;

@@ -25,7 +25,7 @@ pub use run_args::{
     AgentFlags, PlainCommand, PromptArg, Resume, ResumeCommand, RunArgs, RunCommand, Which,
 };
 
-use crate::failure::{Exit, Failure};
+use posse_base::failure::{Exit, Failure};
 
 /// Exit before anything was started: help, version, or a usage error.
 #[derive(Debug, Clone, PartialEq, Eq)]
