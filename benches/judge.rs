@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             asking: AnswerSource::Human,
             now_ms: 0,
             uptime: Duration::ZERO,
-            tier: "full",
+            tier: &posse_actors::event::SandboxTier::Full,
         };
         drop(policy.judge(action, &situation));
         start.elapsed()

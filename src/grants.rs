@@ -9,14 +9,14 @@ mod stored_grants;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use posse_actors::event::{Grant, Scope};
+use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, GrantTime, PortFuture};
 
 use crate::failure::Failure;
 use crate::project::Identity;
 use crate::signed_store::{FileStamp, SignedStore};
 
-pub use stored_grants::{Book, StoredGrant};
+pub use stored_grants::{GrantFile, StoredGrant};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "grants";
@@ -28,8 +28,8 @@ pub struct GrantSettings {
     pub widest: Scope,
     /// Lifetime of a grant in milliseconds.
     pub ttl_ms: u64,
-    /// Sandbox tier here: `none`, `reduced` or `full`.
-    pub tier: String,
+    /// Sandbox tier here.
+    pub tier: SandboxTier,
 }
 
 /// The grants of one session's project, and those of all.
@@ -52,7 +52,7 @@ struct GrantsState {
 struct LastRead {
     stamp: Option<FileStamp>,
     /// Empty if the file is not believed.
-    book: Book,
+    stored: GrantFile,
     /// Why it is not believed.
     distrust: Option<String>,
     /// The latest generation that was believed.
@@ -102,7 +102,7 @@ impl GrantsState {
         let alarm = self.look(&mut seen).err();
         let time = seen.time(now);
         // Where nothing is kept, nothing could come back.
-        let kept = !seen.book.grants.is_empty();
+        let kept = !seen.stored.grants.is_empty();
         let alarm = alarm.or_else(|| time.clone().err().filter(|_| kept));
         let grants = match (&alarm, time) {
             (None, Ok(time)) => self.current(&mut seen, time),
@@ -116,7 +116,7 @@ impl GrantsState {
         let stamp = self.vault.stamp(FILE);
         if seen.stamp != Some(stamp) {
             seen.standing = (Arc::default(), 0);
-            (seen.stamp, seen.book) = (Some(stamp), Book::default());
+            (seen.stamp, seen.stored) = (Some(stamp), GrantFile::default());
             seen.distrust = self.read(seen).err();
         }
         seen.distrust.clone().map_or(Ok(()), Err)
@@ -137,12 +137,12 @@ impl GrantsState {
                 Err(tampered("it was removed while a session used it"))
             };
         };
-        let book = Book::parse(&text).ok_or_else(|| tampered("it is damaged"))?;
-        if book.generation < seen.generation {
+        let stored = GrantFile::parse(&text).ok_or_else(|| tampered("it is damaged"))?;
+        if stored.generation < seen.generation {
             return Err(tampered("an older version was put in its place"));
         }
-        seen.generation = book.generation;
-        seen.book = book;
+        seen.generation = stored.generation;
+        seen.stored = stored;
         Ok(())
     }
 
@@ -153,16 +153,16 @@ impl GrantsState {
             return Arc::clone(grants);
         }
         let ttl = self.settings.ttl_ms;
-        if seen.book.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
+        if seen.stored.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
             // An expired grant must not return with another clock. If the removal cannot be
             // written, it stays invalid in this process.
             self.prune(time).ok();
-            seen.book.grants.retain(|kept| kept.ends_ms(ttl) > time);
+            seen.stored.grants.retain(|kept| kept.ends_ms(ttl) > time);
         }
-        let until = seen.book.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
+        let until = seen.stored.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
         let here = |kept: &&StoredGrant| kept.counts_in(self.project.as_ref());
         let counts = |kept: &&StoredGrant| here(kept) && kept.counts_within(&self.settings.tier);
-        let grants = seen.book.grants.iter().filter(counts).map(|kept| kept.grant.clone());
+        let grants = seen.stored.grants.iter().filter(counts).map(|kept| kept.grant.clone());
         let grants: Arc<[Grant]> =
             grants.filter(|grant| grant.scope <= self.settings.widest).collect();
         seen.standing = (Arc::clone(&grants), until.unwrap_or(u64::MAX));
@@ -172,10 +172,10 @@ impl GrantsState {
     fn prune(&self, time: u64) -> Result<(), Failure> {
         let ttl = self.settings.ttl_ms;
         self.vault.update(FILE, |text| {
-            let mut book = Book::read(text)?;
-            let before = book.grants.len();
-            book.grants.retain(|kept| kept.ends_ms(ttl) > time);
-            Ok((book.grants.len() != before).then(|| book.changed(time)))
+            let mut stored = GrantFile::read(text)?;
+            let before = stored.grants.len();
+            stored.grants.retain(|kept| kept.ends_ms(ttl) > time);
+            Ok((stored.grants.len() != before).then(|| stored.changed(time)))
         })?;
         Ok(())
     }
@@ -193,15 +193,15 @@ impl GrantsState {
             (*seen.began.get_or_insert(now), seen.generation)
         };
         self.vault.update(FILE, |text| {
-            let mut book = Book::read(text)?;
-            if book.generation < generation {
+            let mut stored = GrantFile::read(text)?;
+            if stored.generation < generation {
                 return Err(stored_grants::refused("an older version of it was put in its place"));
             }
-            let time = stored_grants::time(&book, began, now)
+            let time = stored_grants::time(&stored, began, now)
                 .map_err(|why| stored_grants::refused(&why))?;
-            book.grants.retain(|kept| kept.ends_ms(ttl) > time);
-            book.add(StoredGrant::new(grant, project, time, &self.settings))?;
-            Ok(Some(book.changed(time)))
+            stored.grants.retain(|kept| kept.ends_ms(ttl) > time);
+            stored.add(StoredGrant::new(grant, project, time, &self.settings))?;
+            Ok(Some(stored.changed(time)))
         })?;
         Ok(())
     }
@@ -215,7 +215,7 @@ impl LastRead {
     /// Lower bound of the current time.
     fn time(&mut self, now: GrantTime) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
-        stored_grants::time(&self.book, began, now)
+        stored_grants::time(&self.stored, began, now)
     }
 
     /// Reports an alarm once.

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use posse_actors::event::HookEvent;
+use posse_actors::event::{HookEvent, SandboxTier};
 use posse_actors::ports::{
     Confinement, Hook, HookInvocation, HookPayload, HookReport, HookResult, NoHooks, Policy,
     PortFuture,
@@ -52,8 +52,8 @@ pub struct HookSettings<'a> {
     pub session_dir: PathBuf,
     /// Confinement of commands.
     pub confinement: Confinement,
-    /// Sandbox tier: `none`, `reduced` or `full`.
-    pub tier: String,
+    /// Sandbox tier.
+    pub tier: SandboxTier,
     /// Configuration files of posse.
     pub watched: Vec<PathBuf>,
 }

@@ -45,7 +45,7 @@ pub struct Trusted {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Book {
+struct TrustFile {
     v: u32,
     projects: Vec<Trusted>,
 }
@@ -65,8 +65,8 @@ impl TrustStore {
     /// Every trusted project, the oldest first.
     pub fn all(&self) -> Result<Vec<Trusted>, TamperError> {
         let Some(text) = self.vault.read(FILE)?.text else { return Ok(Vec::new()) };
-        match serde_json::from_str::<Book>(&text) {
-            Ok(book) if book.v == VERSION => Ok(book.projects),
+        match serde_json::from_str::<TrustFile>(&text) {
+            Ok(stored) if stored.v == VERSION => Ok(stored.projects),
             _ => Err(TamperError {
                 path: self.vault.path(FILE),
                 what: "it was written by another version of posse, or is damaged".to_owned(),
@@ -128,8 +128,8 @@ impl TrustStore {
         change: impl FnOnce(&mut Vec<Trusted>) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
         let changed = self.vault.update(FILE, |text| {
-            let mut book = match text {
-                None => Book::default(),
+            let mut stored = match text {
+                None => TrustFile::default(),
                 Some(text) => serde_json::from_str(text).map_err(|error| {
                     let what = "the stored trust is damaged";
                     Failure::new(ErrorCode::TrustDamaged, Exit::Session, what)
@@ -137,9 +137,9 @@ impl TrustStore {
                         .fix("`posse trust clear` starts over")
                 })?,
             };
-            book.v = VERSION;
-            let changed = change(&mut book.projects)?;
-            let text = serde_json::to_string_pretty(&book).unwrap_or_default();
+            stored.v = VERSION;
+            let changed = change(&mut stored.projects)?;
+            let text = serde_json::to_string_pretty(&stored).unwrap_or_default();
             Ok(changed.then_some(text))
         });
         changed.map(|_| ())

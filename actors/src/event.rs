@@ -28,7 +28,7 @@ pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, ResumedConfig, Scope};
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
-pub use words::{CompactionCause, DecisionSource, SessionEndReason, ToolFailureClass};
+pub use words::{CompactionCause, DecisionSource, SandboxTier, SessionEndReason, ToolFailureClass};
 
 /// Version of the event and journal format.
 pub const FORMAT_VERSION: u32 = 1;
@@ -53,8 +53,8 @@ pub enum Event {
         /// `single-agent` or `multi-agent`.
         mode: String,
         /// Sandbox tier of processes: `none`, `reduced` or `full`.
-        #[serde(default, skip_serializing_if = "String::is_empty")]
-        tier: String,
+        #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
+        tier: SandboxTier,
         /// Hash of the agent's instructions without the environment block.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
@@ -529,8 +529,8 @@ pub enum Event {
     SandboxEnforced {
         /// The call.
         call_id: CallId,
-        /// `none`, `reduced` or `full`.
-        tier: String,
+        /// Sandbox tier.
+        tier: SandboxTier,
         /// Details of the report.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         report: Value,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
-use crate::event::{DecisionSource, Durability, Event, Grant, Origin, Scope};
+use crate::event::{DecisionSource, Durability, Event, Grant, Origin, SandboxTier, Scope};
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{
     Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, ToolAnnotations, Verdict,
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// To whichever incarnation there is.
     pub(crate) line: SupervisedRef<Msg>,
     pub(crate) asking: AnswerSource,
-    pub(crate) tier: String,
+    pub(crate) tier: SandboxTier,
     pub(crate) questions_max: usize,
     pub(crate) fail: FailPoints,
 }

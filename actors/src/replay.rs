@@ -20,8 +20,8 @@ use crate::conversation::{
 use crate::cost::Budget;
 use crate::delegation::{ActionLog, Forget};
 use crate::event::{
-    Branch, Event, Grant, JobEnd, MessageKind, Origin, RecordId, ResumedConfig, Scope, StartedCall,
-    StoredRecord,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, RecordId, ResumedConfig, SandboxTier, Scope,
+    StartedCall, StoredRecord,
 };
 use crate::ledger::{Accounts, LOST_REPLY};
 use crate::outcome::Memories;
@@ -151,8 +151,8 @@ pub struct StartedWith {
     pub mode: String,
     /// The working directory.
     pub cwd: String,
-    /// Sandbox tier; empty if not recorded.
-    pub tier: String,
+    /// Sandbox tier; `Unknown` with an empty text if not recorded.
+    pub tier: SandboxTier,
     /// Hash of the instructions; empty if not recorded.
     pub instructions: String,
     /// Budget, if set for this session.

@@ -171,7 +171,7 @@ fn started() -> Event {
         provider: "local".to_owned(),
         model: "m".to_owned(),
         mode: "single-agent".to_owned(),
-        tier: "full".to_owned(),
+        tier: posse_actors::event::SandboxTier::Full,
         instructions: String::new(),
         budget: posse_actors::cost::Budget::default(),
         forked_from: None,

@@ -1,5 +1,6 @@
 //! `posse grants`: lists and revokes stored grants.
 
+use posse_actors::event::SandboxTier;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -19,7 +20,7 @@ pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, 
         vault: SignedStore::new(&dirs.state),
         project: authority::project_of(&cwd),
         // A list does not detect the sandbox tier.
-        settings: authority::grant_settings(&loaded.settings, "full"),
+        settings: authority::grant_settings(&loaded.settings, &SandboxTier::Full),
         now_ms: now_ms(),
         json: args.json,
     };
@@ -42,7 +43,7 @@ pub(super) fn list(
     let commands = GrantCommands {
         vault: SignedStore::new(&dirs.state),
         project: authority::project_of(cwd),
-        settings: authority::grant_settings(settings, "full"),
+        settings: authority::grant_settings(settings, &SandboxTier::Full),
         now_ms: now_ms(),
         json: false,
     };

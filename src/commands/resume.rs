@@ -359,7 +359,7 @@ fn changed(
     compare("the agent", &started.agent, &now.agent);
     compare("the provider", &started.provider, profile);
     compare("the model", &started.model, model);
-    compare("the sandbox", &started.tier, &now.tier);
+    compare("the sandbox", started.tier.as_str(), now.tier.as_str());
     if !started.instructions.is_empty() && started.instructions != now.instructions {
         changed.push("the instructions have changed".to_owned());
     }

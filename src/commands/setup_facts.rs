@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::ports::AnswerSource;
 
 use crate::config::Environment;
@@ -71,8 +72,10 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
     };
     let sandbox = confinement::sandbox(&setup, vec![place.cwd.clone()], Vec::new());
     match sandbox.map(|sandbox| sandbox.tier()) {
-        Ok("full") => (true, "commands run in a full sandbox".to_owned()),
-        Ok("reduced") => (true, "commands run in a reduced sandbox (see /doctor)".to_owned()),
+        Ok(SandboxTier::Full) => (true, "commands run in a full sandbox".to_owned()),
+        Ok(SandboxTier::Reduced) => {
+            (true, "commands run in a reduced sandbox (see /doctor)".to_owned())
+        }
         Ok(_) => {
             (false, "there is no sandbox here: commands run with all of your rights".to_owned())
         }

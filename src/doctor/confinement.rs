@@ -198,7 +198,7 @@ fn survey_coverage(covers_all: std::io::Result<bool>) -> Check {
 
 fn tier(backend: Backend, report: &Value) -> Check {
     let name = "confinement";
-    let (tier, by) = (backend.tier().as_str(), backend.as_str());
+    let (tier, by) = (backend.tier(), backend.as_str());
     match backend {
         Backend::Nothing => {
             let detail =

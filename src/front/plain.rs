@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Usage};
-use posse_actors::event::SessionEndReason;
+use posse_actors::event::{SandboxTier, SessionEndReason};
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure, lines, printable};
@@ -155,7 +155,7 @@ struct Current {
     provider: String,
     model: String,
     agent: String,
-    tier: String,
+    tier: SandboxTier,
     /// Number of permission requests so far that no person could answer.
     unanswered: u32,
     /// Number of those that `--yes` would not have answered.
@@ -219,9 +219,9 @@ impl LineMode<'_> {
         let kept = if forgotten { " (not stored, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
-        text.push_str(match self.current.tier.as_str() {
-            "full" => "sandbox   full\n",
-            "reduced" => "sandbox   reduced: secret files can be read by commands\n",
+        text.push_str(match self.current.tier {
+            SandboxTier::Full => "sandbox   full\n",
+            SandboxTier::Reduced => "sandbox   reduced: secret files can be read by commands\n",
             _ => "sandbox   none: commands run with all of your rights\n",
         });
         if dry_run {

@@ -9,7 +9,7 @@ use posse_actors::ports::GrantTime;
 use serde_json::json;
 
 use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
-use crate::grants::stored_grants::{self, Book, StoredGrant};
+use crate::grants::stored_grants::{self, GrantFile, StoredGrant};
 use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
 use crate::signed_store::{SignedStore, TamperError};
@@ -30,26 +30,26 @@ pub struct GrantCommands {
 }
 
 impl GrantCommands {
-    fn book(&self) -> Result<Book, Failure> {
+    fn stored(&self) -> Result<GrantFile, Failure> {
         let opened = self.vault.read(FILE).map_err(TamperError::failure)?;
-        Book::read(opened.text.as_deref())
+        GrantFile::read(opened.text.as_deref())
     }
 
     /// Current time; an error if the clock was set back.
-    fn time(&self, book: &Book) -> Result<u64, String> {
+    fn time(&self, stored: &GrantFile) -> Result<u64, String> {
         let now = GrantTime { wall_ms: self.now_ms, uptime: Duration::ZERO };
-        stored_grants::time(book, now, now)
+        stored_grants::time(stored, now, now)
     }
 
     /// Lists grants of this project and global ones; with `all`, of every project.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
-        let book = self.book()?;
-        let time = self.time(&book);
+        let stored = self.stored()?;
+        let time = self.time(&stored);
         let ends = |kept: &StoredGrant| kept.ends_ms(self.settings.ttl_ms);
         let here = |kept: &StoredGrant| kept.counts_in(self.project.as_ref());
         let alive = |kept: &StoredGrant| time.as_ref().is_ok_and(|time| ends(kept) > *time);
         let listed = |kept: &&StoredGrant| (all || here(kept)) && (time.is_err() || alive(kept));
-        let shown: Vec<&StoredGrant> = book.grants.iter().filter(listed).collect();
+        let shown: Vec<&StoredGrant> = stored.grants.iter().filter(listed).collect();
         let mut text = String::new();
         if self.json {
             let rows = shown.iter().map(|kept| {
@@ -74,14 +74,14 @@ impl GrantCommands {
     pub fn revoke(&self, ids: &[String], out: &mut dyn Write) -> Result<Exit, Failure> {
         let mut revoked = Vec::new();
         self.vault.update(FILE, |text| {
-            let mut book = Book::read(text)?;
+            let mut stored = GrantFile::read(text)?;
             for id in ids {
-                let Some(at) = book.grants.iter().position(|kept| kept.id == *id) else {
-                    return Err(unknown(id, &book));
+                let Some(at) = stored.grants.iter().position(|kept| kept.id == *id) else {
+                    return Err(unknown(id, &stored));
                 };
-                revoked.push(book.grants.remove(at));
+                revoked.push(stored.grants.remove(at));
             }
-            Ok(Some(book.changed(self.now_ms)))
+            Ok(Some(stored.changed(self.now_ms)))
         })?;
         Ok(self.ended("revoked", &revoked, None, out))
     }
@@ -89,15 +89,15 @@ impl GrantCommands {
     /// Deletes all grants. A file that failed verification is moved aside.
     pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
         let (mut cleared, mut aside) = (Vec::new(), None);
-        if self.book().is_err() {
+        if self.stored().is_err() {
             aside = Some(self.vault.set_aside(FILE, &format!("bad-{}", self.now_ms))?);
         }
         self.vault.update(FILE, |text| {
-            let mut book = Book::read(text)?;
-            cleared = std::mem::take(&mut book.grants);
+            let mut stored = GrantFile::read(text)?;
+            cleared = std::mem::take(&mut stored.grants);
             // A time ahead of the clock would end every new grant at once.
-            book.seen_ms = 0;
-            Ok(Some(book.changed(self.now_ms)))
+            stored.seen_ms = 0;
+            Ok(Some(stored.changed(self.now_ms)))
         })?;
         Ok(self.ended("cleared", &cleared, aside.as_deref(), out))
     }
@@ -129,9 +129,9 @@ impl GrantCommands {
     }
 }
 
-fn unknown(id: &str, book: &Book) -> Failure {
+fn unknown(id: &str, stored: &GrantFile) -> Failure {
     let what = format!("no grant has the id `{id}`");
-    let meant = nearest(id, book.grants.iter().map(|kept| kept.id.as_str()));
+    let meant = nearest(id, stored.grants.iter().map(|kept| kept.id.as_str()));
     let fix = meant.map(|meant| format!("did you mean `{meant}`?"));
     let fix = fix.unwrap_or_else(|| "`posse grants list --all` shows them".to_owned());
     Failure::new(ErrorCode::GrantUnknown, Exit::Usage, what).fix(fix)

@@ -1,6 +1,6 @@
 //! Content of the grants file.
 
-use posse_actors::event::{Grant, Scope};
+use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::GrantTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -17,13 +17,11 @@ const TARGET_BYTES_MAX: usize = 16 << 10;
 /// Tolerated backward step of the clock.
 const SLACK_MS: u64 = 5 * 60 * 1000;
 const VERSION: u32 = 1;
-/// Tiers from weakest to strongest.
-const TIERS: [&str; 3] = ["none", "reduced", "full"];
 
 /// All stored grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Book {
+pub struct GrantFile {
     v: u32,
     /// Change counter: an older version cannot be restored while a process watches.
     pub generation: u64,
@@ -47,22 +45,22 @@ pub struct StoredGrant {
     pub project: Option<Identity>,
     /// Sandbox tier when it was given, for commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier: Option<String>,
+    pub tier: Option<SandboxTier>,
     /// Time of the grant in milliseconds since 1970.
     pub granted_ms: u64,
     /// Expiry in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
-impl Book {
-    pub(super) fn parse(text: &str) -> Option<Book> {
-        let book: Book = serde_json::from_str(text).ok()?;
-        (book.v == VERSION).then_some(book)
+impl GrantFile {
+    pub(super) fn parse(text: &str) -> Option<GrantFile> {
+        let stored: GrantFile = serde_json::from_str(text).ok()?;
+        (stored.v == VERSION).then_some(stored)
     }
 
-    pub(super) fn read(text: Option<&str>) -> Result<Book, Failure> {
-        let Some(text) = text else { return Ok(Book::default()) };
-        Book::parse(text).ok_or_else(|| {
+    pub(super) fn read(text: Option<&str>) -> Result<GrantFile, Failure> {
+        let Some(text) = text else { return Ok(GrantFile::default()) };
+        GrantFile::parse(text).ok_or_else(|| {
             refused("the file was written by another version of posse, or is damaged")
         })
     }
@@ -108,9 +106,8 @@ impl StoredGrant {
 
     /// True if it is valid under `tier`: a permission given with a sandbox does not apply without
     /// one.
-    pub(super) fn counts_within(&self, tier: &str) -> bool {
-        let rank = |name: &str| TIERS.iter().position(|tier| *tier == name);
-        self.tier.as_deref().is_none_or(|given| rank(tier) >= rank(given))
+    pub(super) fn counts_within(&self, tier: &SandboxTier) -> bool {
+        self.tier.as_ref().is_none_or(|given| tier.is_at_least(given))
     }
 
     /// Expiry under a configured lifetime of `ttl_ms`.
@@ -129,18 +126,18 @@ impl StoredGrant {
 
 /// Lower bound of the current time: the wall clock, unless it was set back while this process
 /// watched. An error if it was set back before.
-pub(super) fn time(book: &Book, began: GrantTime, now: GrantTime) -> Result<u64, String> {
+pub(super) fn time(stored: &GrantFile, began: GrantTime, now: GrantTime) -> Result<u64, String> {
     let passed = now.uptime.saturating_sub(began.uptime).as_millis();
     let watched = began.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
     let time = now.wall_ms.max(watched);
-    if time.saturating_add(SLACK_MS) < book.seen_ms {
+    if time.saturating_add(SLACK_MS) < stored.seen_ms {
         return Err(
             "the clock is behind the time at which permissions were last changed, so none \
                     that were kept count; set the clock, or `posse grants clear`"
                 .to_owned(),
         );
     }
-    Ok(time.max(book.seen_ms))
+    Ok(time.max(stored.seen_ms))
 }
 
 pub(super) fn refused(what: &str) -> Failure {

@@ -21,8 +21,7 @@ fn grant(target: &str, scope: Scope) -> Grant {
 }
 
 fn settings() -> GrantSettings {
-    let tier = "reduced".to_owned();
-    GrantSettings { widest: Scope::Global, ttl_ms: 7 * DAY, tier }
+    GrantSettings { widest: Scope::Global, ttl_ms: 7 * DAY, tier: SandboxTier::Reduced }
 }
 
 struct GrantFolders {
@@ -215,7 +214,7 @@ fn an_older_version_is_not_put_back() {
     keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
     let old = fs::read(place.file()).unwrap();
     let id = a.shared.vault.read(FILE).unwrap().text.unwrap();
-    let id = Book::parse(&id).unwrap().grants[0].id.clone();
+    let id = GrantFile::parse(&id).unwrap().grants[0].id.clone();
     assert_eq!(counts(&a, at(T0, 0)), ["x"]);
     desk.revoke(&[id], &mut Vec::new()).unwrap();
     assert!(counts(&a, at(T0 + 2, 0)).is_empty(), "revoked in another process");
@@ -261,7 +260,7 @@ fn what_may_run_in_a_sandbox_may_not_run_without_one() {
         ("none", &["/src"]),
         ("of a later version", &["/src"]),
     ] {
-        let there = GrantSettings { tier: tier.to_owned(), ..settings() };
+        let there = GrantSettings { tier: SandboxTier::from(tier.to_owned()), ..settings() };
         assert_eq!(counts(&place.process_with("a", there), at(T0, 0)), expected, "{tier}");
     }
 }
@@ -272,13 +271,13 @@ fn everything_has_a_bound() {
     let a = place.process("a");
     let long = "x".repeat(20 << 10);
     assert!(keep(&a, grant(&long, Scope::Project), at(T0, 0)).is_err());
-    let mut book = Book::default();
+    let mut stored = GrantFile::default();
     for nth in 0..1000 {
         let kept = StoredGrant::new(grant(&nth.to_string(), Scope::Global), None, T0, &settings());
-        book.add(kept).unwrap();
+        stored.add(kept).unwrap();
     }
     let more = StoredGrant::new(grant("more", Scope::Global), None, T0, &settings());
-    assert_eq!(book.add(more).unwrap_err().code, ErrorCode::GrantsUnreadable);
+    assert_eq!(stored.add(more).unwrap_err().code, ErrorCode::GrantsUnreadable);
 }
 
 type GrantCommand<'a> = dyn Fn(&GrantCommands, &mut Vec<u8>) -> Result<Exit, Failure> + 'a;

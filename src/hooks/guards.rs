@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::ports::{
     Access, Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation,
     Verdict,
@@ -18,7 +19,7 @@ use crate::secrets::is_secret;
 pub(super) struct Guards {
     pub(super) policy: Arc<dyn Policy>,
     pub(super) cwd: String,
-    pub(super) tier: String,
+    pub(super) tier: SandboxTier,
 }
 
 impl Guards {

@@ -26,7 +26,7 @@ fn hooks_of(policy: Arc<dyn Policy>) -> Arc<dyn Hook> {
             writable_roots: Vec::new(),
             network: false,
         },
-        tier: "none".to_owned(),
+        tier: SandboxTier::None,
         watched: Vec::new(),
     };
     let sandbox = Sandbox::with_helper(PathBuf::from("/gone"), Vec::new());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posse_actors::event::{Grant, Scope};
+use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
     Access, Action, AnswerSource, Operation, PermissionQuestion, Policy, Situation,
     ToolAnnotations, Verdict,
@@ -71,7 +71,7 @@ impl RulePolicy {
             asking: AnswerSource::Human,
             now_ms: 0,
             uptime: Duration::ZERO,
-            tier: "full",
+            tier: &SandboxTier::Full,
         };
         let action = Action {
             tool: COMMAND_NAMES[1].to_owned(),

@@ -1,7 +1,7 @@
 //! Commands in the policy: coverage of their parts by grants and rules, and the permission request
 //! for the rest.
 
-use posse_actors::event::{Grant, Scope};
+use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{AnswerSource, Operation, PermissionQuestion, Situation};
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
@@ -72,8 +72,10 @@ impl RulePolicy {
     /// True if grants and rules can allow commands here.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         match situation.tier {
-            "none" if !self.wants_no_sandbox() => Err("commands are not sandboxed here".to_owned()),
-            "reduced" if self.settings.secrets_in_reach => {
+            SandboxTier::None if !self.wants_no_sandbox() => {
+                Err("commands are not sandboxed here".to_owned())
+            }
+            SandboxTier::Reduced if self.settings.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
             }
@@ -154,7 +156,7 @@ impl RulePolicy {
             reason,
             scopes,
             grant,
-            yes_covers: situation.tier != "none" || self.wants_no_sandbox(),
+            yes_covers: *situation.tier != SandboxTier::None || self.wants_no_sandbox(),
             rule: None,
             confinement: self.confinement(situation),
         }

@@ -14,7 +14,7 @@ mod shell;
 
 use std::collections::BTreeMap;
 
-use posse_actors::event::{Grant, Scope};
+use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
     Access, Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation,
     Verdict,
@@ -334,7 +334,7 @@ impl RulePolicy {
             let planted = printable(planted);
             // A yes lets the command run, but its change is reverted.
             let undone = match case.situation.tier {
-                "none" => "",
+                SandboxTier::None => "",
                 _ => {
                     ", and a command's change to it is undone when the command ends unless the \
                      call names it in unprotect"

@@ -137,7 +137,7 @@ pub(super) fn situation<'a>(
         asking,
         now_ms: 0,
         uptime: Duration::ZERO,
-        tier: "full",
+        tier: &SandboxTier::Full,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Protection of control files and secrets during one run.
 
+use posse_actors::event::SandboxTier;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::plan::{Plan, Tier};
+use crate::plan::Plan;
 use crate::protect::{Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites};
 use crate::scratch::Scratch;
 use crate::{RunError, Sandbox, Surroundings};
@@ -58,7 +59,7 @@ impl Sandbox {
         scratch: &Arc<Scratch>,
         besides: Exemptions,
     ) -> Result<Option<Guard>, RunError> {
-        if plan.tier == Tier::None {
+        if plan.tier == SandboxTier::None {
             return Ok(None);
         }
         let failed = |what: String| RunError::NotPrepared {
@@ -96,7 +97,7 @@ impl Sandbox {
         let known = |path: &&PathBuf| !plan.hidden.contains(path);
         let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
         plan.hidden.extend(hidden);
-        survey.held_by(if plan.tier == Tier::Full {
+        survey.held_by(if plan.tier == SandboxTier::Full {
             ProtectionMethod::ByMounts
         } else {
             ProtectionMethod::ByCheck
@@ -149,7 +150,7 @@ impl Sandbox {
     /// Secrets that commands could read: on the reduced tier, those inside the session's roots.
     /// `scratch` is the folder of the commands' temporary folders. Reads folders.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
-        if self.backend().tier() != Tier::Reduced {
+        if self.backend().tier() != SandboxTier::Reduced {
             return Ok(Vec::new());
         }
         let protection = self.protections.of(&self.surroundings, &[], scratch)?;

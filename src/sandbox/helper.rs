@@ -22,12 +22,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout, getppid, setsid};
+use posse_actors::event::SandboxTier;
 use serde_json::json;
 
 use crate::kernel::{self, Fork};
 use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
-use crate::plan::{Backend, Plan, Tier};
+use crate::plan::{Backend, Plan};
 use crate::seccomp::Filters;
 use crate::wire::{self, HelperMessage, HelperRequest};
 use crate::{helper_output, init, landlock, watchdog};
@@ -93,8 +94,12 @@ impl HelperShape {
     /// System call filters of the commands, if known in advance.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
-            HelperShape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
-            HelperShape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
+            HelperShape::Reduced { network } => {
+                Filters::new(SandboxTier::Reduced, network).map(Some)
+            }
+            HelperShape::Namespaces { network } => {
+                Filters::new(SandboxTier::Full, network).map(Some)
+            }
             HelperShape::Bare | HelperShape::Inner => Ok(None),
         }
     }
@@ -333,7 +338,7 @@ fn become_command(
 ) -> Result<Infallible, String> {
     let HelperRequest { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
-    if plan.tier != Tier::None {
+    if plan.tier != SandboxTier::None {
         // They were dropped before; this verifies it with the kernel.
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
             return Err("capabilities are still there".to_owned());
@@ -353,7 +358,7 @@ fn become_command(
         let filters = match &facts.filters {
             Some(filters) if filters.suit(plan) => filters,
             _ => {
-                made = Filters::new(plan.tier, plan.network)?;
+                made = Filters::new(plan.tier.clone(), plan.network)?;
                 &made
             }
         };
@@ -401,7 +406,7 @@ impl Facts {
             "descriptorsClosed": self.closed,
             "init": self.has_init,
         });
-        if plan.tier != Tier::None {
+        if plan.tier != SandboxTier::None {
             report["network"] = json!(if plan.network { "inherit" } else { "deny" });
             report["processesMax"] = json!(self.mounted.processes_max);
         }
@@ -460,7 +465,7 @@ fn limit_user_processes(plan: &Plan) {
     }
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return };
     // Outside of a namespace the user's other processes count as well.
-    let share = if plan.tier == Tier::Full { 1 } else { 4 };
+    let share = if plan.tier == SandboxTier::Full { 1 } else { 4 };
     let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
     // The super-user is exempt from this limit; the namespace's own limit applies instead.
     setrlimit(Resource::RLIMIT_NPROC, max, max).ok();

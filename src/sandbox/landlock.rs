@@ -23,8 +23,9 @@ use ::landlock::{
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::getppid;
+use posse_actors::event::SandboxTier;
 
-use crate::plan::{Plan, Tier};
+use crate::plan::Plan;
 
 use rule_sources::{FolderEntry, RuleSources};
 
@@ -68,7 +69,7 @@ pub(crate) struct Made {
 /// Part of a plan that its rules depend on.
 #[derive(Debug, PartialEq, Eq)]
 struct RuleSubject {
-    tier: Tier,
+    tier: SandboxTier,
     network: bool,
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
@@ -82,12 +83,12 @@ struct RuleSubject {
 
 impl RuleSubject {
     fn of(plan: &Plan) -> RuleSubject {
-        let is_full = plan.tier == Tier::Full;
+        let is_full = plan.tier == SandboxTier::Full;
         let within = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
         let outside = plan.hidden.iter().filter(|path| !is_full && !within(path));
         let spared: BTreeSet<PathBuf> = outside.cloned().collect();
         RuleSubject {
-            tier: plan.tier,
+            tier: plan.tier.clone(),
             network: plan.network,
             writable: plan.writable.clone(),
             visible: if is_full { Vec::new() } else { plan.visible.clone() },
@@ -115,7 +116,7 @@ fn failed(error: &dyn std::fmt::Display) -> String {
 /// Makes rules for everything below `top`.
 fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
     // The loopback of an own network namespace is private.
-    let tcp = !subject.network && subject.tier == Tier::Reduced;
+    let tcp = !subject.network && subject.tier == SandboxTier::Reduced;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(NEEDED))
@@ -190,7 +191,7 @@ struct Rules {
 impl Rules {
     fn readable(&mut self, subject: &RuleSubject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
-        if subject.tier == Tier::Full {
+        if subject.tier == SandboxTier::Full {
             // Unreadable paths get no rule.
             self.add(top, read)?;
             return Ok(0);
@@ -250,7 +251,7 @@ impl Rules {
         for device in DEVICES {
             self.add(Path::new(device), all)?;
         }
-        if subject.tier == Tier::Full {
+        if subject.tier == SandboxTier::Full {
             // Private folders and terminals.
             let own = ["/dev/shm", "/dev/pts", "/dev/ptmx"].map(PathBuf::from);
             for path in subject.masked.iter().chain(&own) {

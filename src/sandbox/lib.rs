@@ -39,6 +39,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::ports::Confinement;
 use posse_base::secrets::mask;
 use secrecy::SecretString;
@@ -50,7 +51,7 @@ pub use editor::edit;
 pub use guard::Exemptions;
 pub use helper::{helper_main, survive_file_limits};
 pub use helper_output::Dialogue;
-pub use plan::{Backend, Tier};
+pub use plan::Backend;
 pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
@@ -128,9 +129,9 @@ impl Sandbox {
         self.probe.found(&self.helper).tried
     }
 
-    /// Sandbox tier: `none`, `reduced` or `full`.
-    pub fn tier(&self) -> &'static str {
-        self.backend().tier().as_str()
+    /// Sandbox tier.
+    pub fn tier(&self) -> SandboxTier {
+        self.backend().tier()
     }
 
     /// Program and arguments that run `command` in the shell.
@@ -183,8 +184,8 @@ pub enum Directory {
 pub enum Update {
     /// It was prepared; these limits are in force.
     Enforced {
-        /// `none`, `reduced` or `full`.
-        tier: String,
+        /// Sandbox tier.
+        tier: SandboxTier,
         /// Details of the enforced confinement.
         report: Value,
     },

@@ -2,35 +2,10 @@
 //!
 //! Made before the command starts, sent to the helper, and applied there.
 
+use posse_actors::event::SandboxTier;
 use std::path::PathBuf;
 
 use crate::wire::is_plain;
-
-/// Sandbox tier: strength of confinement on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// No confinement.
-    None,
-    /// Landlock and seccomp; protected files are checked after each command.
-    Reduced,
-    /// Also namespaces and mounts.
-    Full,
-}
-
-impl Tier {
-    /// Name of the tier: `none`, `reduced` or `full`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Tier::None => "none",
-            Tier::Reduced => "reduced",
-            Tier::Full => "full",
-        }
-    }
-
-    pub(crate) fn parse(name: &str) -> Option<Tier> {
-        [Tier::None, Tier::Reduced, Tier::Full].into_iter().find(|tier| tier.as_str() == name)
-    }
-}
 
 /// Mechanism that applies a confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,11 +40,11 @@ impl Backend {
     }
 
     /// Tier of this mechanism.
-    pub fn tier(self) -> Tier {
+    pub fn tier(self) -> SandboxTier {
         match self {
-            Backend::Namespaces | Backend::Bubblewrap => Tier::Full,
-            Backend::Landlock => Tier::Reduced,
-            Backend::Nothing => Tier::None,
+            Backend::Namespaces | Backend::Bubblewrap => SandboxTier::Full,
+            Backend::Landlock => SandboxTier::Reduced,
+            Backend::Nothing => SandboxTier::None,
         }
     }
 }
@@ -78,7 +53,7 @@ impl Backend {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Required tier; otherwise the command does not run.
-    pub(crate) tier: Tier,
+    pub(crate) tier: SandboxTier,
     /// Mechanism to use.
     pub(crate) backend: Backend,
     /// Writable roots: absolute and resolved, including the call's temporary folder.
@@ -104,7 +79,7 @@ impl Plan {
     /// Plan without confinement.
     pub(crate) fn open() -> Plan {
         Plan {
-            tier: Tier::None,
+            tier: SandboxTier::None,
             backend: Backend::Nothing,
             writable: Vec::new(),
             visible: Vec::new(),

@@ -4,9 +4,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use posse_actors::event::SandboxTier;
 use serde::Deserialize;
 
-use crate::plan::{Plan, Tier};
+use crate::plan::Plan;
 use crate::wire::is_plain;
 use crate::{RunError, Sandbox, Spawn};
 
@@ -131,7 +132,7 @@ impl Sandbox {
             return Err(not_prepared(format!("there is no sandbox profile {name:?}")));
         };
         let backend = self.backend();
-        if profile.writes == Writes::Anywhere || backend.tier() == Tier::None {
+        if profile.writes == Writes::Anywhere || backend.tier() == SandboxTier::None {
             return Ok(Plan::open());
         }
         let mut writable = vec![scratch.to_owned()];
@@ -151,7 +152,7 @@ impl Sandbox {
         let directory = std::fs::read_link(link).ok();
         let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
         let of = |places: &[ProfilePath]| -> Vec<PathBuf> {
-            let is_full = backend.tier() == Tier::Full;
+            let is_full = backend.tier() == SandboxTier::Full;
             let places = places.iter().filter(|place| is_full || !place.full_tier_only);
             let paths = places.filter_map(|place| place.resolve(&self.surroundings));
             paths.filter_map(|path| resolved(&path)).collect()

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nix::libc;
 use nix::sys::stat::fstat;
+use posse_actors::event::SandboxTier;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
@@ -116,7 +117,7 @@ impl Sandbox {
         directory: &OwnedFd,
         plan: Plan,
     ) -> Result<RunningCommand, RunError> {
-        let tier = plan.tier;
+        let tier = plan.tier.clone();
         let mut request = HelperRequest {
             plan,
             program: spawn.program,
@@ -145,7 +146,7 @@ impl Sandbox {
             errors_text: MaskedPrefix::new(dialogue, &self.secrets),
             said: Vec::new(),
             has_init: false,
-            tier: tier.as_str(),
+            tier,
             is_enforced: false,
             failure: None,
             ended: None,
@@ -212,7 +213,7 @@ struct RunningCommand {
     /// True if an init of posse is among the command's processes.
     has_init: bool,
     /// Required tier.
-    tier: &'static str,
+    tier: SandboxTier,
     is_enforced: bool,
     failure: Option<String>,
     /// Exit status, if its init reported it.
@@ -403,7 +404,7 @@ impl RunningCommand {
 
     fn take_report(&mut self, report: &str, watch: &mut impl FnMut(Update)) {
         let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else { return };
-        let tier = report["tier"].as_str().unwrap_or("none").to_owned();
+        let tier = SandboxTier::from(report["tier"].as_str().unwrap_or("none").to_owned());
         if tier != self.tier {
             self.failure = Some(format!("{tier} is in force and not {}", self.tier));
             self.tree.kill_once(true);

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use nix::libc;
+use posse_actors::event::SandboxTier;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, sock_filter,
 };
 use serde::Deserialize;
 
-use crate::plan::{Plan, Tier};
+use crate::plan::Plan;
 use crate::syscalls;
 
 /// The list, with one reason per entry.
@@ -72,7 +73,7 @@ struct Condition {
 /// Compiled filters.
 #[derive(Debug)]
 pub(crate) struct Filters {
-    tier: Tier,
+    tier: SandboxTier,
     network: bool,
     /// One program per error code.
     programs: Vec<BpfProgram>,
@@ -81,14 +82,14 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    pub(crate) fn new(tier: Tier, network: bool) -> Result<Filters, String> {
-        let (programs, calls) = programs(tier, network)?;
+    pub(crate) fn new(tier: SandboxTier, network: bool) -> Result<Filters, String> {
+        let (programs, calls) = programs(&tier, network)?;
         Ok(Filters { tier, network, programs, calls })
     }
 
     /// True if these are the filters of `plan`.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
-        (self.tier, self.network) == (plan.tier, plan.network)
+        (&self.tier, self.network) == (&plan.tier, plan.network)
     }
 
     /// Installs the filters permanently; returns the number of calls covered.
@@ -102,7 +103,7 @@ impl Filters {
 }
 
 /// One program per error code, and the number of calls covered.
-fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
+fn programs(tier: &SandboxTier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
     let list: SyscallList =
         toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
     let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
@@ -166,11 +167,11 @@ fn without_x32(program: BpfProgram) -> BpfProgram {
 }
 
 impl SyscallRule {
-    fn counts(&self, tier: Tier, network: bool) -> bool {
+    fn counts(&self, tier: &SandboxTier, network: bool) -> bool {
         let tier = match self.tier {
             None => true,
-            Some(OfTier::Full) => tier == Tier::Full,
-            Some(OfTier::Reduced) => tier == Tier::Reduced,
+            Some(OfTier::Full) => *tier == SandboxTier::Full,
+            Some(OfTier::Reduced) => *tier == SandboxTier::Reduced,
         };
         let network = match self.network {
             None => true,
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_programs_are_built_for_every_tier_and_network() {
-        for tier in [Tier::Full, Tier::Reduced] {
+        for tier in [&SandboxTier::Full, &SandboxTier::Reduced] {
             for network in [false, true] {
                 let (programs, calls) = programs(tier, network).unwrap();
                 assert_eq!(programs.len(), 2);
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn numbers_of_x32_come_to_nothing() {
-        let (programs, _) = programs(Tier::Reduced, false).unwrap();
+        let (programs, _) = programs(&SandboxTier::Reduced, false).unwrap();
         if cfg!(target_arch = "x86_64") {
             assert!(programs.iter().all(|program| program[1].k == 0x4000_0000));
         }

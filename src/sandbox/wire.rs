@@ -11,8 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use posse_actors::event::SandboxTier;
 
-use crate::plan::{Backend, Plan, Tier};
+use crate::plan::{Backend, Plan};
 
 /// Header of a request: different versions of the program reject each other.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
@@ -70,7 +71,7 @@ impl Plan {
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
-        let tier = Tier::parse(&from.text()?)?;
+        let tier = SandboxTier::from(from.text()?);
         let backend = Backend::parse(&from.text()?)?;
         let network = match &*from.text()? {
             "inherit" => true,
@@ -329,7 +330,7 @@ mod tests {
     fn request() -> HelperRequest {
         HelperRequest {
             plan: Plan {
-                tier: Tier::Full,
+                tier: SandboxTier::Full,
                 backend: Backend::Namespaces,
                 writable: vec!["/w".into(), OsString::from_vec(b"/\xff\n".to_vec()).into()],
                 visible: vec![],

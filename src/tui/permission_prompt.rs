@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::QuestionId;
-use posse_actors::event::{Event, Origin, Scope};
+use posse_actors::event::{Event, Origin, SandboxTier, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_frontend::quiet_period::QuietPeriod;
 use posse_frontend::subagents::label_with_id;
@@ -208,7 +208,7 @@ impl PermissionPrompts {
         &mut self,
         columns: usize,
         rows_max: usize,
-        tier: &str,
+        tier: &SandboxTier,
         theme: Theme,
         now: Duration,
     ) -> Vec<TextRow> {
@@ -302,10 +302,10 @@ fn agent_label(origin: &Origin) -> String {
     escape_invisible(&label_with_id(&origin.agent_path, &origin.invocation_id))
 }
 
-fn confinement(tier: &str) -> &'static str {
+fn confinement(tier: &SandboxTier) -> &'static str {
     match tier {
-        "full" => "commands run in the sandbox",
-        "reduced" => "commands run in a reduced sandbox: they can read secret files",
+        SandboxTier::Full => "commands run in the sandbox",
+        SandboxTier::Reduced => "commands run in a reduced sandbox: they can read secret files",
         _ => "no sandbox: it runs with all your rights",
     }
 }

@@ -3,6 +3,7 @@
 use crate::text::{TextRow, clipped, clipped_front, span, width};
 use crate::theme::{Role, Theme};
 
+use posse_actors::event::SandboxTier;
 use ratatui::text::{Line, Span};
 
 /// Content of the status bar.
@@ -16,8 +17,8 @@ pub(super) struct Status {
     pub(super) agent: String,
     /// Working directory, with `~`.
     pub(super) cwd: String,
-    /// Sandbox tier: `full`, `reduced` or `none`.
-    pub(super) tier: String,
+    /// Sandbox tier.
+    pub(super) tier: SandboxTier,
     /// Tokens in the last request and reply.
     pub(super) context: Option<u64>,
     /// Maximum tokens of the context.
@@ -88,10 +89,10 @@ impl Status {
             format!("{} via {}", self.model, self.provider)
         };
         let context = self.context_usage();
-        let tier = match self.tier.as_str() {
-            "full" => Some((4, Role::Dim, "sandbox")),
-            "reduced" => Some((0, Role::Warn, "sandbox reduced")),
-            "" => None,
+        let tier = match &self.tier {
+            SandboxTier::Full => Some((4, Role::Dim, "sandbox")),
+            SandboxTier::Reduced => Some((0, Role::Warn, "sandbox reduced")),
+            SandboxTier::Unknown(text) if text.is_empty() => None,
             _ => Some((0, Role::Bad, "no sandbox")),
         };
         // Each part has a rank.
@@ -147,7 +148,7 @@ mod tests {
             model: "claude-large-5".into(),
             agent: "build".into(),
             cwd: "~/src/a/project/of/mine".into(),
-            tier: "none".into(),
+            tier: SandboxTier::None,
             context: Some(24_500),
             limit: Some(48_000),
             cost: Some(0.314),

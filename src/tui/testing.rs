@@ -6,7 +6,7 @@ use crossterm::event::KeyEvent;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, QuestionId, StopReason, Usage,
 };
-use posse_actors::event::{Event, Origin, Scope};
+use posse_actors::event::{Event, Origin, SandboxTier, Scope};
 use posse_frontend::SelectionSources;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ impl TestScreen {
         app.view.status.model = "large-5".to_owned();
         app.view.status.agent = "build".to_owned();
         app.view.status.cwd = "~/src/shop".to_owned();
-        app.view.status.tier = "full".to_owned();
+        app.view.status.tier = SandboxTier::Full;
         app.view.status.limit = Some(48_000);
         TestScreen { app, now: ms(1000), finished: Vec::new() }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use posse_actors::event::{Event, Scope};
+use posse_actors::event::{Event, SandboxTier, Scope};
 use posse_actors::ports::GrantStore;
 
 use crate::config::{self, Dirs, Loaded, Notice, Settings};
@@ -57,7 +57,7 @@ pub(crate) fn grants(
     cwd: &Path,
     dirs: &Dirs,
     settings: &Settings,
-    tier: &str,
+    tier: &SandboxTier,
 ) -> Arc<dyn GrantStore> {
     let vault = SignedStore::new(&dirs.state);
     Arc::new(Grants::new(vault, project_of(cwd), grant_settings(settings, tier)))
@@ -68,12 +68,12 @@ pub(crate) fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }
 
-pub(crate) fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
+pub(crate) fn grant_settings(settings: &Settings, tier: &SandboxTier) -> GrantSettings {
     let kept = &settings.persistent_grants;
     let widest = match (kept.enabled, kept.scope.as_str()) {
         (true, "global") => Scope::Global,
         (true, "project") => Scope::Project,
         _ => Scope::Session,
     };
-    GrantSettings { widest, ttl_ms: kept.ttl_ms, tier: tier.to_owned() }
+    GrantSettings { widest, ttl_ms: kept.ttl_ms, tier: tier.clone() }
 }

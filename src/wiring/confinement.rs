@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::ports::AnswerSource;
 use secrecy::SecretString;
 
@@ -79,7 +80,7 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
             .fix("remove one of --sandbox-required and --sandbox off"));
     }
     let tier = sandbox.tier();
-    if tier == "full" {
+    if tier == SandboxTier::Full {
         return Ok(());
     }
     let mut failure = failed("the required sandbox is not available")
@@ -95,7 +96,7 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
 }
 
 /// One line that describes the permissions of commands.
-pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: AnswerSource) -> String {
+pub(crate) fn line(tier: &SandboxTier, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
     }
@@ -106,8 +107,8 @@ pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: AnswerSource)
     };
     let mode = &settings.mode;
     match tier {
-        "full" => format!("sandbox full: {mode}, {network}\n"),
-        "reduced" => format!(
+        SandboxTier::Full => format!("sandbox full: {mode}, {network}\n"),
+        SandboxTier::Reduced => format!(
             "sandbox reduced: {mode}, {network}; protected files are checked after a command, \
              secret files can be read (see posse doctor)\n"
         ),
@@ -116,8 +117,12 @@ pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: AnswerSource)
 }
 
 /// Description of the sandbox for the model.
-pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: AnswerSource) -> String {
-    if settings.mode == "off" || tier == "none" {
+pub(crate) fn briefing(
+    tier: &SandboxTier,
+    settings: &SandboxSettings,
+    asking: AnswerSource,
+) -> String {
+    if settings.mode == "off" || *tier == SandboxTier::None {
         return "none; commands run with the user's rights".to_owned();
     }
     let writes = match settings.mode.as_str() {
@@ -131,15 +136,15 @@ pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: AnswerSou
     };
     let network = match (inherits, tier) {
         (true, _) => "the network is reachable",
-        (false, "full") => "no network but a loopback of their own",
+        (false, SandboxTier::Full) => "no network but a loopback of their own",
         (false, _) => "no network, no sockets",
     };
     format!("{tier}; {writes}; {network}")
 }
 
 /// One line for each sandbox setting of the user that `tier` cannot enforce.
-pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
-    if tier != "none" {
+pub(crate) fn unenforced(layers: &Layers, tier: &SandboxTier) -> String {
+    if *tier != SandboxTier::None {
         return String::new();
     }
     let wishes = [

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::ports::Confinement;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ pub(crate) fn hook_settings<'a>(
     setup: &Setup<'a>,
     session_dir: &Path,
     roots: &[String],
-    tier: &str,
+    tier: &SandboxTier,
 ) -> HookSettings<'a> {
     let sandbox = &setup.settings.sandbox;
     let entries: &[Value] = if setup.dry_run { &[] } else { &setup.settings.hooks };
@@ -33,7 +34,7 @@ pub(crate) fn hook_settings<'a>(
             writable_roots: roots.to_vec(),
             network: sandbox.network != "deny",
         },
-        tier: tier.to_owned(),
+        tier: tier.clone(),
         watched: vec![
             config::user_file(setup.dirs),
             project.join(".posse/config.json"),

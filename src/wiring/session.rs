@@ -8,6 +8,7 @@ use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::SessionId;
 use posse_actors::delegation::{Delegation, Subagent};
+use posse_actors::event::SandboxTier;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
@@ -186,7 +187,7 @@ pub(crate) fn assemble_in(
 struct ConfinedWorkspace {
     roots: Vec<String>,
     /// Sandbox tier.
-    tier: String,
+    tier: SandboxTier,
     masking: Masking,
     sandbox: Arc<Sandbox>,
     env: Arc<ToolEnvironment>,
@@ -203,7 +204,7 @@ impl ConfinedWorkspace {
         let secrets = secrets(setup.settings, setup.environment);
         let masking = Masking::new(&secrets);
         let sandbox = confinement::sandbox(setup, folders, secrets)?;
-        let tier = sandbox.tier().to_owned();
+        let tier = sandbox.tier();
         let session_dir = kept.dir.clone();
         let mut env = toolbox::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();

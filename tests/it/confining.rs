@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
 
+use posse_actors::event::SandboxTier;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -534,10 +535,10 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
             Surroundings { roots: vec![state.with_file_name("work")], ..Surroundings::default() },
         )
     };
-    assert_eq!(sandbox(&helper).tier(), "full");
+    assert_eq!(sandbox(&helper).tier(), SandboxTier::Full);
     assert!(state.join("sandbox-backend").exists());
     place.sandbox = sandbox(&helper);
-    assert_eq!(place.sandbox.tier(), "full");
+    assert_eq!(place.sandbox.tier(), SandboxTier::Full);
     // From now on the same program fails.
     std::fs::remove_file(&helper).unwrap();
     std::fs::copy("/bin/false", &helper).unwrap();

@@ -12,6 +12,7 @@ use crate::conversation::{
     AssistantMessage, ContentPart, InvocationId, SessionId, StopReason, text_of,
 };
 use crate::cost::Budget;
+use crate::event::SandboxTier;
 use crate::ledger::BudgetHandle;
 use crate::limits::Limits;
 use crate::mailbox::{AllGone, SupervisedRef, spawn_child};
@@ -213,7 +214,7 @@ impl Fleet {
             book,
             notices: tool_call::Notices::default(),
             asking: AnswerSource::Nobody,
-            tier: "none".to_owned(),
+            tier: SandboxTier::None,
             cwd: "/project".to_owned(),
             limits,
             delegation_handle: None,

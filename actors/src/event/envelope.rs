@@ -125,6 +125,7 @@ impl Announcement {
 #[cfg(test)]
 mod tests {
     use crate::conversation::InvocationId;
+    use crate::event::SandboxTier;
 
     use super::*;
 
@@ -156,7 +157,7 @@ mod tests {
             provider: "p".to_owned(),
             model: "m".to_owned(),
             mode: "single-agent".to_owned(),
-            tier: "full".to_owned(),
+            tier: SandboxTier::Full,
             instructions: String::new(),
             forked_from: None,
             budget: crate::cost::Budget::default(),

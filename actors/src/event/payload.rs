@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::SandboxTier;
 use crate::conversation::{InvocationId, SessionId};
 use crate::cost::Budget;
 
@@ -30,8 +31,8 @@ pub struct ResumedConfig {
     /// The model.
     pub model: String,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub tier: String,
+    #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
+    pub tier: SandboxTier,
     /// Hash of the agent's instructions without the environment block.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,

@@ -144,6 +144,37 @@ word_enum! {
     }
 }
 
+word_enum! {
+    /// Sandbox tier: strength of the confinement of processes on this host, the weakest first.
+    SandboxTier {
+        /// No confinement.
+        None = "none",
+        /// Landlock and seccomp; protected files are checked after each command.
+        Reduced = "reduced",
+        /// Also namespaces and mounts.
+        Full = "full",
+    }
+}
+
+/// The tier of an event that does not name one.
+impl Default for SandboxTier {
+    fn default() -> SandboxTier {
+        SandboxTier::Unknown(String::new())
+    }
+}
+
+impl SandboxTier {
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        self.as_str().is_empty()
+    }
+
+    /// True if this tier is at least as strong as `other`. A tier of another version is not.
+    pub fn is_at_least(&self, other: &SandboxTier) -> bool {
+        let rank = |tier| SandboxTier::KNOWN.iter().position(|known| known == tier);
+        rank(other).is_some_and(|other| rank(self).is_some_and(|rank| rank >= other))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Debug;
@@ -180,6 +211,7 @@ mod tests {
             "switched",
         ];
         assert_eq!(texts(SessionEndReason::KNOWN), reasons);
+        assert_eq!(texts(SandboxTier::KNOWN), ["none", "reduced", "full"]);
     }
 
     #[test]
@@ -191,6 +223,18 @@ mod tests {
             assert_eq!((word.to_string().as_str(), to_string(&word).unwrap()), (text, json));
         }
         assert!(from_str::<ToolFailureClass>("1").is_err());
+    }
+
+    #[test]
+    fn a_tier_is_at_least_itself_and_every_weaker_one() {
+        let strange = SandboxTier::Unknown("fuller".to_owned());
+        for (at, tier) in SandboxTier::KNOWN.iter().enumerate() {
+            for (below, other) in SandboxTier::KNOWN.iter().enumerate() {
+                assert_eq!(tier.is_at_least(other), at >= below, "{tier} {other}");
+            }
+            assert!(!tier.is_at_least(&strange) && !strange.is_at_least(tier));
+        }
+        assert!(!strange.is_at_least(&strange));
     }
 
     #[test]

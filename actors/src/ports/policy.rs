@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Grant, Scope};
+use crate::event::{Grant, SandboxTier, Scope};
 use crate::ports::Action;
 use crate::ports::tool::ToolAnnotations;
 
@@ -31,7 +31,7 @@ pub struct Situation<'a> {
     /// Time since the process started.
     pub uptime: Duration,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
-    pub tier: &'a str,
+    pub tier: &'a SandboxTier,
 }
 
 /// Source of answers to permission requests.

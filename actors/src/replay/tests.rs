@@ -291,7 +291,7 @@ fn separates_invocations() {
                 provider: "openai".to_owned(),
                 model: "m".to_owned(),
                 mode: "multi-agent".to_owned(),
-                tier: String::new(),
+                tier: SandboxTier::default(),
                 instructions: String::new(),
                 budget: Budget::default(),
                 forked_from: None,

@@ -1,6 +1,6 @@
 //! State from which a session is resumed, and what follows from it for the new one.
 
-use crate::event::{Branch, Grant};
+use crate::event::{Branch, Grant, SandboxTier};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::replay::{Replayed, StartedWith};
 
@@ -43,8 +43,8 @@ impl Resumption {
 
     /// Session grants. Valid only in the same folder, under the same sandbox tier, and not in a
     /// fork.
-    pub fn grants(&self, cwd: &str, tier: &str) -> Vec<Grant> {
-        let same = |then: &StartedWith| then.cwd == cwd && then.tier == tier;
+    pub fn grants(&self, cwd: &str, tier: &SandboxTier) -> Vec<Grant> {
+        let same = |then: &StartedWith| then.cwd == cwd && then.tier == *tier;
         if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {
             return Vec::new();
         }

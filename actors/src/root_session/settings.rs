@@ -7,7 +7,7 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
-use crate::event::{Event, SessionEndReason};
+use crate::event::{Event, SandboxTier, SessionEndReason};
 use crate::ledger::Accounts;
 use crate::limits::Limits;
 use crate::outcome::Ending;
@@ -34,7 +34,7 @@ pub struct SessionSettings {
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
-    pub tier: String,
+    pub tier: SandboxTier,
     /// Upper bounds.
     pub limits: Limits,
     /// Earlier messages, valid and without system messages. Exclusive with `resumption`.
@@ -80,7 +80,7 @@ impl SessionSettings {
             tools: Vec::new(),
             options: RequestOptions::default(),
             asking: AnswerSource::Nobody,
-            tier: "none".to_owned(),
+            tier: SandboxTier::None,
             limits: Limits::default(),
             history: Vec::new(),
             resumption: None,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::conversation::{SessionId, ToolCall};
 use crate::delegation::DelegationHandle;
-use crate::event::Origin;
+use crate::event::{Origin, SandboxTier};
 use crate::hook_events::{self, HookOutcome};
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
@@ -35,7 +35,7 @@ pub(crate) struct Services {
     pub(crate) book: GrantView,
     pub(crate) notices: Notices,
     pub(crate) asking: AnswerSource,
-    pub(crate) tier: String,
+    pub(crate) tier: SandboxTier,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
     /// Delegation, if permitted.

@@ -5,7 +5,7 @@ use std::path::Path;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, SessionId, StopReason, Usage,
 };
-use posse_actors::event::{Event, FORMAT_VERSION, RecordId, StoredRecord};
+use posse_actors::event::{Event, FORMAT_VERSION, RecordId, SandboxTier, StoredRecord};
 use tempfile::TempDir;
 
 use super::*;
@@ -38,7 +38,7 @@ fn events() -> Vec<Event> {
             provider: "openai".to_owned(),
             model: "m".to_owned(),
             mode: "single-agent".to_owned(),
-            tier: String::new(),
+            tier: SandboxTier::default(),
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
             forked_from: None,

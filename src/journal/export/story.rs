@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posse_actors::conversation::{CallId, ContentPart, Message, QuestionId, text_of};
-use posse_actors::event::{Event, HookDecision, JobEnd, Origin, Scope, StoredRecord};
+use posse_actors::event::{Event, HookDecision, JobEnd, Origin, SandboxTier, Scope, StoredRecord};
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ pub(super) struct StoryCall {
     pub(super) name: String,
     pub(super) arguments: String,
     pub(super) summary: Option<String>,
-    pub(super) tier: Option<String>,
+    pub(super) tier: Option<SandboxTier>,
     pub(super) questions: Vec<StoryQuestion>,
     pub(super) end: Option<CallOutcome>,
 }

@@ -6,7 +6,7 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, QuestionId, Reasoning, SessionId, StopReason, ToolCall,
     Usage,
 };
-use posse_actors::event::{Event, RecordId, Scope, StoredRecord};
+use posse_actors::event::{Event, RecordId, SandboxTier, Scope, StoredRecord};
 use proptest::prelude::*;
 use pulldown_cmark::{Event as Piece, Options, Parser, Tag};
 use serde_json::json;
@@ -67,7 +67,7 @@ fn session(text: &str) -> Vec<Event> {
             provider: owned(),
             model: owned(),
             mode: owned(),
-            tier: String::new(),
+            tier: SandboxTier::default(),
             instructions: String::new(),
             budget: posse_actors::cost::Budget::default(),
             forked_from: None,
@@ -108,7 +108,11 @@ fn session(text: &str) -> Vec<Event> {
             effect: true,
             coerced: Vec::new(),
         },
-        Event::SandboxEnforced { call_id: id.clone(), tier: owned(), report: json!(null) },
+        Event::SandboxEnforced {
+            call_id: id.clone(),
+            tier: SandboxTier::from(owned()),
+            report: json!(null),
+        },
         Event::ToolCompleted {
             call_id: id,
             name: owned(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::ports::AnswerSource;
 use proptest::prelude::*;
 
@@ -49,7 +50,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) ->
         asking: AnswerSource::Human,
         now_ms: 0,
         uptime: Duration::ZERO,
-        tier: "full",
+        tier: &SandboxTier::Full,
     };
     judged(policy, action, &situation)
 }

@@ -12,7 +12,8 @@ fn at_tier(
     granted: &[Grant],
     command: &str,
 ) -> Verdict {
-    let situation = Situation { tier, ..situation("build", granted, asking) };
+    let tier = SandboxTier::from(tier.to_owned());
+    let situation = Situation { tier: &tier, ..situation("build", granted, asking) };
     judged(policy, &action(&format!("bash {command}")), &situation)
 }
 

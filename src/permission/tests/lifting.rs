@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
     let why = |command: &str, tier: &'static str| {
-        let situation = Situation { tier, ..situation("build", &[], AnswerSource::Human) };
+        let tier = SandboxTier::from(tier.to_owned());
+        let situation = Situation { tier: &tier, ..situation("build", &[], AnswerSource::Human) };
         match judged(&policy(&[]), &action(&format!("bash {command}")), &situation) {
             Verdict::Ask(question) => question.reason,
             other => panic!("{command}: {other:?}"),
@@ -79,7 +80,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
     for policy in &policies {
         for (asking, tier) in [AnswerSource::Human, AnswerSource::Yes, AnswerSource::Nobody]
             .into_iter()
-            .flat_map(|asking| ["full", "reduced", "none"].map(|tier| (asking, tier)))
+            .flat_map(|asking| SandboxTier::KNOWN.iter().map(move |tier| (asking, tier)))
         {
             for besides in cases {
                 let situation = Situation { tier, ..situation("build", &grants, asking) };

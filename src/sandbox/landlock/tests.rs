@@ -27,7 +27,7 @@ impl Home {
             fs::write(at(name), text).unwrap();
         }
         let plan = Plan {
-            tier: Tier::Reduced,
+            tier: SandboxTier::Reduced,
             backend: Backend::Landlock,
             writable: vec![at("state/tmp"), at("work")],
             visible: vec![at("project")],
@@ -140,7 +140,7 @@ fn another_plan_needs_other_rules() {
         ("less is writable", plan(&|plan| drop(plan.writable.pop()))),
         ("more is visible", plan(&|plan| plan.visible.push(home.at("state")))),
         ("the network", plan(&|plan| plan.network = true)),
-        ("the tier", plan(&|plan| plan.tier = Tier::Full)),
+        ("the tier", plan(&|plan| plan.tier = SandboxTier::Full)),
     ];
     for (name, other) in others {
         assert_ne!(made.subject, RuleSubject::of(&other), "{name}");

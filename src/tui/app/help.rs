@@ -1,5 +1,6 @@
 //! Texts of commands that need only the UI state.
 
+use posse_actors::event::SandboxTier;
 use posse_frontend::commands::COMMANDS;
 
 use crate::app::App;
@@ -39,10 +40,10 @@ pub(super) fn status(app: &App) -> StyledLines {
         if source.is_empty() { value.to_owned() } else { format!("{value} ({source})") }
     };
     let sources = &app.sources;
-    let tier = match tier.as_str() {
-        "full" => "full",
-        "reduced" => "reduced: commands can read secret files",
-        "" => "unknown yet",
+    let tier = match tier {
+        SandboxTier::Full => "full",
+        SandboxTier::Reduced => "reduced: commands can read secret files",
+        SandboxTier::Unknown(text) if text.is_empty() => "unknown yet",
         _ => "none: commands run with all your rights",
     };
     let rows = [

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use posse_actors::event::SandboxTier;
 use posse_actors::outcome::Ending;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::outcome::{PermissionHints, judge, label};
@@ -18,16 +19,16 @@ type StyledLines = Vec<(Role, String)>;
 pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     let kept = if options.kept { "" } else { " (not stored, cannot be resumed)" };
     let place = printable(&app.view.status.cwd);
-    let tier = app.view.status.tier.as_str();
-    let sandbox = if tier == "full" { " · commands run in a sandbox" } else { "" };
+    let tier = &app.view.status.tier;
+    let sandbox = if *tier == SandboxTier::Full { " · commands run in a sandbox" } else { "" };
     let version = env!("CARGO_PKG_VERSION");
     let mut lines = vec![
         (Role::Dim, format!("posse {version} · session {}{kept}", app.session)),
         (Role::Dim, format!("in {place}{sandbox}")),
     ];
     match tier {
-        "full" => (),
-        "reduced" => {
+        SandboxTier::Full => (),
+        SandboxTier::Reduced => {
             lines.push((Role::Warn, "sandbox reduced: commands can read secret files".to_owned()));
         }
         _ => lines.push((Role::Bad, "no sandbox: commands run with all your rights".to_owned())),
