@@ -241,7 +241,7 @@ impl DelegateTool {
     /// True if it is resumed and had an isolated workspace.
     fn had_workspace(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
-        id.is_some_and(|id| self.handle.isolated().contains(&id))
+        id.is_some_and(|id| self.handle.isolated.lock().contains(&id))
     }
 
     /// Text for a resumed subagent about its workspace, which may be gone.
