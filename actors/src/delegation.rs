@@ -116,6 +116,8 @@ pub(crate) struct StartRequest {
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Gone when the caller no longer wants it.
     pub(crate) wanted: Weak<()>,
+    /// True if it works in an isolated workspace of its own.
+    pub(crate) isolated: bool,
     /// The workspace created for it, with the invocation id under which it was created.
     pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }

@@ -77,6 +77,7 @@ enum Durable {
 }
 
 /// Entries that the writer may process now.
+#[derive(Default)]
 pub(crate) struct ReadyEntries {
     pub(crate) passing: Vec<AnnouncedEvent>,
     pub(crate) records: Vec<Arc<StoredRecord>>,
@@ -114,12 +115,7 @@ impl Outbox {
     /// Numbers new entries; returns entries to publish and records to write.
     pub(crate) fn take_ready(&self, last_record: &mut u64) -> ReadyEntries {
         let mut entries = self.entries.lock();
-        let mut ready = ReadyEntries {
-            passing: Vec::new(),
-            records: Vec::new(),
-            durability: Durability::Written,
-            entries: 0,
-        };
+        let mut ready = ReadyEntries::default();
         while entries.submitted == 0
             && matches!(entries.waiting.front(), Some(OutboxEntry::Ephemeral(_)))
         {
