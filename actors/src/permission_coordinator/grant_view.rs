@@ -2,7 +2,6 @@
 //! the ends of recent requests.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
@@ -25,9 +24,6 @@ pub(crate) struct GrantView {
     store: Arc<dyn GrantStore>,
     clock: Arc<dyn Clock>,
     transcript: Transcript,
-    unanswered: Arc<AtomicU32>,
-    /// Of these, what `--yes` would not have covered.
-    not_by_yes: Arc<AtomicU32>,
     questions: Arc<Guarded<OpenQuestions>>,
 }
 
@@ -37,6 +33,9 @@ struct OpenQuestions {
     shown: BTreeMap<QuestionId, ShownQuestion>,
     /// The oldest first.
     ended: VecDeque<(QuestionId, QuestionEnd)>,
+    unanswered: u32,
+    /// Of these, what `--yes` would not have covered.
+    not_by_yes: u32,
 }
 
 pub(crate) struct ShownQuestion {
@@ -64,9 +63,7 @@ impl GrantView {
         transcript: Transcript,
     ) -> GrantView {
         let session = Arc::new(watch::Sender::new(grants.into()));
-        let (unanswered, not_by_yes) = (Arc::default(), Arc::default());
-        let questions = Arc::default();
-        GrantView { session, store, clock, transcript, unanswered, not_by_yes, questions }
+        GrantView { session, store, clock, transcript, questions: Arc::default() }
     }
 
     /// Currently valid grants from all sources.
@@ -109,19 +106,16 @@ impl GrantView {
         });
     }
 
-    /// Number of requests that no person could answer.
-    pub(crate) fn unanswered(&self) -> u32 {
-        self.unanswered.load(Ordering::Relaxed)
-    }
-
-    /// Of these, the ones that `--yes` does not cover.
-    pub(crate) fn not_by_yes(&self) -> u32 {
-        self.not_by_yes.load(Ordering::Relaxed)
+    /// Number of requests that no person could answer, and of those that `--yes` does not cover.
+    pub(crate) fn unanswered(&self) -> (u32, u32) {
+        let questions = self.questions.lock();
+        (questions.unanswered, questions.not_by_yes)
     }
 
     pub(crate) fn count_unanswered(&self, yes_covers: bool) {
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-        self.not_by_yes.fetch_add(u32::from(!yes_covers), Ordering::Relaxed);
+        let mut questions = self.questions.lock();
+        questions.unanswered += 1;
+        questions.not_by_yes += u32::from(!yes_covers);
     }
 
     pub(crate) fn show(&self, id: QuestionId, shown: ShownQuestion) {
