@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantArray};
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
 pub use environment_block::{EnvironmentBlock, git_branch};
@@ -79,7 +80,7 @@ pub struct Agent {
 }
 
 /// Source of an agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentSource {
     /// Built-in.
@@ -104,7 +105,7 @@ impl AgentSource {
 }
 
 /// Use of an agent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentMode {
     /// The user.
@@ -124,7 +125,7 @@ impl AgentMode {
 }
 
 /// Decision about a call, or about starting an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentDecision {
     /// Run without asking.
@@ -166,7 +167,7 @@ pub struct CatalogEntry {
 }
 
 /// Relative cost of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Cost {
     /// Free.

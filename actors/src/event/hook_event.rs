@@ -1,19 +1,11 @@
 //! The points of a session at which hooks run, and the decisions that hooks return.
 
 use serde::{Deserialize, Serialize};
-use strum::VariantArray as _;
+use strum::{IntoStaticStr, VariantArray};
 
 /// The places where hooks are asked.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
 )]
 pub enum HookEvent {
     /// A session began. A block refuses every prompt of it.

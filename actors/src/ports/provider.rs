@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strum::VariantArray as _;
+use strum::{IntoStaticStr, VariantArray};
 use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
@@ -162,9 +162,7 @@ pub struct Request {
 
 /// Reasoning effort. The adapter translates it; on a server without support it is omitted, with one
 /// notice.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Thinking {
     /// None, as far as the server supports that.
@@ -229,7 +227,7 @@ pub struct Completion {
 }
 
 /// Failure of an attempt, classified by the kernel's reaction.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+#[derive(Debug, thiserror::Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ProviderError {
     /// Wait, then try again.
