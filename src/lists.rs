@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use posse_actors::ports::{SideEffect, Thinking, ToolSpec, Toolbox};
 use serde_json::{Value, json};
 
-use crate::agents::{Agent, Cost, Instruction, Instructions, Skill, Skills, ToolSelection};
+use crate::agents::{Agent, Instruction, Instructions, Skill, Skills, ToolSelection};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 /// Configured model of an agent. `None`: the session's.
@@ -45,11 +45,11 @@ pub fn agents(
         let served = serving(agent);
         [
             format!("{}{star}", agent.name),
-            agent.source.word().to_owned(),
-            agent.mode.name().to_owned(),
+            <&str>::from(&agent.source).to_owned(),
+            <&str>::from(agent.mode).to_owned(),
             served.provider(),
             served.thinking.map_or("-", Thinking::name).to_owned(),
-            agent.catalog.cost.map_or("-", Cost::name).to_owned(),
+            agent.catalog.cost.map_or("-", <&str>::from).to_owned(),
             if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
             agent.tools.to_string(),
             agent.description.clone(),
@@ -193,13 +193,13 @@ fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
         "name": agent.name,
         "description": agent.description,
         "displayName": agent.display_name,
-        "source": agent.source.word(),
+        "source": <&str>::from(&agent.source),
         "place": agent.source.place(),
-        "mode": agent.mode.name(),
+        "mode": <&str>::from(agent.mode),
         "provider": serving.profile,
         "model": serving.model,
         "thinking": serving.thinking.map(Thinking::name),
-        "cost": agent.catalog.cost.map(Cost::name),
+        "cost": agent.catalog.cost.map(<&str>::from),
         "category": agent.catalog.category,
         "callable": agent.delegation.callable,
         "canDelegate": agent.delegation.can_delegate,

@@ -352,7 +352,7 @@ mod tests {
     }
 
     fn context() -> CallContext {
-        let mut context = CallContext::of_main("s", "c", "build");
+        let mut context = posse_actors::testing::call_of_main("s", "c", "build");
         let mut origin = (*context.origin).clone();
         origin.invocation_id = InvocationId::new("main");
         context.origin = Arc::new(origin);

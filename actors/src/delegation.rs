@@ -11,7 +11,7 @@ mod outcome;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use crate::conversation::{CallId, InvocationId, MessageId};
 use crate::cost::PriceLookup;
 use crate::event::Origin;
 use crate::governor::{GovernorLimits, SubagentRefusal};
+use crate::guarded::Guarded;
 use crate::mailbox::Report;
 use crate::outcome::Memories;
 use crate::ports::{
@@ -115,6 +116,8 @@ pub(crate) struct StartRequest {
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Gone when the caller no longer wants it.
     pub(crate) wanted: Weak<()>,
+    /// True if it works in an isolated workspace of its own.
+    pub(crate) isolated: bool,
     /// The workspace created for it, with the invocation id under which it was created.
     pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }
@@ -172,13 +175,13 @@ pub(crate) struct DelegationHandle {
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
     /// Last prompt of the user.
-    request: Mutex<Arc<str>>,
+    request: Guarded<Arc<str>>,
     /// Memory of subagents.
-    memories: Mutex<Memories>,
+    pub(crate) memories: Guarded<Memories>,
     /// Running subagents whose callers do not wait.
-    background: Mutex<BTreeMap<InvocationId, BackgroundWork>>,
+    pub(crate) background: Guarded<BTreeMap<InvocationId, BackgroundWork>>,
     /// Subagents that work or worked in isolated workspaces.
-    isolated: Mutex<BTreeSet<InvocationId>>,
+    pub(crate) isolated: Guarded<BTreeSet<InvocationId>>,
 }
 
 /// A subagent in the background.
@@ -201,10 +204,10 @@ impl DelegationHandle {
             cwd,
             ids,
             line: OnceLock::new(),
-            request: Mutex::new("".into()),
-            memories: Mutex::default(),
-            background: Mutex::default(),
-            isolated: Mutex::default(),
+            request: Guarded::new("".into()),
+            memories: Guarded::default(),
+            background: Guarded::default(),
+            isolated: Guarded::default(),
         }
     }
 
@@ -238,17 +241,7 @@ impl DelegationHandle {
     }
 
     pub(crate) fn set_user_request(&self, text: &str) {
-        *self.request() = text.into();
-    }
-
-    /// Running subagents whose callers do not wait.
-    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, BackgroundWork>> {
-        self.background.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Subagents that work or worked in isolated workspaces.
-    pub(crate) fn isolated(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
-        self.isolated.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.request.lock() = text.into();
     }
 
     /// Background subagents of `origin`, one line each.
@@ -258,7 +251,7 @@ impl DelegationHandle {
             None => one.caller.parent_invocation_id.is_none(),
             Some(_) => one.caller.invocation_id == origin.invocation_id,
         };
-        let all = self.in_background();
+        let all = self.background.lock();
         let line = |(id, BackgroundWork { agent, task, .. }): (&InvocationId, &BackgroundWork)| {
             format!(
                 "agent {agent} ({id}) works on: {task}. Its answer comes as a message; {RESULT} \
@@ -268,25 +261,16 @@ impl DelegationHandle {
         all.iter().filter(|(_, one)| theirs(one)).map(line).collect()
     }
 
-    /// Memory of subagents.
-    pub(crate) fn memories(&self) -> MutexGuard<'_, Memories> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Memory for a new subagent of this name.
     fn memory_of(&self, subagent: &Subagent, provider: &str) -> String {
         if !self.delegation.remembers {
             return String::new();
         }
-        self.memories().text(&subagent.name, provider, &self.cwd)
+        self.memories.lock().text(&subagent.name, provider, &self.cwd)
     }
 
     fn user_request(&self) -> Arc<str> {
-        Arc::clone(&self.request())
-    }
-
-    fn request(&self) -> MutexGuard<'_, Arc<str>> {
-        self.request.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.request.lock())
     }
 
     /// Delegation tools for an agent that may call `calls`, at this depth (0 is the main agent).

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod guarded;
 mod hex;
 mod mailbox;
 mod restarts;

@@ -5,13 +5,15 @@
 //! [`Lost`] for a report whose sender died before it sent.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorProcessingErr, ActorRef, Message, RpcReplyPort, SpawnErr};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinError};
+
+use crate::guarded::Guarded;
 
 /// Result of starting an actor. `Err` is returned to the spawner.
 pub(crate) type StartResult<State> = Result<State, ActorProcessingErr>;
@@ -123,7 +125,7 @@ impl<T> std::fmt::Debug for Report<T> {
 
 /// A [`Report`] with several holders. The first result counts; [`Lost`] is sent when the last
 /// holder is gone.
-pub(crate) struct SharedReport<T>(Arc<Mutex<Option<Report<T>>>>);
+pub(crate) struct SharedReport<T>(Arc<Guarded<Option<Report<T>>>>);
 
 impl<T> Clone for SharedReport<T> {
     fn clone(&self) -> SharedReport<T> {
@@ -133,11 +135,11 @@ impl<T> Clone for SharedReport<T> {
 
 impl<T: 'static> SharedReport<T> {
     pub(crate) fn new(report: Report<T>) -> SharedReport<T> {
-        SharedReport(Arc::new(Mutex::new(Some(report))))
+        SharedReport(Arc::new(Guarded::new(Some(report))))
     }
 
     pub(crate) fn send(&self, value: T) {
-        let report = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let report = self.0.lock().take();
         if let Some(report) = report {
             report.send(value);
         }

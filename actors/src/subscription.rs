@@ -4,11 +4,12 @@
 //! when it catches up, in order and without gaps.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
 use crate::event::{AnnouncedEvent, Announcement};
+use crate::guarded::Guarded;
 use crate::ports::JournalStore;
 
 /// Records read back at a time by a reader that lagged.
@@ -16,7 +17,7 @@ const REREAD_MAX: u64 = 256;
 
 /// The sending side, shared by every incarnation of the `TranscriptWriter`.
 #[derive(Clone)]
-pub(crate) struct Feed(Arc<Mutex<Publisher>>);
+pub(crate) struct Feed(Arc<Guarded<Publisher>>);
 
 struct Publisher {
     seq: u64,
@@ -28,7 +29,7 @@ struct Publisher {
 }
 
 struct EventBuffer {
-    queue: Mutex<AnnouncementQueue>,
+    queue: Guarded<AnnouncementQueue>,
     arrived: Notify,
     buffered_max: usize,
 }
@@ -52,12 +53,17 @@ struct Missed {
 impl Feed {
     pub(crate) fn new() -> Feed {
         let readers = Vec::new();
-        Feed(Arc::new(Mutex::new(Publisher { seq: 0, last_record: None, readers, closed: false })))
+        Feed(Arc::new(Guarded::new(Publisher {
+            seq: 0,
+            last_record: None,
+            readers,
+            closed: false,
+        })))
     }
 
     /// Gives `fact` its place in the stream and hands it to every reader.
     pub(crate) fn publish(&self, fact: AnnouncedEvent) {
-        let mut publisher = lock(&self.0);
+        let mut publisher = self.0.lock();
         publisher.seq += 1;
         if let AnnouncedEvent::Stored(record) = &fact {
             publisher.last_record = Some(record.record);
@@ -74,14 +80,14 @@ impl Feed {
 
     /// Sets the number of existing records, which readers can now read.
     pub(crate) fn begins_after(&self, last_record: u64) {
-        let mut publisher = lock(&self.0);
+        let mut publisher = self.0.lock();
         if publisher.last_record.is_some() {
             // Opened again: later announcements are known already.
             return;
         }
         publisher.last_record = Some(last_record);
         for reader in publisher.readers.iter().filter_map(Weak::upgrade) {
-            let mut queue = lock(&reader.queue);
+            let mut queue = reader.queue.lock();
             if let Some(missed) = &mut queue.missed {
                 missed.to = last_record;
                 if missed.from > last_record {
@@ -95,20 +101,20 @@ impl Feed {
 
     /// The last record that was announced, or that was there before.
     pub(crate) fn last_record(&self) -> u64 {
-        lock(&self.0).last_record.unwrap_or_default()
+        self.0.lock().last_record.unwrap_or_default()
     }
 
     /// True if no more events will come.
     pub(crate) fn is_closed(&self) -> bool {
-        lock(&self.0).closed
+        self.0.lock().closed
     }
 
     /// Marks the end of events.
     pub(crate) fn close(&self) {
-        let mut publisher = lock(&self.0);
+        let mut publisher = self.0.lock();
         publisher.closed = true;
         for reader in publisher.readers.drain(..).filter_map(|reader| reader.upgrade()) {
-            lock(&reader.queue).closed = true;
+            reader.queue.lock().closed = true;
             reader.arrived.notify_one();
         }
     }
@@ -118,7 +124,7 @@ impl Feed {
         journal: Arc<dyn JournalStore>,
         buffered_max: usize,
     ) -> Subscription {
-        Feed::reader(&mut lock(&self.0), None, journal, buffered_max)
+        Feed::reader(&mut self.0.lock(), None, journal, buffered_max)
     }
 
     /// Subscription that starts with the records after `after`.
@@ -128,7 +134,7 @@ impl Feed {
         buffered_max: usize,
         after: u64,
     ) -> Subscription {
-        let mut publisher = lock(&self.0);
+        let mut publisher = self.0.lock();
         let (from, to) = (after.saturating_add(1), publisher.last_record.unwrap_or_default());
         let known = publisher.last_record.is_some_and(|last| after >= last);
         let missed = (!known).then_some(Missed { from, to, seq: 0 });
@@ -143,7 +149,7 @@ impl Feed {
     ) -> Subscription {
         let queue =
             AnnouncementQueue { closed: publisher.closed, missed, ..AnnouncementQueue::default() };
-        let queue = Mutex::new(queue);
+        let queue = Guarded::new(queue);
         let reader = Arc::new(EventBuffer { queue, arrived: Notify::new(), buffered_max });
         publisher.readers.push(Arc::downgrade(&reader));
         Subscription { reader, journal, reread: VecDeque::new() }
@@ -152,7 +158,7 @@ impl Feed {
 
 impl EventBuffer {
     fn push(&self, announcement: &Arc<Announcement>) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         match (announcement.record(), &mut queue.missed) {
             (Some(record), Some(missed)) => missed.to = record,
             (None, Some(_)) => return,
@@ -190,7 +196,7 @@ impl Subscription {
                 return Some(announcement);
             }
             let missed = {
-                let mut queue = lock(&self.reader.queue);
+                let mut queue = self.reader.queue.lock();
                 if let Some(announcement) = queue.announcements.pop_front() {
                     return Some(announcement);
                 }
@@ -209,7 +215,7 @@ impl Subscription {
 
     /// Next event that has already arrived, without waiting.
     pub fn try_next(&mut self) -> Option<Arc<Announcement>> {
-        self.reread.pop_front().or_else(|| lock(&self.reader.queue).announcements.pop_front())
+        self.reread.pop_front().or_else(|| self.reader.queue.lock().announcements.pop_front())
     }
 
     async fn read_back(&mut self, Missed { from, to, seq }: Missed) {
@@ -226,7 +232,7 @@ impl Subscription {
             let seq = seq + record.record.saturating_sub(from);
             Arc::new(Announcement { seq, fact: AnnouncedEvent::Stored(Arc::new(record)) })
         }));
-        let mut queue = lock(&self.reader.queue);
+        let mut queue = self.reader.queue.lock();
         if let Some(missed) = &mut queue.missed {
             if missed.to <= until {
                 queue.missed = None;
@@ -242,9 +248,4 @@ impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subscription").finish_non_exhaustive()
     }
-}
-
-// A panic while publishing must not silence every observer.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

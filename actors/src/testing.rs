@@ -15,12 +15,12 @@ use crate::agent_invocation::RequestOptions;
 use crate::conversation::{
     CallId, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::event::{Announcement, Event, HookEvent, RecordId};
+use crate::event::{Announcement, Event, HookEvent, Origin, RecordId};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, AnswerSource, Confinement, GrantStore, Hook, HookInvocation, HookReport, HookResult,
-    Ids, NoGrants, NoHooks, PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox,
-    Verdict,
+    Action, AnswerSource, CallContext, Confinement, GrantStore, Hook, HookInvocation, HookReport,
+    HookResult, Ids, NoGrants, NoHooks, PermissionQuestion, Policy, PortFuture, Ports, Situation,
+    Toolbox, Verdict,
 };
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
 use crate::subscription::Subscription;
@@ -32,6 +32,26 @@ pub use tools::{
     ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, PanickingTool, RunCounter,
     WritingTool,
 };
+
+/// Context of a call of a main agent that works alone.
+pub fn call_of_main(
+    session: impl Into<Arc<str>>,
+    call: impl Into<Arc<str>>,
+    agent: &str,
+) -> CallContext {
+    let origin = Origin {
+        invocation_id: InvocationId::new("main"),
+        parent_invocation_id: None,
+        agent: agent.to_owned(),
+        agent_path: agent.to_owned(),
+    };
+    CallContext {
+        session_id: SessionId::new(session),
+        call_id: CallId::new(call),
+        agent: agent.to_owned(),
+        origin: Arc::new(origin),
+    }
+}
 
 /// Ids that count up, so that snapshots are stable.
 #[derive(Debug)]

@@ -32,11 +32,11 @@ use pipeline::{CallEnd, Pipeline};
 #[derive(Debug, Default)]
 pub(crate) struct IntentProgress {
     /// Set once the intent is recorded.
-    intended: OnceLock<()>,
+    pub(crate) intended: OnceLock<()>,
     /// Set once the intent of a call with effects is durable: there may have been one.
-    begun: OnceLock<StartedCall>,
+    pub(crate) begun: OnceLock<StartedCall>,
     /// Set when it came to its end, and whether that was a good one.
-    ran: OnceLock<bool>,
+    pub(crate) ran: OnceLock<bool>,
     /// Set when the outcome was recorded.
     outcome: OnceLock<ToolOutput>,
     /// Set when hooks made something else of it, and that was recorded.
@@ -46,21 +46,6 @@ pub(crate) struct IntentProgress {
 impl IntentProgress {
     pub(crate) fn started(&self) -> bool {
         self.begun.get().is_some()
-    }
-
-    /// True if the intent is recorded.
-    pub(crate) fn intended(&self) -> bool {
-        self.intended.get().is_some()
-    }
-
-    /// `Some(true)` if it succeeded; `None` if it did not end.
-    pub(crate) fn ran(&self) -> Option<bool> {
-        self.ran.get().copied()
-    }
-
-    /// Description, if it may have had an effect.
-    pub(crate) fn begun(&self) -> Option<&StartedCall> {
-        self.begun.get()
     }
 
     pub(crate) fn outcome(&self) -> Option<&ToolOutput> {
@@ -234,7 +219,7 @@ impl State {
         if self.progress.started() {
             let output = outcome_unknown(&format!("the tool crashed: {cause}"));
             self.progress.outcome.set(output.clone()).ok();
-            let event = unknown_event(&self.call, &output, self.progress.begun());
+            let event = unknown_event(&self.call, &output, self.progress.begun.get());
             self.services.transcript.note(Some(&self.origin), event);
             return self.ask_hooks(me, output, Some(ToolFailureClass::Crashed), None);
         }

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 
-use crate::event::{AnnouncedEvent, Durability, Event};
+use crate::event::{AnnouncedEvent, Event};
 use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, panic_text, spawn_task};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, OpenedJournal};
 use crate::subscription::Feed;
 use crate::testing_seam::FailPoints;
 
+use outbox::ReadyEntries;
 pub(crate) use outbox::{Outbox, OutboxCapacity, Transcript, Unrecorded};
 
 /// Arguments of every incarnation of the writer.
@@ -136,22 +137,14 @@ impl State {
     /// Submits ready entries to the journal. Returns false if there were none.
     fn submit(&mut self) -> bool {
         let Some(journal) = &self.journal else { return false };
-        let ready = self.args.outbox.take_ready(&mut self.last_record);
-        for fact in ready.passing {
+        let mut ready = self.args.outbox.take_ready(&mut self.last_record);
+        for fact in ready.passing.drain(..) {
             self.args.feed.publish(fact);
         }
         if ready.entries == 0 {
             return false;
         }
-        let me = self.me.clone();
-        let entries = ready.entries;
-        journal.submit(JournalBatch {
-            records: ready.records,
-            durability: ready.durability,
-            done: Box::new(move |result| {
-                me.cast(Msg::Committed(entries, result)).ok();
-            }),
-        });
+        journal.submit(self.batch(ready));
         true
     }
 
@@ -211,14 +204,17 @@ impl State {
             }
             return;
         };
+        journal.submit(self.batch(ReadyEntries::default()));
+    }
+
+    /// Batch of these entries, whose end returns as a message.
+    fn batch(&self, ready: ReadyEntries) -> JournalBatch {
         let me = self.me.clone();
-        journal.submit(JournalBatch {
-            records: Vec::new(),
-            durability: Durability::Written,
-            done: Box::new(move |result| {
-                me.cast(Msg::Committed(0, result)).ok();
-            }),
+        let ReadyEntries { records, durability, entries, .. } = ready;
+        let done = Box::new(move |result| {
+            me.cast(Msg::Committed(entries, result)).ok();
         });
+        JournalBatch { records, durability, done }
     }
 
     fn open(&self) -> OwnedTask {

@@ -1,6 +1,6 @@
 //! Catalog of callable agents for the system prompt of a caller, within a size budget.
 
-use crate::{Agent, CatalogEntry, Cost, Roster};
+use crate::{Agent, CatalogEntry, Roster};
 
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
@@ -28,7 +28,7 @@ fn written(agents: &[&Agent], descriptions: bool, hints: bool) -> String {
     for agent in agents {
         let CatalogEntry { category, cost, use_when, avoid_when } = &agent.catalog;
         let facts: Vec<&str> =
-            category.as_deref().into_iter().chain(cost.map(Cost::name)).collect();
+            category.as_deref().into_iter().chain(cost.map(<&str>::from)).collect();
         text.extend(["- ", &agent.name]);
         if !facts.is_empty() {
             text.extend([" (", &facts.join(", "), ")"]);

@@ -7,6 +7,7 @@ use posse_actors::ports::Thinking;
 use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable, printable_lines};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use strum::VariantArray as _;
 
 use crate::roster::KnownNames;
 use crate::{
@@ -141,11 +142,9 @@ impl<'a> DefinitionReader<'a> {
         if description.is_none() {
             self.flaw("", "it has no description", "say in one line what it is for");
         }
-        let modes = [AgentMode::Primary, AgentMode::Subagent, AgentMode::All];
-        let mode = self.choice(&top, "mode", modes, AgentMode::name).unwrap_or(AgentMode::Subagent);
-        let decisions = [AgentDecision::Allow, AgentDecision::Ask, AgentDecision::Deny];
-        let default_decision = self.choice(&top, "defaultDecision", decisions, AgentDecision::name);
-        let authority = self.choice(&top, "authority", ["full", "read-only"], |word| word);
+        let mode = self.choice(&top, "mode", AgentMode::VARIANTS).unwrap_or(AgentMode::Subagent);
+        let default_decision = self.choice(&top, "defaultDecision", AgentDecision::VARIANTS);
+        let authority = self.choice(&top, "authority", &["full", "read-only"]);
         let agent = Agent {
             name: name.to_owned(),
             display_name: self.line(&top, "displayName"),
@@ -154,7 +153,7 @@ impl<'a> DefinitionReader<'a> {
             mode,
             hidden: self.flag(&top, "hidden").unwrap_or_default(),
             profile: self.profile(&top, known),
-            thinking: self.choice(&top, "thinking", Thinking::ALL, Thinking::name),
+            thinking: self.choice(&top, "thinking", Thinking::ALL),
             tools: self.tools(&top, known),
             skills: self.names(&top, "skills"),
             read_only: authority == Some("read-only"),
@@ -163,8 +162,7 @@ impl<'a> DefinitionReader<'a> {
             delegation: self.delegation(&top, mode),
             catalog: self.catalog(&top),
             limits: self.limits(&top),
-            isolated: self.choice(&top, "isolation", ["none", "worktree"], |word| word)
-                == Some("worktree"),
+            isolated: self.choice(&top, "isolation", &["none", "worktree"]) == Some("worktree"),
             prompt: self.prompt(&top),
         };
         self.no_wider_than_the_user(&agent);
@@ -271,7 +269,6 @@ impl<'a> DefinitionReader<'a> {
     fn delegation(&mut self, top: &FieldGroup<'a>, mode: AgentMode) -> Delegation {
         let group = self.group(top, "delegation");
         self.only(&group, &OF_DELEGATION);
-        let decisions = [AgentDecision::Allow, AgentDecision::Ask, AgentDecision::Deny];
         let callable = self.flag(&group, "callable").unwrap_or(mode != AgentMode::Primary);
         if callable && mode == AgentMode::Primary {
             let what = "a primary agent works for the user and cannot be called";
@@ -283,17 +280,16 @@ impl<'a> DefinitionReader<'a> {
             allowed: self.names(&group, "allowedAgents"),
             denied: self.names(&group, "deniedAgents").unwrap_or_default(),
             depth_max: self.whole(&group, "maxDepth", 0, 8),
-            invocation: self.choice(&group, "invocationDecision", decisions, AgentDecision::name),
+            invocation: self.choice(&group, "invocationDecision", AgentDecision::VARIANTS),
         }
     }
 
     fn catalog(&mut self, top: &FieldGroup<'a>) -> CatalogEntry {
         let group = self.group(top, "catalog");
         self.only(&group, &["avoidWhen", "category", "cost", "triggers", "useWhen"]);
-        let costs = [Cost::Free, Cost::Cheap, Cost::Standard, Cost::Expensive];
         let entry = CatalogEntry {
             category: self.line(&group, "category"),
-            cost: self.choice(&group, "cost", costs, Cost::name),
+            cost: self.choice(&group, "cost", Cost::VARIANTS),
             use_when: self.names(&group, "useWhen").unwrap_or_default(),
             avoid_when: self.names(&group, "avoidWhen").unwrap_or_default(),
         };
@@ -415,18 +411,17 @@ impl<'a> DefinitionReader<'a> {
         Some(names.into_iter().map(one_line).collect())
     }
 
-    fn choice<T: Copy>(
+    fn choice<T: Copy + Into<&'static str>>(
         &mut self,
         group: &FieldGroup<'_>,
         name: &str,
-        all: impl IntoIterator<Item = T> + Clone,
-        word: impl Fn(T) -> &'static str,
+        all: &[T],
     ) -> Option<T> {
         let text = self.text(group, name)?;
-        let chosen = all.clone().into_iter().find(|one| word(*one) == text);
+        let words: Vec<&str> = all.iter().map(|one| (*one).into()).collect();
+        let chosen = words.iter().position(|word| *word == text).map(|nth| all[nth]);
         if chosen.is_none() {
             let path = group.at(name);
-            let words: Vec<&str> = all.into_iter().map(word).collect();
             let what = format!("{path} is \"{}\"", printable(text));
             self.flaw(&path, what, format!("one of {}", words.join(", ")));
         }

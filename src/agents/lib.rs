@@ -24,12 +24,13 @@ use std::time::Duration;
 
 use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantArray};
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
 pub use environment_block::{EnvironmentBlock, git_branch};
 pub use instructions::{Instruction, Instructions};
 pub use nested_instructions::noticing;
-pub use roster::{Configured, Folders, KnownNames, Roster};
+pub use roster::{Folders, KnownNames, Roster};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
@@ -79,7 +80,8 @@ pub struct Agent {
 }
 
 /// Source of an agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum AgentSource {
     /// Built-in.
     #[default]
@@ -93,16 +95,6 @@ pub enum AgentSource {
 }
 
 impl AgentSource {
-    /// One word for lists.
-    pub fn word(&self) -> &'static str {
-        match self {
-            AgentSource::BuiltIn => "builtin",
-            AgentSource::Config(_) => "config",
-            AgentSource::User(_) => "user",
-            AgentSource::Project(_) => "project",
-        }
-    }
-
     /// Place of its definition, if it has one.
     pub fn place(&self) -> Option<&str> {
         match self {
@@ -113,7 +105,8 @@ impl AgentSource {
 }
 
 /// Use of an agent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum AgentMode {
     /// The user.
     #[default]
@@ -125,15 +118,6 @@ pub enum AgentMode {
 }
 
 impl AgentMode {
-    /// The name in definitions.
-    pub fn name(self) -> &'static str {
-        match self {
-            AgentMode::Primary => "primary",
-            AgentMode::Subagent => "subagent",
-            AgentMode::All => "all",
-        }
-    }
-
     /// True if it can be the main agent.
     pub fn is_primary(self) -> bool {
         self != AgentMode::Subagent
@@ -141,7 +125,8 @@ impl AgentMode {
 }
 
 /// Decision about a call, or about starting an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum AgentDecision {
     /// Run without asking.
     Allow,
@@ -149,17 +134,6 @@ pub enum AgentDecision {
     Ask,
     /// Refuse.
     Deny,
-}
-
-impl AgentDecision {
-    /// The name in definitions.
-    pub fn name(self) -> &'static str {
-        match self {
-            AgentDecision::Allow => "allow",
-            AgentDecision::Ask => "ask",
-            AgentDecision::Deny => "deny",
-        }
-    }
 }
 
 /// Delegation settings of an agent.
@@ -193,7 +167,8 @@ pub struct CatalogEntry {
 }
 
 /// Relative cost of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Cost {
     /// Free.
     Free,
@@ -203,18 +178,6 @@ pub enum Cost {
     Standard,
     /// High cost: calling it requires permission.
     Expensive,
-}
-
-impl Cost {
-    /// The name in definitions.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cost::Free => "free",
-            Cost::Cheap => "cheap",
-            Cost::Standard => "standard",
-            Cost::Expensive => "expensive",
-        }
-    }
 }
 
 /// Limits of one agent, below those of the session.

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
+use posse_config::ConfiguredAgent;
 use serde_json::Value;
 
 use crate::definition::{DefinitionSource, define};
@@ -13,19 +14,6 @@ use crate::folder::{self, AgentFile};
 use crate::front_matter::{self, Flaw};
 use crate::instructions::hidden;
 use crate::{Agent, AgentSource, built_in};
-
-/// An entry of `agents` in the configuration.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Configured {
-    /// Name.
-    pub name: String,
-    /// The definition.
-    pub definition: Value,
-    /// Its place.
-    pub place: String,
-    /// True if it is a project's.
-    pub project: bool,
-}
 
 /// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +56,11 @@ impl Roster {
     }
 
     /// Loads all agents.
-    pub fn load(configured: &[Configured], folders: &Folders, known: &KnownNames<'_>) -> Roster {
+    pub fn load(
+        configured: &[ConfiguredAgent],
+        folders: &Folders,
+        known: &KnownNames<'_>,
+    ) -> Roster {
         let mut roster = Roster::built_in();
         for agent in configured {
             roster.configured(agent, known);
@@ -141,8 +133,8 @@ impl Roster {
         files
     }
 
-    fn configured(&mut self, configured: &Configured, known: &KnownNames<'_>) {
-        let Configured { name, definition, place, project } = configured;
+    fn configured(&mut self, configured: &ConfiguredAgent, known: &KnownNames<'_>) {
+        let ConfiguredAgent { name, definition, place, project } = configured;
         let Value::Object(fields) = definition else {
             let what = format!("agents.{} is not an object", printable(name));
             let failure = invalid(ErrorCode::AgentDefinitionInvalid, what).at(place.clone());

@@ -9,7 +9,6 @@ use jiff::tz::TimeZone;
 use posse_actors::ports::AnswerSource;
 use serde_json::Value;
 
-use crate::agents::Cost;
 use crate::commands::{grants, offline_commands};
 use crate::config::{self, Environment};
 use crate::doctor::{self, Examined, Streams};
@@ -94,10 +93,10 @@ impl ReportSource {
             let cell = |text: &str| printable(text);
             [
                 cell(&format!("{}{star}", agent.name)),
-                cell(agent.source.word()),
-                agent.mode.name().to_owned(),
+                cell(<&str>::from(&agent.source)),
+                <&str>::from(agent.mode).to_owned(),
                 cell(&roles::serving(agent, settings).provider()),
-                agent.catalog.cost.map_or("-", Cost::name).to_owned(),
+                agent.catalog.cost.map_or("-", <&str>::from).to_owned(),
             ]
         }));
         Ok(table(&rows))

@@ -161,7 +161,7 @@ fn unset(object: &CstObject, parts: &[String]) -> bool {
 }
 
 /// The parts of a dotted key. Names of models and of headers have dots of their own.
-fn parts_of(key: &str) -> Vec<String> {
+pub(crate) fn parts_of(key: &str) -> Vec<String> {
     if let Some(rest) = key.strip_prefix("models.")
         && let Some((name, field)) = rest.rsplit_once('.')
         && schema::find(&["models", name, field]).is_some()

@@ -78,7 +78,7 @@ pub struct Settings {
 }
 
 /// Budget of a session. `None` is no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct BudgetSettings {
     /// `maxCostMicroUsd`.
     pub micro_usd_max: Option<u64>,
@@ -87,7 +87,7 @@ pub struct BudgetSettings {
 }
 
 /// Retry settings. `None` if not set.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct RetrySettings {
     /// `baseDelay`.
     pub base_delay: Option<Duration>,
@@ -98,7 +98,7 @@ pub struct RetrySettings {
 }
 
 /// Sandbox settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SandboxSettings {
     /// `off`, `read-only` or `workspace-write`.
     pub mode: String,
@@ -113,7 +113,7 @@ pub struct SandboxSettings {
 }
 
 /// Stored grants.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct GrantKeeping {
     /// `enabled`.
     pub enabled: bool,
@@ -124,7 +124,7 @@ pub struct GrantKeeping {
 }
 
 /// Tool settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct ToolSettings {
     /// `edit.fuzzy`: edits may match where only white space, quotes or dashes differ.
     pub fuzzy_edit: bool,
@@ -141,7 +141,7 @@ pub struct ToolSettings {
 }
 
 /// Skill settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct SkillSettings {
     /// `enabled`.
     pub enabled: bool,
@@ -152,7 +152,7 @@ pub struct SkillSettings {
 }
 
 /// Maximum calls of a tool per task.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct CallBudget {
     /// `max`.
     pub max: Option<u64>,
@@ -207,7 +207,7 @@ pub struct Timeouts {
 }
 
 /// An entry of `agents`, unchecked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ConfiguredAgent {
     /// Its name.
     pub name: String,
@@ -220,7 +220,7 @@ pub struct ConfiguredAgent {
 }
 
 /// Limits of delegation.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct DelegationSettings {
     /// `maxDepth`: 1 is children of the main agent.
     pub depth_max: u32,
@@ -249,7 +249,7 @@ pub struct DelegationSettings {
 }
 
 /// Context budgets of main agents, and of others.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct ContextSizes {
     /// `context.main`.
     pub main: ContextSize,
@@ -258,7 +258,7 @@ pub struct ContextSizes {
 }
 
 /// An entry of `context`. Tokens and turns. `None` if not set.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct ContextSize {
     /// `maxContextTokens` as a number.
     pub tokens_max: Option<u64>,
@@ -279,7 +279,7 @@ pub struct ContextSize {
 }
 
 /// An entry of `roles`. `None` if not set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct RoleSettings {
     /// `profile`: a provider profile or preset. Whether it exists has not been checked.
     pub profile: Option<String>,

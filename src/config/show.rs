@@ -6,6 +6,7 @@ use std::path::Path;
 use posse_base::failure::printable;
 use serde_json::{Map, Value, json};
 
+use crate::edit::parts_of;
 use crate::{
     Dirs, Fate, Layers, Leaf, ProjectFile, ProjectSetting, looks_like_key, masked, preferences,
     project_file, user_file,
@@ -90,29 +91,17 @@ fn with_origins(layers: &Layers, project: Option<&ProjectFile>) -> Value {
 fn tree(layers: &Layers) -> Value {
     let mut root = Map::new();
     for (key, leaf) in layers.iter() {
-        place(&mut root, &parts(key), shown_value(key, &leaf.value));
+        place(&mut root, &parts_of(key), shown_value(key, &leaf.value));
     }
     Value::Object(root)
 }
 
-/// The parts of a key. The names of headers and models may have dots.
-fn parts(key: &str) -> Vec<&str> {
-    if let Some((provider, name)) = key.split_once(".headers.") {
-        return provider.split('.').chain(["headers", name]).collect();
-    }
-    if let Some((name, field)) = key.strip_prefix("models.").and_then(|rest| rest.rsplit_once('.'))
-    {
-        return vec!["models", name, field];
-    }
-    key.split('.').collect()
-}
-
-fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {
+fn place(group: &mut Map<String, Value>, path: &[String], value: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     if rest.is_empty() {
-        group.insert((*first).to_owned(), value);
+        group.insert(first.clone(), value);
     } else if let Value::Object(inner) =
-        group.entry(*first).or_insert_with(|| Value::Object(Map::new()))
+        group.entry(first).or_insert_with(|| Value::Object(Map::new()))
     {
         place(inner, rest, value);
     }

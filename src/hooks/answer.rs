@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(at(HookEvent::ToolError, output), "other");
         assert_eq!(at(HookEvent::PostToolUse, change), "HK004 false");
         assert_eq!(at(HookEvent::PostToolUse, r#"{"patch":{"toolOutput":1}}"#), "HK004 false");
-        for event in HookEvent::ALL.into_iter().filter(|event| !event.is_of_tool()) {
+        for event in HookEvent::ALL.iter().copied().filter(|event| !event.is_of_tool()) {
             assert_eq!(at(event, change), "HK004 false", "{event:?}");
         }
         let refuses = r#"{"decision":"block","patch":{"command":"ls"}}"#;

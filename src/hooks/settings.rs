@@ -112,9 +112,9 @@ fn hook(entry: &Value, nth: usize, home: Option<&Path>) -> Result<CommandHook, F
 }
 
 fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
-    let names = || HookEvent::ALL.into_iter().map(HookEvent::name);
+    let names = || HookEvent::ALL.iter().map(|event| event.name());
     let given = text(entry, "event")?.unwrap_or_default();
-    HookEvent::ALL.into_iter().find(|event| event.name() == given).ok_or_else(|| {
+    HookEvent::ALL.iter().copied().find(|event| event.name() == given).ok_or_else(|| {
         let what = format!("event must be one of {}", names().collect::<Vec<_>>().join(", "));
         Failure { fix: did_you_mean(given, names()), ..wrong(what) }
     })

@@ -172,7 +172,7 @@ fn a_tool_returns_no_secret() {
     toolbox.register(Arc::new(posse_actors::testing::EchoTool::new())).ok();
     let tools = masking().tools(toolbox);
     let tool = Arc::clone(tools.get("echo").unwrap());
-    let context = posse_actors::ports::CallContext::of_main("s", "c", "build");
+    let context = posse_actors::testing::call_of_main("s", "c", "build");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let output = runtime.block_on(async {
         let arguments = json!({"text": format!("key {SECRET}")});
@@ -191,7 +191,7 @@ fn a_tool_returns_no_secret() {
             call: context,
             output,
             facts,
-            post_call: posse_actors::ports::PostCallSink::discarding(),
+            post_call: posse_actors::ports::PostCallSink::new(drop),
             output_bytes_max: 1000,
         };
         tool.run(permitted, context).await

@@ -29,22 +29,29 @@ pub(crate) enum Stop {
 }
 
 /// Kind of damage of a line or of its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Damage {
     /// The bytes of a record do not match its hash.
+    #[error("a line whose hash does not fit")]
     Hash,
     /// The line is not a record.
+    #[error("a line that is not a record")]
     NoRecord,
     /// Zero bytes in place of a line.
+    #[error("zero bytes where a line belongs")]
     Zeros,
     /// The line ends in CR LF: a program treated the journal as a text file.
+    #[error("a line that ends in CR LF")]
     CarriageReturn,
     /// A record that is already in the journal.
+    #[error("record {found} once more")]
     Repeated {
         /// Its number.
         found: u64,
     },
     /// A record with a later number than expected: records are missing.
+    #[error("record {found} where record {expected} belongs")]
     Gap {
         /// Its number.
         found: u64,
@@ -52,10 +59,13 @@ pub enum Damage {
         expected: u64,
     },
     /// A line longer than the limit for written lines.
+    #[error("a line of more than {} MiB", LINE_BYTES_MAX >> 20)]
     TooLong,
     /// A closed segment ends within a line.
+    #[error("the last line of a closed segment is cut off")]
     Torn,
     /// A segment file is missing.
+    #[error("{name} is missing")]
     Missing {
         /// Its name.
         name: String,
@@ -65,35 +75,7 @@ pub enum Damage {
 impl Damage {
     /// One word for programs.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Damage::Hash => "hash",
-            Damage::NoRecord => "no_record",
-            Damage::Zeros => "zeros",
-            Damage::CarriageReturn => "carriage_return",
-            Damage::Repeated { .. } => "repeated",
-            Damage::Gap { .. } => "gap",
-            Damage::TooLong => "too_long",
-            Damage::Torn => "torn",
-            Damage::Missing { .. } => "missing",
-        }
-    }
-}
-
-impl std::fmt::Display for Damage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Damage::Hash => f.write_str("a line whose hash does not fit"),
-            Damage::NoRecord => f.write_str("a line that is not a record"),
-            Damage::Zeros => f.write_str("zero bytes where a line belongs"),
-            Damage::CarriageReturn => f.write_str("a line that ends in CR LF"),
-            Damage::Repeated { found } => write!(f, "record {found} once more"),
-            Damage::Gap { found, expected } => {
-                write!(f, "record {found} where record {expected} belongs")
-            }
-            Damage::TooLong => write!(f, "a line of more than {} MiB", LINE_BYTES_MAX >> 20),
-            Damage::Torn => f.write_str("the last line of a closed segment is cut off"),
-            Damage::Missing { name } => write!(f, "{name} is missing"),
-        }
+        self.into()
     }
 }
 

@@ -58,41 +58,6 @@ impl StoredSession {
 }
 
 impl StateDir {
-    /// State directory from the environment variables `POSSE_HOME`, `XDG_STATE_HOME` and `HOME`.
-    pub fn from_environment() -> Result<StateDir, Failure> {
-        let value = std::env::var_os;
-        let (posse, xdg, home) = (value("POSSE_HOME"), value("XDG_STATE_HOME"), value("HOME"));
-        StateDir::from_values(posse.as_deref(), xdg.as_deref(), home.as_deref())
-    }
-
-    /// State directory for the given values of `POSSE_HOME`, `XDG_STATE_HOME` and `HOME`.
-    pub fn from_values(
-        posse_home: Option<&OsStr>,
-        xdg_state_home: Option<&OsStr>,
-        home: Option<&OsStr>,
-    ) -> Result<StateDir, Failure> {
-        if let Some(posse_home) = posse_home.filter(|value| !value.is_empty()) {
-            let path = Path::new(posse_home);
-            if !path.is_absolute() {
-                let what = format!("`POSSE_HOME` is not an absolute path: {}", path.display());
-                return Err(Failure::new(ErrorCode::StateFolderUnknown, Exit::Configuration, what)
-                    .fix("set `POSSE_HOME` to a path that begins with `/`"));
-            }
-            return Ok(StateDir::new(path.join("state")));
-        }
-        // The XDG specification requires relative paths to be ignored.
-        let absolute =
-            |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
-        let root = absolute(xdg_state_home)
-            .or_else(|| absolute(home).map(|home| home.join(".local/state")))
-            .map(|base| base.join("posse"));
-        root.map(StateDir::new).ok_or_else(|| {
-            let what = "cannot determine the state directory: `HOME` is not an absolute path";
-            Failure::new(ErrorCode::StateFolderUnknown, Exit::Configuration, what)
-                .fix("set `HOME`, or set `POSSE_HOME` to a directory of your own")
-        })
-    }
-
     /// The state directory at `root`.
     pub fn new(root: impl Into<PathBuf>) -> StateDir {
         StateDir { root: root.into() }
@@ -241,29 +206,6 @@ pub fn new_session_id(now_ms: u64, random: u32) -> SessionId {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn root(posse: &str, xdg: &str, home: &str) -> Result<PathBuf, String> {
-        let value = |text| Some(OsStr::new(text));
-        StateDir::from_values(value(posse), value(xdg), value(home))
-            .map(|state| state.root)
-            .map_err(|failure| failure.to_string())
-    }
-
-    #[test]
-    fn the_state_directory_is_the_first_usable_value() {
-        assert_eq!(root("/p", "/x", "/h").unwrap(), Path::new("/p/state"));
-        assert_eq!(root("", "/x", "/h").unwrap(), Path::new("/x/posse"));
-        assert_eq!(root("", "x", "/h\n ü").unwrap(), Path::new("/h\n ü/.local/state/posse"));
-        insta::assert_snapshot!(root("p", "/x", "/h").unwrap_err(), @r"
-        error[SES001]: `POSSE_HOME` is not an absolute path: p
-          fix: set `POSSE_HOME` to a path that begins with `/`
-        ");
-        insta::assert_snapshot!(root("", "", "h").unwrap_err(), @r"
-        error[SES001]: cannot determine the state directory: `HOME` is not an absolute path
-          fix: set `HOME`, or set `POSSE_HOME` to a directory of your own
-        ");
-        assert!(StateDir::from_values(None, None, None).is_err());
-    }
 
     #[test]
     fn project_slugs_are_readable_and_unique() {

@@ -25,13 +25,13 @@ pub(crate) struct Transcript<'a> {
     color: bool,
 }
 
-/// Kind of a line, which determines its colour.
+/// Kind of a line, with the code of its colour.
 #[derive(Clone, Copy)]
 enum Tone {
-    Said,
-    Done,
-    Quiet,
-    Bad,
+    Said = 1,
+    Done = 32,
+    Quiet = 2,
+    Bad = 31,
 }
 
 impl<'a> Transcript<'a> {
@@ -48,12 +48,7 @@ impl<'a> Transcript<'a> {
             None => text,
         };
         let time = clock(record.ts, self.zone);
-        let code = match tone {
-            Tone::Said => "1",
-            Tone::Done => "32",
-            Tone::Quiet => "2",
-            Tone::Bad => "31",
-        };
+        let code = tone as u8;
         let (on, off) =
             if self.color { (format!("\x1b[{code}m"), "\x1b[0m") } else { (String::new(), "") };
         let text = printable_lines(text.trim_end());

@@ -33,7 +33,7 @@ pub struct Verified {
 }
 
 /// Position and kind of the first invalid line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// Name of the file.
@@ -108,12 +108,10 @@ pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>
     };
     Ok(Some(Problem {
         file: ACTIVE.to_owned(),
-        line: 0,
-        offset: 0,
         record: walked.end.record,
         kind: "empty".to_owned(),
         what: what.to_owned(),
-        torn_tail: false,
+        ..Problem::default()
     }))
 }
 

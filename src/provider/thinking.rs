@@ -200,14 +200,15 @@ mod tests {
     fn levels_have_names_and_sizes_that_grow() {
         let none = BTreeMap::new();
         let own = [("xhigh".to_owned(), "max".to_owned())].into();
-        let names = Thinking::ALL.map(|level| effort(level, &none).to_owned());
+        let all = Thinking::ALL.iter().copied();
+        let names: Vec<String> = all.clone().map(|level| effort(level, &none).to_owned()).collect();
         assert_eq!(names, ["low", "low", "low", "medium", "high", "high"]);
         assert_eq!(effort(Thinking::ExtraHigh, &own), "max");
-        let budgets = Thinking::ALL.map(|level| budget(level, 100_000));
+        let budgets: Vec<u64> = all.clone().map(|level| budget(level, 100_000)).collect();
         assert!(budgets.is_sorted() && budgets[1] == 1024, "{budgets:?}");
         assert_eq!(budget(Thinking::ExtraHigh, 32_000), 24_000);
         assert_eq!(budget(Thinking::High, 0), 0);
-        for level in Thinking::ALL {
+        for level in all {
             assert_eq!(Thinking::named(level.name()), Some(level));
         }
     }

@@ -105,7 +105,7 @@ impl ToolFixture {
             call: context,
             output,
             facts,
-            post_call: PostCallSink::discarding(),
+            post_call: PostCallSink::new(drop),
             output_bytes_max: 32 << 10,
         };
         let permitted = permit_for_test(call, prepared, confinement);
@@ -149,7 +149,7 @@ impl ToolFixture {
 }
 
 fn context(agent: &str, id: &str) -> CallContext {
-    CallContext::of_main("session-1", id, agent)
+    posse_actors::testing::call_of_main("session-1", id, agent)
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

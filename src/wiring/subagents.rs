@@ -10,9 +10,7 @@ use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking, ToolSpec};
 use sha2::{Digest, Sha256};
 
-use crate::agents::{
-    self, Agent, AgentDecision, Configured, Folders, KnownNames, Roster, SKILL_TOOL,
-};
+use crate::agents::{self, Agent, AgentDecision, Folders, KnownNames, Roster, SKILL_TOOL};
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
 use crate::hex::hex;
@@ -38,16 +36,6 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     let believes = |name: &str, bytes: &[u8]| {
         settings.trust_project || trusted.get(name).is_some_and(|known| *known == digest(bytes))
     };
-    let configured: Vec<Configured> = settings
-        .agents
-        .iter()
-        .map(|agent| Configured {
-            name: agent.name.clone(),
-            definition: agent.definition.clone(),
-            place: agent.place.clone(),
-            project: agent.project,
-        })
-        .collect();
     // Always visible to agents that can delegate.
     let mut of_delegation = TOOLS.map(str::to_owned);
     of_delegation.sort();
@@ -64,7 +52,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         check_rules: &permission::check_rules,
         believes: &believes,
     };
-    Roster::load(&configured, &folders, &known)
+    Roster::load(&settings.agents, &folders, &known)
 }
 
 /// Agent folder of the project at `root`.
@@ -124,7 +112,7 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     let policy = |agent: &Agent| AgentPolicy {
         name: agent.name.clone(),
         rules: agent.rules.clone(),
-        default_decision: agent.default_decision.map(|decision| decision.name().to_owned()),
+        default_decision: agent.default_decision.map(|decision| <&str>::from(decision).to_owned()),
     };
     roster.agents.iter().filter(says).map(policy).collect()
 }
@@ -138,7 +126,7 @@ pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<Stri
     };
     let callable = roster.agents.iter().filter(|agent| agent.delegation.callable && !agent.hidden);
     callable
-        .map(|agent| (agent.name.clone(), agent.invocation(default).name().to_owned()))
+        .map(|agent| (agent.name.clone(), <&str>::from(agent.invocation(default)).to_owned()))
         .collect()
 }
 

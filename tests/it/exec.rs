@@ -429,9 +429,7 @@ mod tool {
     use posse::tools::{ToolEnvironment, bash, spill};
     use posse_actors::conversation::{CallId, ToolCall, text_of};
     use posse_actors::event::Event;
-    use posse_actors::ports::{
-        CallContext, OutputDelta, PostCallSink, RunContext, ToolOutput, permit_for_test,
-    };
+    use posse_actors::ports::{OutputDelta, PostCallSink, RunContext, ToolOutput, permit_for_test};
     use serde_json::{Value, json};
     use tokio::sync::mpsc;
 
@@ -460,14 +458,14 @@ mod tool {
                 dry_run,
                 ..ToolEnvironment::new(workspace, session_dir)
             });
-            let call = CallContext::of_main("s1", "c1", "build");
+            let call = posse_actors::testing::call_of_main("s1", "c1", "build");
             let (output_tx, output) = mpsc::channel(1024);
             let (facts_tx, facts) = mpsc::channel(16);
             let context = RunContext {
                 call,
                 output: output_tx,
                 facts: facts_tx,
-                post_call: PostCallSink::discarding(),
+                post_call: PostCallSink::new(drop),
                 output_bytes_max: 32 << 10,
             };
             Shell { folder, env, output, facts, context }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Crates below `src/`, and the crates of posse that each may depend on beside the kernel.
 const CRATES: [(&str, &[&str]); 14] = [
-    ("agents", &["base"]),
+    ("agents", &["base", "config"]),
     ("attach", &["base", "frontend"]),
     ("base", &[]),
     ("cli", &["base"]),
@@ -42,7 +42,7 @@ const KNOW_ALL: [&str; 8] =
 
 /// Layers of the kernel, lowest first. A module uses only modules before it, and its own parts.
 const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
-    ("basis", &["hex", "mailbox", "restarts", "testing_seam"]),
+    ("basis", &["guarded", "hex", "mailbox", "restarts", "testing_seam"]),
     ("vocabulary", &["conversation", "cost", "outcome"]),
     ("events and records", &["event"]),
     ("ports", &["ports"]),

@@ -33,10 +33,10 @@ impl RunningCall {
     /// Adds the effect of the call to the log, as its records would.
     fn add_to(&self, actions: &mut ActionLog) {
         let RunningCall { call, progress, .. } = self;
-        if progress.intended() {
-            actions.began(&call.id, progress.begun().map(|begun| begun.summary.as_str()));
+        if progress.intended.get().is_some() {
+            actions.began(&call.id, progress.begun.get().map(|begun| begun.summary.as_str()));
         }
-        if let Some(well) = progress.ran() {
+        if let Some(&well) = progress.ran.get() {
             actions.ended(&call.id, well);
         }
     }
@@ -141,7 +141,7 @@ pub(crate) fn lost_output(
     let (output, event);
     if progress.started() {
         output = outcome_unknown("the part that ran it crashed");
-        event = unknown_event(call, &output, progress.begun());
+        event = unknown_event(call, &output, progress.begun.get());
     } else {
         output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
         event = failed_event(call, &output, ToolFailureClass::Crashed);

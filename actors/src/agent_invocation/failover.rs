@@ -1,13 +1,14 @@
 //! Failover: requests a reply from one model after another, in the order of the fallback policy,
 //! until one answers or patience ends.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent_invocation::ending::{no_provider, parked, unanswered};
 use crate::agent_invocation::fallback::{CandidateChoice, FallbackPolicy, Needs, may_fall_back};
 use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
+use crate::guarded::Guarded;
 use crate::ledger::TokenCalibration;
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
@@ -40,7 +41,7 @@ pub(crate) struct ModelRoute {
 pub(crate) struct ModelRoutes {
     all: Arc<[ModelRoute]>,
     /// Shared by all invocations; survives their crashes.
-    policy: Arc<Mutex<FallbackPolicy>>,
+    policy: Arc<Guarded<FallbackPolicy>>,
 }
 
 /// A model request with its accounting, independent of the model that answers.
@@ -56,12 +57,12 @@ pub(super) struct ModelCall {
 impl ModelRoutes {
     pub(crate) fn new(all: Vec<ModelRoute>) -> ModelRoutes {
         let policy = FallbackPolicy::new(all.iter().skip(1).map(|route| route.abilities));
-        ModelRoutes { all: all.into(), policy: Arc::new(Mutex::new(policy)) }
+        ModelRoutes { all: all.into(), policy: Arc::new(Guarded::new(policy)) }
     }
 
     /// The model that is used next, as far as known.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
-        let at = self.policy().at();
+        let at = self.policy.lock().at();
         self.all.get(at).map(|route| route.info.clone())
     }
 
@@ -75,13 +76,9 @@ impl ModelRoutes {
     /// Retry on request of the user: if no other model is available, unavailable ones are tried
     /// once.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
-        if self.policy().retry_now(now, limits) {
+        if self.policy.lock().retry_now(now, limits) {
             self.tell(|| provider_client::Msg::RetryNow);
         }
-    }
-
-    fn policy(&self) -> MutexGuard<'_, FallbackPolicy> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Requests a reply from the models in turn until one answers. If the setting permits it, waits
@@ -118,7 +115,7 @@ impl ModelRoutes {
         let mut last: Option<(usize, ProviderError)> = None;
         loop {
             let now = clock.monotonic();
-            let choice = self.policy().choose(needs, now, deadline.get(), limits);
+            let choice = self.policy.lock().choose(needs, now, deadline.get(), limits);
             let (candidate, until) = match (choice, last.take()) {
                 (CandidateChoice::Ask { candidate, until }, failed) => {
                     self.announce(candidate, failed.as_ref(), needs, model_call);
@@ -128,7 +125,7 @@ impl ModelRoutes {
                     return Err(self.give_up(&error, next_try, model_call));
                 }
                 // All models failed in earlier turns; try anyway.
-                (CandidateChoice::GiveUp { .. }, None) => (self.policy().at(), None),
+                (CandidateChoice::GiveUp { .. }, None) => (self.policy.lock().at(), None),
             };
             let Some(route) = self.all.get(candidate) else { return Err(no_provider()) };
             let Unanswered { error, next_try } = match route.ask(model_call, &deadline, until).await
@@ -145,7 +142,7 @@ impl ModelRoutes {
                 return Err(unanswered(&error));
             }
             let now = clock.monotonic();
-            self.policy().failed(candidate, &error, next_try, now, limits);
+            self.policy.lock().failed(candidate, &error, next_try, now, limits);
             if self.all.len() == 1 {
                 return Err(self.give_up(&error, next_try, model_call));
             }
@@ -161,18 +158,18 @@ impl ModelRoutes {
         needs: Needs,
         model_call: &ModelCall,
     ) {
-        let at = self.policy().at();
+        let at = self.policy.lock().at();
         // A return to an earlier model is announced when that model answers.
         if let Some((_, error)) = failed
             && candidate > at
         {
             let skipped = (at + 1..candidate).filter_map(|nth| {
-                let why = self.policy().unfit(nth, needs)?;
+                let why = self.policy.lock().unfit(nth, needs)?;
                 Some(format!("{}: {why}", self.all.get(nth)?.info.profile))
             });
             let (class, cause) = (error.class(), error.chain());
             model_call.note_failover(&self.all, (at, candidate), class, cause, skipped.collect());
-            self.policy().switch(candidate);
+            self.policy.lock().switch(candidate);
         }
         if let Some(route) = self.all.get(candidate) {
             model_call.note_request(&route.info);
@@ -180,7 +177,7 @@ impl ModelRoutes {
     }
 
     fn settle(&self, candidate: usize, model_call: &ModelCall) {
-        let before = self.policy().answered(candidate);
+        let before = self.policy.lock().answered(candidate);
         if let Some(before) = before {
             let cause = "it answers again".to_owned();
             model_call.note_failover(

@@ -1,11 +1,12 @@
 //! Token count of a growing history: only new messages are counted.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::context::weights::{of_bytes, of_tools, tokens_of};
 use crate::context::{ContextBudget, ContextSettings, part};
 use crate::conversation::Message;
 use crate::event::ContextUse;
+use crate::guarded::Guarded;
 use crate::ports::{ProviderInfo, ToolSpec};
 
 /// Minimum estimate for calibration: below it, the provider's own overhead dominates.
@@ -27,7 +28,7 @@ const SMALL: u64 = 4000;
 
 /// Token state of one history. Shared by its requests and by displays.
 #[derive(Clone, Default)]
-pub(crate) struct ContextMeter(Arc<Mutex<MeterState>>);
+pub(crate) struct ContextMeter(Arc<Guarded<MeterState>>);
 
 #[derive(Default)]
 struct MeterState {
@@ -93,7 +94,7 @@ impl ContextReading {
 impl ContextMeter {
     /// True once: the lack of space has not been reported yet.
     pub(crate) fn first_to_tell(&self) -> bool {
-        !std::mem::replace(&mut self.lock().told, true)
+        !std::mem::replace(&mut self.0.lock().told, true)
     }
 
     /// Counts new messages of `history`.
@@ -105,7 +106,7 @@ impl ContextMeter {
         settings: &ContextSettings,
         info: Option<&ProviderInfo>,
     ) -> ContextReading {
-        let mut measured = self.lock();
+        let mut measured = self.0.lock();
         measured.count(history);
         let spoken = measured.system + measured.messages + measured.results;
         let tools = *measured.tools.get_or_insert_with(|| of_tools(tools));
@@ -130,7 +131,7 @@ impl ContextMeter {
 
     /// Stores the provider's count for the last reading.
     pub(crate) fn reported(&self, tokens: u64) {
-        let mut measured = self.lock();
+        let mut measured = self.0.lock();
         let guessed = measured.guessed();
         if guessed < TELLING {
             return;
@@ -144,14 +145,14 @@ impl ContextMeter {
 
     /// Stores that a provider rejected the last reading for its size.
     pub(crate) fn refused(&self) {
-        let mut measured = self.lock();
+        let mut measured = self.0.lock();
         let total = measured.total();
         measured.refused = Some(measured.refused.map_or(total, |known| known.min(total)));
     }
 
     /// The history was made smaller.
     pub(crate) fn compacted(&self, history: &[Arc<Message>]) {
-        let mut measured = self.lock();
+        let mut measured = self.0.lock();
         measured.counted = 0;
         measured.last = None;
         measured.count(history);
@@ -161,7 +162,7 @@ impl ContextMeter {
 
     /// The history cannot become smaller until it has grown.
     pub(crate) fn settled(&self) {
-        let mut measured = self.lock();
+        let mut measured = self.0.lock();
         measured.floor = Some(measured.total());
     }
 
@@ -172,7 +173,7 @@ impl ContextMeter {
         settings: &ContextSettings,
         info: &ProviderInfo,
     ) -> ContextUse {
-        let mut measured = self.lock();
+        let mut measured = self.0.lock();
         // An explicit query loads the model table.
         let window = measured.window(info, settings);
         let threshold = measured.threshold(budget, window);
@@ -195,10 +196,6 @@ impl ContextMeter {
             calibrated: measured.ratio.is_some(),
             compactions: measured.compactions,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, MeterState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -54,10 +54,11 @@ pub(crate) fn register(
 ) {
     let (spec, clock) = (delegate_spec(handle), Arc::clone(clock));
     let handle = || Arc::clone(handle);
+    let look = |spec| LookTool { spec, handle: handle(), clock: Arc::clone(&clock) };
     let tools: [Arc<dyn Tool>; 3] = [
         Arc::new(DelegateTool { spec, handle: handle() }),
-        Arc::new(StatusTool { spec: status_spec(), handle: handle() }),
-        Arc::new(ResultTool { spec: result_spec(), handle: handle(), clock }),
+        Arc::new(look(status_spec())),
+        Arc::new(look(result_spec())),
     ];
     for tool in tools {
         toolbox.register(tool).ok();
@@ -123,20 +124,14 @@ struct DelegateTool {
     handle: Arc<DelegationHandle>,
 }
 
-/// A permitted delegation request.
-struct DelegateRequest {
-    start: StartRequest,
-    /// True if it works in an isolated workspace.
-    isolated: bool,
-}
-
 fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
-    let input: DelegateInput = serde_json::from_value(arguments)
+    let mut input: DelegateInput = serde_json::from_value(arguments)
         .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
     if input.task.trim().is_empty() {
         let why = "task: it is empty; say what is to be done, and what the answer has to tell you";
         return Err(ToolError::new("ARG001", why));
     }
+    input.resume = input.resume.filter(|id| !id.is_empty());
     Ok(input)
 }
 
@@ -149,8 +144,8 @@ impl DelegateTool {
         let (request, caps) = (self.handle.user_request(), &self.handle.delegation.caps);
         let info = self.handle.info_of(subagent);
         // A resumed subagent has it already.
-        let memory = match input.resume.as_deref() {
-            None | Some("") => self.handle.memory_of(subagent, &info.profile),
+        let memory = match &input.resume {
+            None => self.handle.memory_of(subagent, &info.profile),
             Some(_) => String::new(),
         };
         let cwd = &self.handle.cwd;
@@ -174,7 +169,7 @@ impl DelegateTool {
             })?;
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
-        let resume = input.resume.as_deref().filter(|id| !id.is_empty());
+        let resume = input.resume.as_deref();
         let resume_line =
             resume.map(|id| format!("resumes with its history: {id}\n")).unwrap_or_default();
         let action = Action {
@@ -209,10 +204,10 @@ impl DelegateTool {
             resume: resume.map(InvocationId::new),
             queued: None,
             wanted: Weak::new(),
+            isolated,
             workplace: None,
         };
-        let wanted = DelegateRequest { start, isolated };
-        Ok(Prepared { action, payload: Box::new(wanted) })
+        Ok(Prepared { action, payload: Box::new(start) })
     }
 
     /// True if it works in an isolated workspace. A resumed one stays where it was.
@@ -221,15 +216,13 @@ impl DelegateTool {
         input: &DelegateInput,
         subagent: &Subagent,
     ) -> Result<bool, ToolError> {
-        if input.resume.as_deref().is_some_and(|id| !id.is_empty()) {
+        if input.resume.is_some() {
             return Ok(false);
         }
         let asked = match input.isolation.as_deref() {
             None | Some("") => false,
             Some(WORKTREE) => true,
-            Some(_) => {
-                return Err(ToolError::new("ARG001", "isolation: must be \"worktree\""));
-            }
+            Some(_) => return Err(ToolError::new("ARG001", "isolation: must be \"worktree\"")),
         };
         let isolated = asked || subagent.isolated;
         if isolated && self.handle.delegation.workplaces.is_none() {
@@ -241,7 +234,7 @@ impl DelegateTool {
     /// True if it is resumed and had an isolated workspace.
     fn had_workspace(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
-        id.is_some_and(|id| self.handle.isolated().contains(&id))
+        id.is_some_and(|id| self.handle.isolated.lock().contains(&id))
     }
 
     /// Text for a resumed subagent about its workspace, which may be gone.
@@ -294,12 +287,11 @@ impl Tool for DelegateTool {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let handle = Arc::clone(&self.handle);
-        let wanted = call.into_payload().downcast::<DelegateRequest>();
+        let wanted = call.into_payload().downcast::<StartRequest>();
         Box::pin(async move {
-            let Ok(wanted) = wanted else { return session_ended() };
-            let DelegateRequest { mut start, isolated } = *wanted;
+            let Ok(mut start) = wanted else { return session_ended() };
             let mut unused = None;
-            if isolated {
+            if start.isolated {
                 match open_workspace(&handle, &start).await {
                     Ok((workplace, guard)) => {
                         (start.workplace, unused) = (Some(workplace), Some(guard));
@@ -309,7 +301,7 @@ impl Tool for DelegateTool {
             }
             let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
             (start.queued, start.wanted) = (Some(told), Arc::downgrade(&alive));
-            let answer = ask(&handle, |report| DelegationRequest::Start(Box::new(start), report));
+            let answer = ask(&handle, |report| DelegationRequest::Start(start, report));
             let mut answer = std::pin::pin!(answer);
             let answer = tokio::select! {
                 biased;
@@ -482,9 +474,11 @@ fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     Prepared { action, payload: Box::new(payload) }
 }
 
+/// A permitted query.
 struct StatusQuery {
     origin: Arc<Origin>,
-    wanted: ResultPage,
+    /// The answer to read; `None`: the state of all.
+    wanted: Option<ResultPage>,
 }
 
 #[derive(Default, Deserialize)]
@@ -495,60 +489,29 @@ struct ResultPage {
     wait_seconds: Option<u64>,
 }
 
-struct StatusTool {
-    spec: ToolSpec,
-    handle: Arc<DelegationHandle>,
-}
-
-impl Tool for StatusTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn prepare(&self, _: Value, context: CallContext) -> PreparedFuture {
-        let query = StatusQuery { origin: context.origin, wanted: ResultPage::default() };
-        ready(Ok(looking(STATUS, "look at the agents".to_owned(), query)))
-    }
-
-    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let handle = Arc::clone(&self.handle);
-        let query = call.into_payload().downcast::<StatusQuery>();
-        Box::pin(async move {
-            let Ok(query) = query else { return session_ended() };
-            let all = query_status(&handle, &query.origin).await;
-            if all.is_empty() {
-                return ToolOutput::text("You have started no agent.");
-            }
-            let mut text = String::new();
-            for SubagentInfo { id, path, state, task, took, cost_nano_usd, .. } in &all {
-                let cost = cost_nano_usd.filter(|cost| *cost > 0);
-                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
-                // Writing to a string cannot fail.
-                let _: std::fmt::Result =
-                    writeln!(text, "{id}  {path}  {state}, {} s{cost}  {task}", took.as_secs());
-            }
-            ToolOutput::text(cut(&text, PAGE_BYTES))
-        })
-    }
-}
-
-struct ResultTool {
+/// Queries the state of subagents, or the answer of one.
+struct LookTool {
     spec: ToolSpec,
     handle: Arc<DelegationHandle>,
     clock: Arc<dyn Clock>,
 }
 
-impl Tool for ResultTool {
+impl Tool for LookTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
     fn prepare(&self, arguments: Value, context: CallContext) -> PreparedFuture {
+        let origin = context.origin;
+        if self.spec.name == STATUS {
+            let query = StatusQuery { origin, wanted: None };
+            return ready(Ok(looking(STATUS, "look at the agents".to_owned(), query)));
+        }
         let wanted: Result<ResultPage, _> = serde_json::from_value(arguments);
         ready(match wanted {
             Ok(wanted) => {
                 let summary = format!("read what agent {} answered", wanted.id);
-                Ok(looking(RESULT, summary, StatusQuery { origin: context.origin, wanted }))
+                Ok(looking(RESULT, summary, StatusQuery { origin, wanted: Some(wanted) }))
             }
             Err(error) => Err(ToolError::new("ARG001", error.to_string())),
         })
@@ -560,25 +523,54 @@ impl Tool for ResultTool {
         Box::pin(async move {
             let Ok(query) = query else { return session_ended() };
             let StatusQuery { origin, wanted } = *query;
-            let wait = wanted.wait_seconds.unwrap_or_default().min(WAIT_SECONDS_MAX);
-            let until = clock.monotonic() + Duration::from_secs(wait);
-            loop {
-                let all = query_status(&handle, &origin).await;
-                let Some(seen) = all.into_iter().find(|seen| seen.id.as_str() == wanted.id) else {
-                    return ToolOutput::error(format!(
-                        "You have started no agent {:?}; agent_status lists yours.",
-                        wanted.id
-                    ));
-                };
-                match seen.ended {
-                    Some(ended) => return page(&ended, wanted.from.unwrap_or_default()),
-                    None if clock.monotonic() >= until => {
-                        return ToolOutput::text(format!("agent {}: {}", seen.id, seen.state));
-                    }
-                    None => clock.sleep(LOOK_INTERVAL).await,
-                }
+            match wanted {
+                None => status_text(&query_status(&handle, &origin).await),
+                Some(wanted) => read_answer(&handle, &*clock, &origin, &wanted).await,
             }
         })
+    }
+}
+
+/// State of subagents, one line each.
+fn status_text(all: &[SubagentInfo]) -> ToolOutput {
+    if all.is_empty() {
+        return ToolOutput::text("You have started no agent.");
+    }
+    let mut text = String::new();
+    for SubagentInfo { id, path, state, task, took, cost_nano_usd, .. } in all {
+        let cost = cost_nano_usd.filter(|cost| *cost > 0);
+        let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result =
+            writeln!(text, "{id}  {path}  {state}, {} s{cost}  {task}", took.as_secs());
+    }
+    ToolOutput::text(cut(&text, PAGE_BYTES))
+}
+
+/// A page of a subagent's answer, for whose end it waits as long as wanted.
+async fn read_answer(
+    handle: &DelegationHandle,
+    clock: &dyn Clock,
+    origin: &Arc<Origin>,
+    wanted: &ResultPage,
+) -> ToolOutput {
+    let wait = wanted.wait_seconds.unwrap_or_default().min(WAIT_SECONDS_MAX);
+    let until = clock.monotonic() + Duration::from_secs(wait);
+    loop {
+        let all = query_status(handle, origin).await;
+        let Some(seen) = all.into_iter().find(|seen| seen.id.as_str() == wanted.id) else {
+            return ToolOutput::error(format!(
+                "You have started no agent {:?}; agent_status lists yours.",
+                wanted.id
+            ));
+        };
+        match seen.ended {
+            Some(ended) => return page(&ended, wanted.from.unwrap_or_default()),
+            None if clock.monotonic() >= until => {
+                return ToolOutput::text(format!("agent {}: {}", seen.id, seen.state));
+            }
+            None => clock.sleep(LOOK_INTERVAL).await,
+        }
     }
 }
 

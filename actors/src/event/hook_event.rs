@@ -1,14 +1,15 @@
 //! The points of a session at which hooks run, and the decisions that hooks return.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 /// The places where hooks are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
 pub enum HookEvent {
     /// A session began. A block refuses every prompt of it.
     SessionStart,
-    /// A session is about to end. Nothing can be blocked any more.
-    SessionEnd,
     /// The user asked for something; it is in no history yet. A block refuses the prompt.
     UserPromptSubmit,
     /// A request is about to go to the model. A block ends the run.
@@ -17,45 +18,25 @@ pub enum HookEvent {
     AfterModelResponse,
     /// A call with valid arguments, before it is judged. A block refuses the call.
     PreToolUse,
+    /// A human is about to be asked. A block is a no; there is no yes.
+    PermissionRequest,
     /// A call ended well, and that is recorded. A block withholds the result from the model.
     PostToolUse,
     /// A call ended badly or was refused, and that is recorded. A block withholds the result.
     ToolError,
-    /// A human is about to be asked. A block is a no; there is no yes.
-    PermissionRequest,
     /// The model gave its final answer. A block makes it continue, a bounded number of times.
     Stop,
+    /// A session is about to end. Nothing can be blocked any more.
+    SessionEnd,
 }
 
 impl HookEvent {
     /// Every place, in the order of a session.
-    pub const ALL: [HookEvent; 10] = [
-        HookEvent::SessionStart,
-        HookEvent::UserPromptSubmit,
-        HookEvent::BeforeModelRequest,
-        HookEvent::AfterModelResponse,
-        HookEvent::PreToolUse,
-        HookEvent::PermissionRequest,
-        HookEvent::PostToolUse,
-        HookEvent::ToolError,
-        HookEvent::Stop,
-        HookEvent::SessionEnd,
-    ];
+    pub const ALL: &[HookEvent] = HookEvent::VARIANTS;
 
     /// Its name in configurations, on standard input of a hook and in events.
     pub fn name(self) -> &'static str {
-        match self {
-            HookEvent::SessionStart => "SessionStart",
-            HookEvent::SessionEnd => "SessionEnd",
-            HookEvent::UserPromptSubmit => "UserPromptSubmit",
-            HookEvent::BeforeModelRequest => "BeforeModelRequest",
-            HookEvent::AfterModelResponse => "AfterModelResponse",
-            HookEvent::PreToolUse => "PreToolUse",
-            HookEvent::PostToolUse => "PostToolUse",
-            HookEvent::ToolError => "ToolError",
-            HookEvent::PermissionRequest => "PermissionRequest",
-            HookEvent::Stop => "Stop",
-        }
+        self.into()
     }
 
     /// True for events of a single tool call.

@@ -52,9 +52,10 @@ pub struct Record {
 }
 
 /// Durability that the sender waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Handed to the operating system: survives `kill -9` of posse.
+    #[default]
     Written,
     /// Synced to the disk: survives a power cut.
     Synced,

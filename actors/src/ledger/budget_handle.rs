@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::conversation::{InvocationId, Usage};
 use crate::cost::{Amount, Billing, Budget, BudgetRefusal};
 use crate::event::Origin;
+use crate::guarded::Guarded;
 use crate::ledger::accounts::Accounts;
 use crate::ledger::reservations::WorstCaseCost;
 
@@ -39,10 +40,10 @@ pub(crate) struct BudgetHandle {
     line: Arc<SendBudgetMsg>,
     budget: Budget,
     /// Of agents that may not spend all that is left: billionths of a dollar.
-    shares: Arc<Mutex<BTreeMap<InvocationId, u64>>>,
+    shares: Arc<Guarded<BTreeMap<InvocationId, u64>>>,
     last: Arc<AtomicU64>,
     /// Models that answered where another one was asked: that one first.
-    reported_mismatches: Arc<Mutex<BTreeSet<(String, String)>>>,
+    reported_mismatches: Arc<Guarded<BTreeSet<(String, String)>>>,
 }
 
 impl BudgetHandle {
@@ -73,12 +74,12 @@ impl BudgetHandle {
 
     /// Billionths of a dollar that this invocation may cost, if it may not spend all there is.
     pub(crate) fn share(&self, id: &InvocationId) -> Option<u64> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
+        self.shares.lock().get(id).copied()
     }
 
     /// Sets the maximum cost of this invocation; `None` removes the limit.
     pub(crate) fn set_share(&self, id: &InvocationId, nano_usd: Option<u64>) {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.shares.lock();
         match nano_usd {
             Some(nano_usd) => shares.insert(id.clone(), nano_usd),
             None => shares.remove(id),
@@ -92,7 +93,7 @@ impl BudgetHandle {
 
     /// True once per pair of models: `answered` replied instead of `asked`.
     pub(crate) fn is_news(&self, asked: &str, answered: &str) -> bool {
-        let mut known = self.reported_mismatches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.reported_mismatches.lock();
         known.insert((asked.to_owned(), answered.to_owned()))
     }
 

@@ -3,12 +3,13 @@
 //! A token is at least one byte, so the number of bytes is an upper bound; the provider's count of
 //! an earlier part of the same history makes it tighter.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::context::sent_bytes;
 use crate::conversation::{ContentPart, Message};
+use crate::guarded::Guarded;
 use crate::ports::{ProviderInfo, Request};
 
 /// Tokens of a message besides its text: role and delimiters.
@@ -25,7 +26,7 @@ const TOKENS_AN_IMAGE: u64 = 6000;
 
 /// The provider's last count for one invocation.
 #[derive(Clone, Default)]
-pub(crate) struct TokenCalibration(Arc<Mutex<Option<CountedRequest>>>);
+pub(crate) struct TokenCalibration(Arc<Guarded<Option<CountedRequest>>>);
 
 #[derive(Clone)]
 struct CountedRequest {
@@ -47,12 +48,12 @@ impl TokenCalibration {
         tokens: u64,
     ) {
         let (provider, model) = (info.profile.clone(), info.model.clone());
-        *self.lock() = Some(CountedRequest { provider, model, messages, last, tokens });
+        *self.0.lock() = Some(CountedRequest { provider, model, messages, last, tokens });
     }
 
     /// Tokens that `request` to `info` has at most.
     pub(crate) fn tokens_max(&self, info: &ProviderInfo, request: &Request) -> u64 {
-        let known = self.lock().clone();
+        let known = self.0.lock().clone();
         let fits = |known: &CountedRequest| {
             let last = known.messages.checked_sub(1).and_then(|last| request.messages.get(last));
             known.provider == info.profile
@@ -63,10 +64,6 @@ impl TokenCalibration {
         let Some(known) = known.filter(fits) else { return whole };
         let new = of_messages(&request.messages[known.messages..]);
         known.tokens.saturating_add(new).saturating_add(TOKENS_A_REQUEST).min(whole)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<CountedRequest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,13 +2,13 @@
 //! the ends of recent requests.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
 use crate::conversation::QuestionId;
 use crate::event::{Event, Grant, Origin, Scope};
+use crate::guarded::Guarded;
 use crate::ports::{Clock, GrantStore, GrantTime};
 use crate::transcript_writer::Transcript;
 
@@ -24,10 +24,7 @@ pub(crate) struct GrantView {
     store: Arc<dyn GrantStore>,
     clock: Arc<dyn Clock>,
     transcript: Transcript,
-    unanswered: Arc<AtomicU32>,
-    /// Of these, what `--yes` would not have covered.
-    not_by_yes: Arc<AtomicU32>,
-    questions: Arc<Mutex<OpenQuestions>>,
+    questions: Arc<Guarded<OpenQuestions>>,
 }
 
 #[derive(Default)]
@@ -36,6 +33,9 @@ struct OpenQuestions {
     shown: BTreeMap<QuestionId, ShownQuestion>,
     /// The oldest first.
     ended: VecDeque<(QuestionId, QuestionEnd)>,
+    unanswered: u32,
+    /// Of these, what `--yes` would not have covered.
+    not_by_yes: u32,
 }
 
 pub(crate) struct ShownQuestion {
@@ -63,9 +63,7 @@ impl GrantView {
         transcript: Transcript,
     ) -> GrantView {
         let session = Arc::new(watch::Sender::new(grants.into()));
-        let (unanswered, not_by_yes) = (Arc::default(), Arc::default());
-        let questions = Arc::default();
-        GrantView { session, store, clock, transcript, unanswered, not_by_yes, questions }
+        GrantView { session, store, clock, transcript, questions: Arc::default() }
     }
 
     /// Currently valid grants from all sources.
@@ -108,23 +106,20 @@ impl GrantView {
         });
     }
 
-    /// Number of requests that no person could answer.
-    pub(crate) fn unanswered(&self) -> u32 {
-        self.unanswered.load(Ordering::Relaxed)
-    }
-
-    /// Of these, the ones that `--yes` does not cover.
-    pub(crate) fn not_by_yes(&self) -> u32 {
-        self.not_by_yes.load(Ordering::Relaxed)
+    /// Number of requests that no person could answer, and of those that `--yes` does not cover.
+    pub(crate) fn unanswered(&self) -> (u32, u32) {
+        let questions = self.questions.lock();
+        (questions.unanswered, questions.not_by_yes)
     }
 
     pub(crate) fn count_unanswered(&self, yes_covers: bool) {
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-        self.not_by_yes.fetch_add(u32::from(!yes_covers), Ordering::Relaxed);
+        let mut questions = self.questions.lock();
+        questions.unanswered += 1;
+        questions.not_by_yes += u32::from(!yes_covers);
     }
 
     pub(crate) fn show(&self, id: QuestionId, shown: ShownQuestion) {
-        self.questions().shown.insert(id, shown);
+        self.questions.lock().shown.insert(id, shown);
     }
 
     /// Questions of agents that work for `origin`, a line each.
@@ -137,23 +132,23 @@ impl GrantView {
         let line = |ShownQuestion { origin, summary, .. }: &ShownQuestion| {
             format!("{} waits for the user to answer: {summary}", origin.agent_path)
         };
-        self.questions().shown.values().filter(below).map(line).collect()
+        self.questions.lock().shown.values().filter(below).map(line).collect()
     }
 
     /// True if observers see the request as open.
     pub(crate) fn is_shown(&self, id: &QuestionId) -> bool {
-        self.questions().shown.contains_key(id)
+        self.questions.lock().shown.contains_key(id)
     }
 
     /// True if this process has shown the request and is responsible for its end.
     pub(crate) fn has_shown(&self, id: &QuestionId) -> bool {
-        let questions = self.questions();
+        let questions = self.questions.lock();
         questions.shown.contains_key(id) || questions.ended.iter().any(|(ended, _)| ended == id)
     }
 
     /// The question is over. Returns what observers saw of it, if it was open until now.
     pub(crate) fn end(&self, id: &QuestionId, how: QuestionEnd) -> Option<ShownQuestion> {
-        let mut questions = self.questions();
+        let mut questions = self.questions.lock();
         let shown = questions.shown.remove(id)?;
         questions.end(id.clone(), how);
         Some(shown)
@@ -161,7 +156,7 @@ impl GrantView {
 
     /// End of a recent request. Reports a withdrawal only once.
     pub(crate) fn ended(&self, id: &QuestionId) -> Option<QuestionEnd> {
-        let mut questions = self.questions();
+        let mut questions = self.questions.lock();
         let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
         let now = how.clone();
         if now == QuestionEnd::Withdrawn {
@@ -172,7 +167,7 @@ impl GrantView {
 
     /// Questions whose asker is gone: they are over.
     pub(crate) fn end_orphans(&self) -> Vec<(QuestionId, ShownQuestion)> {
-        let mut questions = self.questions();
+        let mut questions = self.questions.lock();
         let gone = |_: &QuestionId, shown: &mut ShownQuestion| shown.asker.strong_count() == 0;
         let orphans: Vec<_> = questions.shown.extract_if(.., gone).collect();
         for (id, _) in &orphans {
@@ -183,9 +178,9 @@ impl GrantView {
 
     /// No more answers will come: withdraws all open requests.
     pub(crate) fn withdraw_all(&self) {
-        let shown = std::mem::take(&mut self.questions().shown);
+        let shown = std::mem::take(&mut self.questions.lock().shown);
         for (request_id, ShownQuestion { origin, .. }) in shown {
-            self.questions().end(request_id.clone(), QuestionEnd::Withdrawn);
+            self.questions.lock().end(request_id.clone(), QuestionEnd::Withdrawn);
             let reason = "the part that asks the user has stopped".to_owned();
             let event = Event::PermissionWithdrawn { request_id, reason };
             self.transcript.note(Some(&origin), event);
@@ -194,10 +189,6 @@ impl GrantView {
 
     fn now(&self) -> GrantTime {
         GrantTime { wall_ms: self.clock.wall_ms(), uptime: self.clock.monotonic() }
-    }
-
-    fn questions(&self) -> MutexGuard<'_, OpenQuestions> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::{IntoStaticStr, VariantArray};
 use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
@@ -161,7 +162,8 @@ pub struct Request {
 
 /// Reasoning effort. The adapter translates it; on a server without support it is omitted, with one
 /// notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Thinking {
     /// None, as far as the server supports that.
     Off,
@@ -174,35 +176,22 @@ pub enum Thinking {
     /// Much.
     High,
     /// Maximum.
+    #[strum(serialize = "xhigh")]
     ExtraHigh,
 }
 
 impl Thinking {
     /// Every level, the least first.
-    pub const ALL: [Thinking; 6] = [
-        Thinking::Off,
-        Thinking::Minimal,
-        Thinking::Low,
-        Thinking::Medium,
-        Thinking::High,
-        Thinking::ExtraHigh,
-    ];
+    pub const ALL: &[Thinking] = Thinking::VARIANTS;
 
     /// The name in settings and definitions.
     pub fn name(self) -> &'static str {
-        match self {
-            Thinking::Off => "off",
-            Thinking::Minimal => "minimal",
-            Thinking::Low => "low",
-            Thinking::Medium => "medium",
-            Thinking::High => "high",
-            Thinking::ExtraHigh => "xhigh",
-        }
+        self.into()
     }
 
     /// The level of that name.
     pub fn named(name: &str) -> Option<Thinking> {
-        Thinking::ALL.into_iter().find(|level| level.name() == name)
+        Thinking::ALL.iter().copied().find(|level| level.name() == name)
     }
 }
 
@@ -238,7 +227,8 @@ pub struct Completion {
 }
 
 /// Failure of an attempt, classified by the kernel's reaction.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ProviderError {
     /// Wait, then try again.
     #[error("the provider is overloaded")]
@@ -278,6 +268,7 @@ pub enum ProviderError {
     },
     /// The reply made no sense. Try the same turn again, once.
     #[error("the reply broke off or made no sense")]
+    #[strum(serialize = "broken_reply")]
     Broken {
         /// Visible text that had arrived.
         partial: String,
@@ -298,6 +289,7 @@ pub enum ProviderError {
     },
     /// The account's allowance is used up. Trying again will not help for a long time.
     #[error("the quota is used up")]
+    #[strum(serialize = "quota")]
     QuotaExhausted {
         /// Time of the next quota, if reported.
         retry_after: Option<Duration>,
@@ -341,18 +333,8 @@ impl ProviderError {
     /// The class, as events and messages name it.
     pub fn class(&self) -> &'static str {
         match self {
-            ProviderError::Overloaded { .. } => "overloaded",
-            ProviderError::RateLimited { .. } => "rate_limited",
-            ProviderError::Unreachable { .. } => "unreachable",
-            ProviderError::Cut { .. } => "cut",
-            ProviderError::NotTheProvider { .. } => "not_the_provider",
-            ProviderError::Broken { .. } => "broken_reply",
-            ProviderError::ContextFull { .. } => "context_full",
-            ProviderError::Unauthorized { .. } => "unauthorized",
-            ProviderError::QuotaExhausted { .. } => "quota",
-            ProviderError::Filtered { .. } => "filtered",
-            ProviderError::Rejected { .. } => "rejected",
             ProviderError::Unasked { class, .. } => class,
+            other => other.into(),
         }
     }
 

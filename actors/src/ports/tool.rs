@@ -98,11 +98,6 @@ impl PostCallSink {
         PostCallSink(Arc::new(hear))
     }
 
-    /// Discards messages.
-    pub fn discarding() -> PostCallSink {
-        PostCallSink::new(drop)
-    }
-
     /// Sends a message.
     pub fn send(&self, message: PostCallMessage) {
         (self.0)(message);
@@ -230,26 +225,6 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// A call of a main agent that works alone.
-    pub fn of_main(
-        session: impl Into<Arc<str>>,
-        call: impl Into<Arc<str>>,
-        agent: &str,
-    ) -> CallContext {
-        let origin = Origin {
-            invocation_id: InvocationId::new("main"),
-            parent_invocation_id: None,
-            agent: agent.to_owned(),
-            agent_path: agent.to_owned(),
-        };
-        CallContext {
-            session_id: SessionId::new(session),
-            call_id: CallId::new(call),
-            agent: agent.to_owned(),
-            origin: Arc::new(origin),
-        }
-    }
-
     /// Key of the file-read table: one for the main agent's conversation over all prompts, one per
     /// subagent.
     pub fn reader(&self) -> &str {

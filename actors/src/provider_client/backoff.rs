@@ -1,9 +1,10 @@
 //! Waits of one request between attempts, and the notices about them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Event;
+use crate::guarded::Guarded;
 use crate::ports::ProviderError;
 use crate::provider_client::circuit_breaker::WaitLimits;
 use crate::provider_client::{ModelRequest, State};
@@ -17,7 +18,7 @@ const NOTICE_INTERVAL_MAX: Duration = Duration::from_mins(1);
 /// End of patience of a request (monotonic). Shared by invocation and client, so that a crash of
 /// either does not reset it.
 #[derive(Debug, Clone)]
-pub(crate) struct Deadline(Arc<Mutex<Patience>>);
+pub(crate) struct Deadline(Arc<Guarded<Patience>>);
 
 #[derive(Debug)]
 struct Patience {
@@ -28,28 +29,24 @@ struct Patience {
 
 impl Deadline {
     pub(crate) fn at(ends: Duration) -> Deadline {
-        Deadline(Arc::new(Mutex::new(Patience { ends, suspended: None })))
+        Deadline(Arc::new(Guarded::new(Patience { ends, suspended: None })))
     }
 
     pub(crate) fn get(&self) -> Duration {
-        self.lock().ends
+        self.0.lock().ends
     }
 
     /// A reply begins to arrive.
     pub(super) fn suspend(&self, now: Duration) {
-        self.lock().suspended.get_or_insert(now);
+        self.0.lock().suspended.get_or_insert(now);
     }
 
     /// The attempt failed. Its duration does not count against patience.
     pub(super) fn resume(&self, now: Duration) {
-        let mut patience = self.lock();
+        let mut patience = self.0.lock();
         if let Some(since) = patience.suspended.take() {
             patience.ends += now.saturating_sub(since);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Patience> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Counts one request from before it is made to its line in the accounts, however it ends.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::conversation::{Message, StopReason, Usage};
 use crate::cost::{Billing, Budget, ModelPricing, PriceLookup, TokenRates, UsageSource};
 use crate::event::{Durability, Event, Origin};
+use crate::guarded::Guarded;
 use crate::ledger::{
     BudgetHandle, BudgetMsg, HeldReservation, TokenCalibration, WorstCaseCost, is_another,
 };
-use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
+use crate::ports::{BoxError, Completion, ProviderError, ProviderInfo, Request};
 use crate::transcript_writer::Transcript;
 
 /// Tokens of one request that no model has had; what claims more is not believed.
@@ -41,7 +42,7 @@ pub(crate) struct RequestMeter(Arc<RequestCounter>);
 struct RequestCounter {
     args: MeterArgs,
     number: u64,
-    state: Mutex<State>,
+    state: Guarded<State>,
 }
 
 #[derive(Default)]
@@ -92,14 +93,14 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         let counter = &self.0.0;
-        counter.file(&mut counter.lock());
+        counter.file(&mut counter.state.lock());
     }
 }
 
 impl RequestMeter {
     pub(crate) fn new(args: MeterArgs) -> RequestMeter {
         let number = args.budget_handle.number();
-        RequestMeter(Arc::new(RequestCounter { args, number, state: Mutex::default() }))
+        RequestMeter(Arc::new(RequestCounter { args, number, state: Guarded::default() }))
     }
 
     /// Permits `request`: at once without a budget; otherwise its worst case is reserved and
@@ -109,21 +110,20 @@ impl RequestMeter {
         let whose = &args.origin.invocation_id;
         let budget = args.budget_handle.budget_of(whose);
         if !budget.is_limited() {
-            self.lock().stage = MeterStage::Asked;
+            self.0.state.lock().stage = MeterStage::Asked;
             return Ok(request);
         }
         let need = self.need(&request, budget)?;
         let permit = match args.budget_handle.permit(whose, *number, need).await {
             Some(Ok(permit)) => permit,
             Some(Err(refused)) => {
-                let source = Box::new(refused);
-                return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
+                return Err(unasked(ProviderError::BUDGET, refused));
             }
             None => return Err(nobody_asks()),
         };
         let (output, amount) = (permit.output, permit.amount);
         {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             if !matches!(state.stage, MeterStage::Waiting) {
                 return Err(nobody_asks());
             }
@@ -139,10 +139,10 @@ impl RequestMeter {
         };
         let recorded = args.transcript.record(Some(&args.origin), reserved, Durability::Written);
         if let Err(unrecorded) = recorded.await {
-            return Err(no_journal(unrecorded.cause.into()));
+            return Err(unasked(ProviderError::JOURNAL, unrecorded.cause));
         }
         request.tokens_max = Some(output);
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if !matches!(state.stage, MeterStage::Waiting) {
             return Err(nobody_asks());
         }
@@ -158,8 +158,7 @@ impl RequestMeter {
         if budget.nano_usd.is_some() && rates.is_none() {
             let what =
                 format!("no price is known for {} of {}", args.info.model, args.info.profile);
-            let source = what.into();
-            return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
+            return Err(unasked(ProviderError::BUDGET, what));
         }
         let known = pricing.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
         Ok(WorstCaseCost {
@@ -180,7 +179,7 @@ impl RequestMeter {
 
     /// The provider has reported this of a reply that is still arriving.
     pub(crate) fn saw(&self, usage: Usage) {
-        self.lock().seen = Some(usage);
+        self.0.state.lock().seen = Some(usage);
     }
 
     /// There is a reply.
@@ -190,7 +189,7 @@ impl RequestMeter {
         if claimed.is_some() {
             completion.usage = None;
         }
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         // The invocation was stopped just before.
         if !matches!(state.stage, MeterStage::Asked) {
             drop(state);
@@ -232,7 +231,7 @@ impl RequestMeter {
                 | ProviderError::Broken { .. }
                 | ProviderError::Filtered { .. }
         );
-        if works || self.lock().seen.is_some() {
+        if works || self.0.state.lock().seen.is_some() {
             self.0.cut(error.class());
         } else {
             self.0.release();
@@ -243,19 +242,11 @@ impl RequestMeter {
     pub(crate) fn cut(&self, outcome: &str) {
         self.0.cut(outcome);
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
-    }
 }
 
 impl RequestCounter {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn cut(&self, outcome: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match state.stage {
             MeterStage::Asked => {
                 let (usage, counted) = match state.seen {
@@ -273,7 +264,7 @@ impl RequestCounter {
 
     /// Releases the reservation: the provider did no work.
     fn release(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(state.stage, MeterStage::Waiting | MeterStage::Asked) {
             self.give_back(&mut state);
         }
@@ -362,9 +353,9 @@ fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
 
 /// Error for a stopped requester or an ended session.
 fn nobody_asks() -> ProviderError {
-    no_journal("nobody asks any more".into())
+    unasked(ProviderError::JOURNAL, "nobody asks any more")
 }
 
-fn no_journal(source: crate::ports::BoxError) -> ProviderError {
-    ProviderError::Unasked { class: ProviderError::JOURNAL, source }
+fn unasked(class: &'static str, source: impl Into<BoxError>) -> ProviderError {
+    ProviderError::Unasked { class, source: source.into() }
 }

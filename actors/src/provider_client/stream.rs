@@ -1,12 +1,13 @@
 //! Deltas of one attempt on their way to observers: joined, so that a fast model costs a few
 //! dozen events a second and not thousands, and remembered, in case the reply breaks off.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
+use crate::guarded::Guarded;
 use crate::ports::{Clock, Delta};
 use crate::provider_client::{RequestMeter, millis};
 use crate::transcript_writer::Transcript;
@@ -17,7 +18,7 @@ const DRAFT_BYTES_MAX: usize = 1 << 20;
 /// Visible text of a reply that is still arriving. Held by invocation and attempt: it survives a
 /// crash of the client, and taking the text silences the attempt.
 #[derive(Clone, Default)]
-pub(crate) struct PartialReply(Arc<Mutex<Arriving>>);
+pub(crate) struct PartialReply(Arc<Guarded<Arriving>>);
 
 #[derive(Default)]
 struct Arriving {
@@ -37,19 +38,19 @@ pub(crate) struct PartialReplyWriter {
 impl PartialReply {
     /// Takes the text so far. Nothing is added after that.
     pub(crate) fn take(&self) -> String {
-        let mut arriving = self.lock();
+        let mut arriving = self.0.lock();
         arriving.attempt += 1;
         std::mem::take(&mut arriving.text)
     }
 
     /// Takes what counts the attempt, which ends here.
     pub(crate) fn take_meter(&self) -> Option<RequestMeter> {
-        self.lock().meter.take()
+        self.0.lock().meter.take()
     }
 
     /// Begins another attempt, which `meter` counts.
     pub(crate) fn begin(&self, meter: RequestMeter) -> PartialReplyWriter {
-        let mut arriving = self.lock();
+        let mut arriving = self.0.lock();
         arriving.attempt += 1;
         arriving.text.clear();
         arriving.meter = Some(meter);
@@ -58,20 +59,16 @@ impl PartialReply {
 
     /// Sets `text` if nothing was streamed.
     pub(crate) fn or(&self, text: &str) {
-        let mut arriving = self.lock();
+        let mut arriving = self.0.lock();
         if arriving.text.is_empty() {
             arriving.text.push_str(&text[..text.floor_char_boundary(DRAFT_BYTES_MAX)]);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arriving> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PartialReplyWriter {
     fn write(&self, text: &str) {
-        let mut arriving = self.draft.lock();
+        let mut arriving = self.draft.0.lock();
         if arriving.attempt == self.attempt {
             let room = DRAFT_BYTES_MAX.saturating_sub(arriving.text.len());
             arriving.text.push_str(&text[..text.floor_char_boundary(room)]);
@@ -80,7 +77,7 @@ impl PartialReplyWriter {
 
     /// Calls `announce` unless the attempt was superseded.
     fn announce(&self, announce: impl FnOnce()) {
-        let arriving = self.draft.lock();
+        let arriving = self.draft.0.lock();
         if arriving.attempt == self.attempt {
             announce();
         }

@@ -1,6 +1,6 @@
 //! Handle of a session for front ends.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorRef, RpcReplyPort};
@@ -12,6 +12,7 @@ use crate::conversation::{
 };
 use crate::delegation::{self, DelegationHandle, Forget};
 use crate::event::{ContextUse, MessageKind};
+use crate::guarded::Guarded;
 use crate::ledger::{Accounts, BudgetMsg};
 use crate::mailbox::{Report, SupervisedRef, ask, tell};
 use crate::outcome::Memories;
@@ -48,7 +49,7 @@ pub struct SessionHandle {
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
     /// Subscription from the beginning, for the first subscriber.
-    first: Arc<Mutex<Option<Subscription>>>,
+    first: Arc<Guarded<Option<Subscription>>>,
 }
 
 /// Reason why a session did not start.
@@ -117,7 +118,7 @@ impl SessionHandle {
             ids,
             ask_timeout,
             events_buffered_max,
-            first: Arc::new(Mutex::new(Some(first))),
+            first: Arc::new(Guarded::new(Some(first))),
         })
     }
 
@@ -128,7 +129,7 @@ impl SessionHandle {
 
     /// Events from now on; for the first caller before the first prompt, from the beginning.
     pub fn subscribe(&self) -> Subscription {
-        let first = self.first().take();
+        let first = self.first.lock().take();
         first.unwrap_or_else(|| {
             self.feed.subscribe(Arc::clone(&self.journal), self.events_buffered_max)
         })
@@ -143,10 +144,6 @@ impl SessionHandle {
     /// Number of the last record so far.
     pub fn last_record(&self) -> u64 {
         self.feed.last_record()
-    }
-
-    fn first(&self) -> MutexGuard<'_, Option<Subscription>> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a run for `prompt` and returns once it is running. An interrupted earlier run is not
@@ -167,7 +164,7 @@ impl SessionHandle {
         message: impl FnOnce(RpcReplyPort<PromptAdmission>) -> MainRunMsg,
     ) -> Result<RunningPrompt, PromptError> {
         // A client that has not subscribed by now does not need the beginning.
-        drop(self.first().take());
+        drop(self.first.lock().take());
         let message = |reply| Msg::MainRun(message(reply));
         let admission = ask(&self.session, self.ask_timeout, message);
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;

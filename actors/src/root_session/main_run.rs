@@ -339,7 +339,7 @@ impl State {
 impl SessionBase {
     fn turn_outcome(&self, ending: Ending, turns: u32, usage: Usage) -> TurnOutcome {
         let book = &self.services.book;
-        let (unanswered, not_by_yes) = (book.unanswered(), book.not_by_yes());
+        let (unanswered, not_by_yes) = book.unanswered();
         TurnOutcome { ending, turns, usage, unanswered, not_by_yes }
     }
 

@@ -394,14 +394,14 @@ impl SessionBase {
     /// Memory of subagents, after deleting part of it.
     fn memories(&self, forget: Forget) -> Memories {
         let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
-        if delegation_handle.memories().forget(&forget) > 0 {
+        if delegation_handle.memories.lock().forget(&forget) > 0 {
             let agent = match forget {
                 Forget::Of(agent) => Some(agent),
                 Forget::Nothing | Forget::Everything => None,
             };
             self.transcript.note(None, Event::MemoryForgotten { agent });
         }
-        delegation_handle.memories().clone()
+        delegation_handle.memories.lock().clone()
     }
 
     /// Data of a subagent before it starts, with its task.
@@ -475,7 +475,7 @@ impl SessionBase {
         if let (Some(delegation_handle), Some(background_work)) =
             (&self.delegation_handle, child.background_work())
         {
-            delegation_handle.in_background().insert(child.id().clone(), background_work);
+            delegation_handle.background.lock().insert(child.id().clone(), background_work);
         }
     }
 

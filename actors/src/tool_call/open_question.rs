@@ -1,15 +1,16 @@
 //! A question that was open in front of the user when the session broke off: it is asked again
 //! under the same id, or withdrawn.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::conversation::QuestionId;
 use crate::event::{Event, Origin};
+use crate::guarded::Guarded;
 use crate::tool_call::Services;
 
 /// The question of a call that runs again. However the call ends, the question does too.
 pub(super) struct CallQuestion {
-    open: Mutex<Option<QuestionId>>,
+    open: Guarded<Option<QuestionId>>,
     services: Arc<Services>,
     origin: Arc<Origin>,
 }
@@ -20,13 +21,13 @@ impl CallQuestion {
         services: &Arc<Services>,
         origin: &Arc<Origin>,
     ) -> CallQuestion {
-        let open = Mutex::new(question);
+        let open = Guarded::new(question);
         CallQuestion { open, services: Arc::clone(services), origin: Arc::clone(origin) }
     }
 
     /// The id under which this call asks again, if it did not yet.
     pub(super) fn take(&self) -> Option<QuestionId> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.open.lock().take()
     }
 
     /// Withdraws the request: this time none was needed.

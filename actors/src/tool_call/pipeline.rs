@@ -65,26 +65,22 @@ impl Pipeline {
         if self.attached {
             return self.wait_again().await;
         }
+        self.carry_out().await.unwrap_or_else(|refusal| refusal)
+    }
+
+    /// Permits, records and runs the call.
+    async fn carry_out(&self) -> Result<CallEnd, Refusal> {
         let permitted = self.permit().await;
         // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();
-        match permitted {
-            Ok((tool, permitted, accepted)) => {
-                let effect = tool.spec().side_effect != SideEffect::None;
-                let intent = self.intent(effect, &permitted, accepted.coerced);
-                let summary = permitted.action().summary.clone();
-                match self.intend(effect, intent, summary).await {
-                    Ok(()) => {
-                        let (mut output, duration) = self.perform(&*tool, permitted).await;
-                        // The model is informed about changed arguments.
-                        output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
-                        CallEnd::Ran { output, took: duration, input: Box::new(accepted.value) }
-                    }
-                    Err(refusal) => refusal,
-                }
-            }
-            Err(refusal) => refusal,
-        }
+        let (tool, permitted, accepted) = permitted?;
+        let effect = tool.spec().side_effect != SideEffect::None;
+        let intent = self.intent(effect, &permitted, accepted.coerced);
+        self.intend(effect, intent, permitted.action().summary.clone()).await?;
+        let (mut output, took) = self.perform(&*tool, permitted).await;
+        // The model is informed about changed arguments.
+        output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
+        Ok(CallEnd::Ran { output, took, input: Box::new(accepted.value) })
     }
 
     /// Waits for the agent that this call had started: its start is recorded, and it is not started
@@ -157,10 +153,7 @@ impl Pipeline {
         tool.cloned().ok_or_else(|| {
             let names = self.visible.join(", ");
             let text = format!("Unknown tool: {name:?}. Available tools: {names}");
-            CallEnd::Refused {
-                class: ToolFailureClass::UnknownTool,
-                output: ToolOutput::error(text),
-            }
+            refusal(ToolFailureClass::UnknownTool, text)
         })
     }
 
@@ -325,9 +318,8 @@ impl Pipeline {
             Ok(()) => transcript.record(Some(&self.origin), intent, Durability::Synced).await,
             Err(unrecorded) => Err(unrecorded),
         };
-        recorded.map_err(|unrecorded| CallEnd::Refused {
-            class: ToolFailureClass::Failed,
-            output: ToolOutput::error(format!("Not started: {unrecorded}")),
+        recorded.map_err(|unrecorded| {
+            refusal(ToolFailureClass::Failed, format!("Not started: {unrecorded}"))
         })?;
         let started_ms = self.services.clock.wall_ms();
         self.progress.intended.set(()).ok();
@@ -395,21 +387,18 @@ impl Pipeline {
     }
 }
 
+fn refusal(class: ToolFailureClass, text: String) -> Refusal {
+    CallEnd::Refused { class, output: ToolOutput::error(text) }
+}
+
 fn invalid(error: &ToolError) -> Refusal {
-    CallEnd::Refused {
-        class: ToolFailureClass::Invalid,
-        output: ToolOutput::error(error.to_string()),
-    }
+    refusal(ToolFailureClass::Invalid, error.to_string())
 }
 
 fn denied(reason: &str, rule: Option<&str>) -> Refusal {
-    let text = ToolFailureClass::denial(reason, rule);
-    CallEnd::Refused { class: ToolFailureClass::Denied, output: ToolOutput::error(text) }
+    refusal(ToolFailureClass::Denied, ToolFailureClass::denial(reason, rule))
 }
 
 fn blocked_by(why: &str) -> Refusal {
-    CallEnd::Refused {
-        class: ToolFailureClass::Denied,
-        output: ToolOutput::error(format!("Blocked: {why}")),
-    }
+    refusal(ToolFailureClass::Denied, format!("Blocked: {why}"))
 }

@@ -2,7 +2,7 @@
 //! the same outbox.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::ActorRef;
@@ -12,6 +12,7 @@ use crate::conversation::SessionId;
 use crate::event::{
     AnnouncedEvent, Durability, Event, FORMAT_VERSION, Origin, RecordId, StoredRecord,
 };
+use crate::guarded::Guarded;
 use crate::mailbox::{Report, tell};
 use crate::ports::{Clock, Ids};
 use crate::subscription::Feed;
@@ -34,7 +35,7 @@ type Ack = oneshot::Sender<Result<(), Unrecorded>>;
 
 pub(crate) struct Outbox {
     session_id: SessionId,
-    entries: Mutex<Entries>,
+    entries: Guarded<Entries>,
     room: tokio::sync::Notify,
 }
 
@@ -76,6 +77,7 @@ enum Durable {
 }
 
 /// Entries that the writer may process now.
+#[derive(Default)]
 pub(crate) struct ReadyEntries {
     pub(crate) passing: Vec<AnnouncedEvent>,
     pub(crate) records: Vec<Arc<StoredRecord>>,
@@ -103,22 +105,17 @@ impl Announceable {
 
 impl Outbox {
     pub(crate) fn new(session_id: SessionId) -> Outbox {
-        Outbox { session_id, entries: Mutex::default(), room: tokio::sync::Notify::new() }
+        Outbox { session_id, entries: Guarded::default(), room: tokio::sync::Notify::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().waiting.is_empty()
+        self.entries.lock().waiting.is_empty()
     }
 
     /// Numbers new entries; returns entries to publish and records to write.
     pub(crate) fn take_ready(&self, last_record: &mut u64) -> ReadyEntries {
-        let mut entries = self.lock();
-        let mut ready = ReadyEntries {
-            passing: Vec::new(),
-            records: Vec::new(),
-            durability: Durability::Written,
-            entries: 0,
-        };
+        let mut entries = self.entries.lock();
+        let mut ready = ReadyEntries::default();
         while entries.submitted == 0
             && matches!(entries.waiting.front(), Some(OutboxEntry::Ephemeral(_)))
         {
@@ -146,7 +143,7 @@ impl Outbox {
 
     /// Removes the first `count` entries, which are durable now, and returns them for publishing.
     pub(crate) fn committed(&self, count: usize) -> Vec<Announceable> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let mut facts = Vec::with_capacity(count);
         entries.submitted = entries.submitted.saturating_sub(count);
         for _ in 0..count {
@@ -170,7 +167,7 @@ impl Outbox {
     /// After the journal was opened: what an earlier incarnation had submitted has either
     /// arrived, and is published, or will be submitted again under a new number.
     pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Announceable> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.submitted = 0;
         let recent: HashSet<&RecordId> = recent.iter().collect();
         let arrived = |entry: &OutboxEntry| match entry {
@@ -209,7 +206,7 @@ impl Outbox {
             origin: None,
             event: Event::Warning { message },
         };
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let at = entries.submitted;
         entries.waiting.insert(at, OutboxEntry::Ephemeral(fact));
         entries.passing += 1;
@@ -217,7 +214,7 @@ impl Outbox {
 
     /// Nothing will be written any more: informs all senders.
     pub(crate) fn give_up(&self, cause: String) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let unrecorded = Unrecorded { cause };
         entries.given_up = Some(unrecorded.clone());
         entries.submitted = 0;
@@ -236,7 +233,7 @@ impl Outbox {
 
     /// Sets the disk space. Returns true if it changed. Work that waits for space checks again.
     pub(crate) fn set_room(&self, room: OutboxCapacity) -> bool {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let news = match (entries.room, room) {
             // It began when it began.
             (OutboxCapacity::None { .. }, OutboxCapacity::None { .. })
@@ -257,13 +254,13 @@ impl Outbox {
 
     /// Refuses work that needs a record, with the reason.
     pub(crate) fn refuse(&self, cause: String) {
-        self.lock().refused = Some(Unrecorded { cause });
+        self.entries.lock().refused = Some(Unrecorded { cause });
         self.room.notify_waiters();
     }
 
     /// True if a full disk has been waited for this long.
     pub(crate) fn has_waited(&self, now: Duration, patience: Duration) -> bool {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         match entries.room {
             OutboxCapacity::None { since } | OutboxCapacity::Scarce { since } => {
                 entries.hurried || now.saturating_sub(since) >= patience
@@ -274,22 +271,22 @@ impl Outbox {
 
     /// True if the disk was full or nearly full at the last check.
     pub(crate) fn lacks_room(&self) -> bool {
-        self.lock().room != OutboxCapacity::Enough
+        self.entries.lock().room != OutboxCapacity::Enough
     }
 
     /// True if the disk is full and patience is exhausted.
     pub(crate) fn is_out_of_patience(&self) -> bool {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         entries.hurried && matches!(entries.room, OutboxCapacity::None { .. })
     }
 
     /// Stops waiting for disk space: the session ends.
     pub(crate) fn hurry(&self) {
-        self.lock().hurried = true;
+        self.entries.lock().hurried = true;
     }
 
     fn push(&self, entry: OutboxEntry) -> Result<(), Unrecorded> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if let Some(unrecorded) = &entries.given_up {
             return Err(unrecorded.clone());
         }
@@ -307,11 +304,6 @@ impl Outbox {
         if entries.waiting.len() < ROOM {
             self.room.notify_waiters();
         }
-    }
-
-    // A panic of the writer must not take the outbox with it.
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -422,7 +414,7 @@ impl Transcript {
 
     /// True if few records wait for the disk, so more may be added without waiting.
     pub(crate) fn has_room(&self) -> bool {
-        let entries = self.outbox.lock();
+        let entries = self.outbox.entries.lock();
         entries.given_up.is_none()
             && entries.waiting.len() < ROOM
             && entries.room == OutboxCapacity::Enough
@@ -435,7 +427,7 @@ impl Transcript {
                 && (entries.waiting.len() >= ROOM || entries.room != OutboxCapacity::Enough)
         };
         self.wait_while(crowded).await?;
-        self.outbox.lock().refused.clone().map_or(Ok(()), Err)
+        self.outbox.entries.lock().refused.clone().map_or(Ok(()), Err)
     }
 
     /// Waits while too many facts wait for the disk.
@@ -447,7 +439,7 @@ impl Transcript {
         loop {
             let notified = self.outbox.room.notified();
             {
-                let entries = self.outbox.lock();
+                let entries = self.outbox.entries.lock();
                 if let Some(unrecorded) = &entries.given_up {
                     return Err(unrecorded.clone());
                 }

@@ -80,7 +80,7 @@ async fn every_hook_event_fires_once_in_order() {
         ModelStep::call("nothing", "{}"),
         ModelStep::say("done"),
     ];
-    let mut bench = hooked(script, &HookEvent::ALL, |_| Some(HookResult::Pass))
+    let mut bench = hooked(script, HookEvent::ALL, |_| Some(HookResult::Pass))
         .tool(WritingTool::new(RunCounter::default()));
     let asks = ask_all();
     bench.policy =
@@ -199,7 +199,7 @@ async fn arguments_made_invalid_by_a_hook_do_not_run() {
 #[tokio::test]
 async fn hook_cannot_override_a_deny_rule_or_a_permission_request() {
     for (verdict, refused) in [("deny", 1), ("ask", 1)] {
-        let mut bench = hooked(call_and_say(), &HookEvent::ALL, |_| Some(HookResult::Pass));
+        let mut bench = hooked(call_and_say(), HookEvent::ALL, |_| Some(HookResult::Pass));
         bench.asking = posse_actors::ports::AnswerSource::Nobody;
         if verdict == "ask" {
             bench.policy = ask_all();
@@ -369,7 +369,7 @@ async fn model_hook_block_ends_the_run() {
             usage: None,
             model: None,
         })];
-        let mut bench = hooked(script, &HookEvent::ALL, move |occasion| {
+        let mut bench = hooked(script, HookEvent::ALL, move |occasion| {
             let says =
                 if occasion.moment.event() == place { HookResult::Block } else { HookResult::Pass };
             Some(says)
@@ -411,8 +411,8 @@ async fn stop_hook_can_continue_a_run_eight_times() {
 
 #[tokio::test]
 async fn panic_in_a_hook_denies_where_denying_is_safe() {
-    for place in HookEvent::ALL {
-        let mut bench = hooked(call_and_say(), &HookEvent::ALL, move |occasion| {
+    for place in HookEvent::ALL.iter().copied() {
+        let mut bench = hooked(call_and_say(), HookEvent::ALL, move |occasion| {
             assert!(occasion.moment.event() != place, "the hook panics");
             Some(HookResult::Pass)
         })

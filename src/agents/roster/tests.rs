@@ -10,7 +10,7 @@ use crate::{AgentDecision, AgentMode, Cost, ToolSelection};
 
 struct RosterFolders {
     dir: tempfile::TempDir,
-    configured: Vec<Configured>,
+    configured: Vec<ConfiguredAgent>,
     believes: bool,
 }
 
@@ -30,7 +30,7 @@ impl RosterFolders {
 
     fn config(mut self, name: &str, definition: Value) -> RosterFolders {
         let (name, place) = (name.to_owned(), "config.json:3".to_owned());
-        self.configured.push(Configured { name, definition, place, project: false });
+        self.configured.push(ConfiguredAgent { name, definition, place, project: false });
         self
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::agents::{Agent, AgentDecision, Roster, Skill, SkillPlaces, Skills};
+use crate::agents::{Agent, Roster, Skill, SkillPlaces, Skills};
 use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{ErrorCode, Failure, printable};
 use crate::tools;
@@ -100,9 +100,9 @@ impl TrustContents {
             let place = self.agent_place(name);
             let agent = self.find_agent(&place);
             let value = json!({
-                "mode": agent.map(|agent| agent.mode.name()),
+                "mode": agent.map(|agent| <&str>::from(agent.mode)),
                 "tools": agent.map(|agent| agent.tools.to_string()),
-                "defaultDecision": agent.and_then(|a| a.default_decision).map(AgentDecision::name),
+                "defaultDecision": agent.and_then(|a| a.default_decision).map(<&str>::from),
                 "readOnly": agent.map(|agent| agent.read_only),
                 "begins": agent.map(|agent| beginning(agent.instructions()).0),
                 "remarks": self.agent_flaws(&place),
@@ -175,8 +175,8 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
 fn facts(agent: &Agent) -> Vec<String> {
     let mut facts = vec![agent.description.clone()];
     let reads = if agent.read_only { ", and it only reads" } else { "" };
-    facts.push(format!("mode {}; tools: {}{reads}", agent.mode.name(), agent.tools));
-    let decision = agent.default_decision.map_or("as in every session", AgentDecision::name);
+    facts.push(format!("mode {}; tools: {}{reads}", <&str>::from(agent.mode), agent.tools));
+    let decision = agent.default_decision.map_or("as in every session", <&str>::from);
     facts.push(format!("where no rule decides: {decision}"));
     for rule in agent.rules.iter().take(RULES_MAX) {
         let rule: String = rule.to_string().chars().take(RULE_CHARS_MAX).collect();

@@ -8,7 +8,7 @@ use super::*;
 type JobNotices = Arc<Mutex<Vec<PostCallMessage>>>;
 
 fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
-    let mut call = CallContext::of_main("s", id, "build");
+    let mut call = posse_actors::testing::call_of_main("s", id, "build");
     call.origin = Arc::new(Origin {
         invocation_id: InvocationId::new(invocation),
         parent_invocation_id: parent.map(InvocationId::new),
@@ -108,7 +108,7 @@ fn a_place_is_free_when_one_has_ended() {
     let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
     let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
     let third = call("c3", "i1", None);
-    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::discarding());
+    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::new(drop));
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);

@@ -195,7 +195,7 @@ impl SessionBase {
 
     fn branch_off(&self, branch: &Branch, memories: Memories, run: &MainRun) {
         if let Some(delegation_handle) = &self.delegation_handle {
-            delegation_handle.memories().clone_from(&memories);
+            delegation_handle.memories.lock().clone_from(&memories);
         }
         self.transcript.note(None, self.started(Some(branch.clone())));
         let forked = Event::SessionForked {

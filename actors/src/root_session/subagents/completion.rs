@@ -77,7 +77,7 @@ impl State {
         let unmerged_below = self.base.unmerged_below(id, &self.subagents);
         self.budget.give_share(id, None);
         if let Some(delegation_handle) = &self.base.delegation_handle {
-            delegation_handle.in_background().remove(id);
+            delegation_handle.background.lock().remove(id);
         }
         let Some(child) = self.subagents.find(id) else { return };
         let (outcome, said) = SubagentOutcome::of(ending, turns);
@@ -294,7 +294,7 @@ impl SessionBase {
     /// Stores its report in the memory for the next subagent of its name.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(delegation_handle) = &self.delegation_handle else { return };
-        delegation_handle.memories().learn(&FinishedTask {
+        delegation_handle.memories.lock().learn(&FinishedTask {
             agent: &ended.agent,
             provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
             cwd: &delegation_handle.cwd,

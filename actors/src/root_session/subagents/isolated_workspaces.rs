@@ -161,7 +161,7 @@ impl SessionBase {
     /// Adds the workspace to a subagent that is to be resumed.
     pub(super) fn register_workspace(&self, child: &Child) {
         if let (Some(handle), Some(_)) = (&self.delegation_handle, &child.workspace) {
-            handle.isolated().insert(child.id().clone());
+            handle.isolated.lock().insert(child.id().clone());
         }
     }
 

@@ -126,7 +126,7 @@ impl State {
     /// informed now.
     pub(crate) fn restore_subagents(&mut self, replayed: &Replayed) {
         let Some(delegation_handle) = &self.base.delegation_handle else { return };
-        *delegation_handle.memories() = Memories::of(replayed);
+        *delegation_handle.memories.lock() = Memories::of(replayed);
         let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
         for one in &replayed.delegated {
             total = total.saturating_add(one.starts);
