@@ -29,7 +29,7 @@ use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
 use crate::plan::{Backend, Plan, Tier};
 use crate::seccomp::Filters;
-use crate::wire::{self, HelperMessage, HelperRequest};
+use crate::wire::{self, HelperLine, HelperMessage, HelperRequest};
 use crate::{helper_output, init, landlock, watchdog};
 
 /// First argument that selects the helper.
@@ -121,7 +121,7 @@ pub fn helper_main() -> Option<ExitCode> {
     let control = UnixStream::from(control);
     Some(help(&control, arguments).unwrap_or_else(|failure| {
         // The reader may be gone; the exit code remains.
-        wire::say(&control, &format!("failed {failure}")).ok();
+        HelperLine::Failed(failure.replace(['\n', '\r'], " ")).say(&control).ok();
         ExitCode::from(NOT_PREPARED)
     }))
 }
@@ -366,8 +366,7 @@ fn become_command(
         report["capabilities"] = json!(false);
     }
     helper_output::redirect(environment)?;
-    wire::say(control, &format!("enforced {report}"))
-        .map_err(|error| format!("no report: {error}"))?;
+    HelperLine::Enforced(report).say(control).map_err(|error| format!("no report: {error}"))?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
     let error = std::process::Command::new(program)

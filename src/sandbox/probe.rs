@@ -21,7 +21,7 @@ use nix::libc;
 use crate::bubblewrap;
 use crate::helper::{self, HelperShape};
 use crate::plan::{Backend, Plan};
-use crate::wire::{self, HelperLine, HelperRequest};
+use crate::wire::{HelperLine, HelperRequest};
 
 /// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
@@ -205,8 +205,8 @@ fn converse(
     let heard = control.take(16 << 10).read_to_string(&mut said);
     let mut report = None;
     for line in said.lines() {
-        match wire::parse(line) {
-            Some(HelperLine::Enforced(enforced)) => report = Some(enforced),
+        match HelperLine::parse(line.as_bytes()) {
+            Some(HelperLine::Enforced(enforced)) => report = Some(enforced.to_string()),
             Some(HelperLine::Failed(reason)) => return Err(reason),
             _ => {}
         }

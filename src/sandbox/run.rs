@@ -28,7 +28,7 @@ use crate::plan::Plan;
 use crate::process_tree::ProcessTree;
 use crate::scratch::Scratch;
 use crate::spare_helper::ReadyHelper;
-use crate::wire::{self, CommandExit, HelperLine, HelperRequest};
+use crate::wire::{CommandExit, HelperLine, HelperRequest};
 use crate::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
 /// Time limit until a command starts.
@@ -385,8 +385,8 @@ impl RunningCommand {
         self.said.extend_from_slice(bytes);
         while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.said.drain(..=end).collect();
-            match wire::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
-                Some(HelperLine::Enforced(report)) => self.take_report(&report, watch),
+            match HelperLine::parse(&line) {
+                Some(HelperLine::Enforced(report)) => self.take_report(report, watch),
                 Some(HelperLine::Failed(reason)) => self.failure = Some(reason),
                 Some(HelperLine::Exited(ended)) => {
                     self.ended = Some(ended);
@@ -401,8 +401,7 @@ impl RunningCommand {
         }
     }
 
-    fn take_report(&mut self, report: &str, watch: &mut impl FnMut(Update)) {
-        let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else { return };
+    fn take_report(&mut self, report: serde_json::Value, watch: &mut impl FnMut(Update)) {
         let tier = report["tier"].as_str().unwrap_or("none").to_owned();
         if tier != self.tier {
             self.failure = Some(format!("{tier} is in force and not {}", self.tier));
