@@ -82,6 +82,8 @@ struct GuardState {
     /// Repositories created by commands of this session. They contain no user data, and are cleaned
     /// after each command.
     born: HashMap<Identity, Born>,
+    /// Findings of the running round of a check.
+    findings: Vec<Finding>,
     /// Findings that could not be reported yet.
     untold: Vec<Finding>,
     /// Exemptions of the running commands. With several running commands, changes cannot be
@@ -335,6 +337,7 @@ impl Protection {
                 were_several: false,
                 owed: None,
                 born: HashMap::new(),
+                findings: Vec::new(),
                 untold: Vec::new(),
                 lifted: Lifted::default(),
                 is_complete: true,
@@ -594,14 +597,8 @@ impl GuardState {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.birth(&item.path));
-            return Some(BaselineItem {
-                sort,
-                state: None,
-                identity,
-                birth,
-                parent,
-                is_mounted: false,
-            });
+            let (state, is_mounted) = (None, false);
+            return Some(BaselineItem { sort, state, identity, birth, parent, is_mounted });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
