@@ -138,7 +138,7 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
 }
 
 /// Order of `Path`, component by component. Comparing bytes is many times faster.
-pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
+fn order(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
     // The contents of a folder sort before names with its name as a prefix.
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
@@ -148,24 +148,24 @@ pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     }
 }
 
-/// Visits the files below `folder` in parallel, in any order. Each thread has a visitor, which
-/// receives paths relative to the folder, and returns false to stop all. Returns true if it was
-/// stopped early.
-pub(crate) fn visit<V: FnMut(&Path) -> bool + Send>(
-    folder: &Path,
-    stop: &Stop,
-    visitor: impl Fn() -> V,
-) -> bool {
+/// Number of useful threads.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
+/// Lists the files with several threads, in any order.
+fn of_many(folder: &Path, stop: &Stop) -> FileListing {
+    let all = Mutex::default();
     let is_cut = AtomicBool::new(false);
     walk(folder).threads(threads()).build_parallel().run(|| {
-        let mut visitor = visitor();
+        let mut batch = Batch { files: Vec::new(), all: &all };
         let is_cut = &is_cut;
         let mut entries = 0_u32;
         Box::new(move |entry| {
             entries = entries.wrapping_add(1);
             let is_due = entries.is_multiple_of(CLOCK_EVERY) && stop.is_due();
             let is_full =
-                |entry: &DirEntry| relative(entry, folder).is_some_and(|path| !visitor(path));
+                |entry: &DirEntry| relative(entry, folder).is_some_and(|path| batch.add(path));
             if stop.is_cancelled() || is_due || entry.as_ref().is_ok_and(is_full) {
                 is_cut.store(true, AtomicOrdering::Relaxed);
                 return WalkState::Quit;
@@ -173,24 +173,8 @@ pub(crate) fn visit<V: FnMut(&Path) -> bool + Send>(
             WalkState::Continue
         })
     });
-    is_cut.into_inner()
-}
-
-/// Number of useful threads.
-pub(crate) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
-}
-
-fn of_many(folder: &Path, stop: &Stop) -> FileListing {
-    let all = Mutex::default();
-    let is_cut = visit(folder, stop, || {
-        let mut batch = Batch { files: Vec::new(), all: &all };
-        move |path: &Path| {
-            batch.files.push(path.to_owned());
-            batch.files.len() < 256 || !batch.hand_over()
-        }
-    });
-    FileListing { files: all.into_inner().unwrap_or_else(PoisonError::into_inner), is_cut }
+    let files = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    FileListing { files, is_cut: is_cut.into_inner() }
 }
 
 /// Results of one thread that were not handed over yet.
@@ -200,6 +184,12 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Adds a file. Returns true if there are enough.
+    fn add(&mut self, path: &Path) -> bool {
+        self.files.push(path.to_owned());
+        self.files.len() >= 256 && self.hand_over()
+    }
+
     /// True if there are enough.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

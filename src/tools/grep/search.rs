@@ -113,9 +113,6 @@ pub fn tree(
     matches_max: usize,
     stop: &Stop,
 ) -> SearchResult {
-    if matches_max == usize::MAX {
-        return everything(folder, directory, below_root, query, stop);
-    }
     let listing = listing::of(folder, stop);
     let mut files = listing.files;
     files.retain(|path| query.wants(path));
@@ -150,74 +147,6 @@ pub fn tree(
     found.secrets = secrets;
     found.is_cut |= listing.is_cut || stop.is_due();
     found
-}
-
-/// Searches every file as soon as it is listed. Without a limit, the order of files does not
-/// matter.
-fn everything(
-    folder: &Path,
-    directory: &OwnedFd,
-    below_root: &Path,
-    query: &Query,
-    stop: &Stop,
-) -> SearchResult {
-    let all = Mutex::new(SearchResult::default());
-    let is_cut = listing::visit(folder, stop, || {
-        let mut part = ThreadResults { found: SearchResult::default(), all: &all };
-        let mut searcher = searcher(query);
-        let mut place = below_root.to_owned();
-        let depth = below_root.components().count();
-        move |path: &Path| {
-            if !query.wants(path) {
-                return true;
-            }
-            let found = &mut part.found;
-            let is_secret = if depth == 0 {
-                is_secret(&path.to_string_lossy())
-            } else {
-                place.clear();
-                place.push(below_root);
-                place.push(path);
-                is_secret(&place.to_string_lossy())
-            };
-            if is_secret && !query.readable_secrets.contains(&folder.join(path)) {
-                found.secrets += 1;
-                return true;
-            }
-            found.searched += 1;
-            match open(directory, path, query) {
-                SearchInput::File(opened) => {
-                    let lines = search(&mut searcher, opened, query, usize::MAX, stop);
-                    if !lines.is_empty() {
-                        found.files.push(Hits { path: path.to_owned(), lines });
-                    }
-                }
-                SearchInput::Secret => found.secrets += 1,
-                SearchInput::Nothing => {}
-            }
-            true
-        }
-    });
-    let mut found = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.files.sort_unstable_by(|a, b| listing::order(&a.path, &b.path));
-    found.matches = found.files.iter().map(Hits::matches).sum();
-    found.is_cut = is_cut || stop.is_due();
-    found
-}
-
-/// Results of one thread.
-struct ThreadResults<'a> {
-    found: SearchResult,
-    all: &'a Mutex<SearchResult>,
-}
-
-impl Drop for ThreadResults<'_> {
-    fn drop(&mut self) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.files.append(&mut self.found.files);
-        all.searched += self.found.searched;
-        all.secrets += self.found.secrets;
-    }
 }
 
 enum SearchInput {

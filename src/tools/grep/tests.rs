@@ -152,37 +152,6 @@ fn many_files_give_the_same_as_few() {
 }
 
 #[test]
-fn a_search_for_everything_finds_what_one_with_a_bound_does() {
-    let desk = desk(&[(".gitignore", "*.log\n"), (".env", "needle\n"), ("a.b/x", "needle\n")]);
-    for number in 0..300 {
-        let text = if number % 3 == 0 { "x\nneedle\nneedle\n" } else { "x\n" };
-        desk.put(&format!("a/d{}/f{number}", number % 7), text);
-        desk.put(&format!("a/d{}/f{number}.log", number % 7), text);
-    }
-    desk.put("a/binary", "needle\n\0");
-    let folder = desk.path("work");
-    let directory = OwnedFd::from(std::fs::File::open(&folder).unwrap());
-    let (stop, _guard) = Stop::after(Duration::from_mins(1));
-    for glob in [None, Some("*[02468]")] {
-        let query = Query {
-            matcher: compile("needle", false).unwrap(),
-            glob: glob.map(|pattern| super::glob(pattern).unwrap()),
-            context: 1,
-            readable_secrets: Vec::new(),
-            links: None,
-        };
-        let find = |max| search::tree(&folder, &directory, Path::new(""), &query, max, &stop);
-        let (all, bounded) = (find(usize::MAX), find(100_000));
-        assert_eq!(all.files, bounded.files);
-        assert_eq!(
-            (all.matches, all.searched, all.secrets, all.is_cut),
-            (bounded.matches, bounded.searched, bounded.secrets, false)
-        );
-        assert!(all.matches > 90);
-    }
-}
-
-#[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let desk = desk(FILES);
     for (arguments, code, part) in [
