@@ -14,6 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::Context as _;
 use crate::wire::{CommandExit, HelperLine};
 
 /// Default time that descendants of an ended command may continue to print.
@@ -28,12 +29,8 @@ const SIGNALLED: i32 = 128;
 /// Runs until `command` and all its descendants have ended. Signals of children must be blocked
 /// already.
 pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error: Errno| format!("{what}: {error}")
-    };
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-    let deaths = SignalFd::with_flags(&children(), flags).map_err(failed("no signals"))?;
+    let deaths = SignalFd::with_flags(&children(), flags).context("no signals")?;
     let mut house = House { command, ended: None, killed: None };
     let mut until: Option<Instant> = None;
     loop {

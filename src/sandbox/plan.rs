@@ -4,10 +4,13 @@
 
 use std::path::PathBuf;
 
+use serde::Deserialize;
+
 use crate::wire::is_plain;
 
 /// Sandbox tier: strength of confinement on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// No confinement.
     None,

@@ -30,8 +30,8 @@ use posse_base::failure::printable;
 use exemptions::Lifted;
 use place::{Identity, Root, Stat};
 use quarantine::Quarantine;
-pub(crate) use scan::ScanBounds;
 use scan::{ProtectedItem, Scan, Sort};
+pub(crate) use scan::{ScanBounds, settled};
 use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
@@ -48,7 +48,8 @@ pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
-    bounds: ScanBounds,
+    /// Scan limits.
+    pub(crate) bounds: ScanBounds,
     /// True if the last scan was complete, for callers that cannot wait for a running one.
     is_complete: AtomicBool,
     /// Duration of the last scan in microseconds.
@@ -56,7 +57,7 @@ pub struct Protection {
     /// Temporary folders of commands, which are removed with them.
     temporary: Temporary,
     /// Writes of posse's own tools. Lock order: `inner` first.
-    written: ToolWrites,
+    pub(crate) written: ToolWrites,
     inner: Mutex<GuardState>,
 }
 
@@ -152,7 +153,8 @@ pub struct Survey {
     pub hidden: Vec<PathBuf>,
     /// True if the scan was complete.
     pub complete: bool,
-    held: ProtectionMethod,
+    /// Protection of the command: by default only the check afterwards.
+    pub(crate) held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
@@ -354,18 +356,6 @@ impl Protection {
         self
     }
 
-    /// Sets the registry of tool writes.
-    pub(crate) fn beside(mut self, written: ToolWrites) -> Protection {
-        self.written = written;
-        self
-    }
-
-    /// Sets other scan limits.
-    pub(crate) fn within(mut self, bounds: ScanBounds) -> Protection {
-        self.bounds = bounds;
-        self
-    }
-
     /// Also searches `folder`, in which commands have temporary folders, for missing repositories.
     pub(crate) fn looks_into(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
@@ -521,13 +511,6 @@ impl Protection {
     }
 }
 
-impl Survey {
-    /// Sets the protection of the command. The default is none.
-    pub fn held_by(&mut self, held: ProtectionMethod) {
-        self.held = held;
-    }
-}
-
 impl Drop for Survey {
     fn drop(&mut self) {
         if let Some(protection) = self.protection.take() {
@@ -626,7 +609,7 @@ impl GuardState {
             for (is_hooks, target) in gitconfig::pointers(&bytes) {
                 let base = if is_hooks { worktree } else { Some(repository) };
                 let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
-                let whole = check::normalise(&whole);
+                let whole = posse_base::paths::normalise(&whole);
                 let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
                 let is_known = |other: &(usize, ProtectedItem)| {
                     other.0 == *at

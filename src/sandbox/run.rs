@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::libc;
 use nix::sys::stat::fstat;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
@@ -257,7 +257,7 @@ impl RunningCommand {
                 // The enforcement report precedes all output. The deadline is checked after each
                 // step, so a flood of output cannot delay it.
                 biased;
-                length = read_control(&mut self.control, &mut line), if self.control.is_some() => {
+                length = read(&mut self.control, &mut line), if self.control.is_some() => {
                     let was_enforced = self.is_enforced;
                     // An error here is equal to the end: the data before it counts.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
@@ -484,18 +484,10 @@ fn exit_of(status: ExitStatus) -> Exit {
     status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(0)), Exit::Code)
 }
 
-/// Waits for output. An empty read is the end.
-async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize> {
+/// Waits for output, or for a message of the helper. An empty read is the end.
+async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
     match from {
-        Some(receiver) => receiver.read(into).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Reads a message of the helper. Empty means the end.
-async fn read_control(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
-    match from {
-        Some(control) => control.read(into).await,
+        Some(stream) => stream.read(into).await,
         None => std::future::pending().await,
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
+use posse_base::paths::normalise;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
@@ -419,17 +420,4 @@ fn is_modules(key: &ProtectedPath) -> bool {
 
 fn has_head(repository: &OwnedFd) -> bool {
     Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
-}
-
-/// Removes `.` and `..` lexically.
-pub(super) fn normalise(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(clean.pop()),
-            other => clean.push(other),
-        }
-    }
-    clean
 }
