@@ -11,10 +11,11 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use crate::Sandbox;
 use crate::helper::HelperShape;
+use crate::namespaces::{RESOLVER, SYSTEM_LINKS};
 use crate::plan::Plan;
 use crate::spare_helper::ReadyHelper;
+use crate::{Context as _, Sandbox};
 
 /// Paths of the program. `PATH` is not used, because a project's tools may have added folders to
 /// it.
@@ -23,8 +24,6 @@ const PLACES: [&str; 4] =
 
 /// Path of the helper inside the sandbox.
 const INSIDE: &str = "/dev/posse";
-
-const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 impl Sandbox {
     /// Starts a helper inside bubblewrap.
@@ -40,8 +39,7 @@ impl Sandbox {
 pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Command, String> {
     let program = program()?;
     // A `/proc` link would be resolved inside bubblewrap's own process.
-    let helper = fs::canonicalize(helper)
-        .map_err(|error| format!("the program cannot be found any more: {error}"))?;
+    let helper = fs::canonicalize(helper).context("the program cannot be found any more")?;
     let mut command = std::process::Command::new(program);
     command.args([
         "--unshare-user",
@@ -96,7 +94,7 @@ fn lay(command: &mut std::process::Command, plan: &Plan) {
     }
     let mut shown = plan.visible.clone();
     if plan.network {
-        shown.extend(fs::canonicalize("/etc/resolv.conf"));
+        shown.extend(fs::canonicalize(RESOLVER));
     }
     for path in shown.into_iter().filter(|path| is_covered(path) && !is_writable(path)) {
         layers.insert(path, Layer::Shown);
@@ -162,7 +160,7 @@ fn cover(command: &mut std::process::Command, path: &Path) {
 fn program() -> Result<PathBuf, String> {
     let found = PLACES.iter().map(Path::new).find(|path| path.exists());
     let found = found.ok_or("bubblewrap is not installed")?;
-    let program = fs::canonicalize(found).map_err(|error| format!("bubblewrap: {error}"))?;
+    let program = fs::canonicalize(found).context("bubblewrap")?;
     check(&program)?;
     Ok(program)
 }
@@ -170,12 +168,12 @@ fn program() -> Result<PathBuf, String> {
 /// Rejects a program that other users could replace or that is set-user-id.
 fn check(program: &Path) -> Result<(), String> {
     let shown = program.display();
-    let found = fs::metadata(program).map_err(|error| format!("{shown}: {error}"))?;
+    let found = fs::metadata(program).context(&shown)?;
     if found.mode() & 0o6000 != 0 {
         return Err(format!("{shown} runs with its owner's rights, and is not used"));
     }
     for path in program.ancestors() {
-        let found = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
+        let found = fs::metadata(path).context(&shown)?;
         // Only root-owned system folders: a command can change files of the user.
         if found.uid() != 0 || found.mode() & 0o022 != 0 {
             return Err(format!("{shown} could be replaced by others, and is not used"));

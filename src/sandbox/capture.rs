@@ -103,7 +103,7 @@ impl Capture {
             // Nothing was dropped so far, so head and tail are complete.
             self.tail.make_contiguous();
             let parts = [&self.head[..], self.tail.as_slices().0];
-            self.spill = match open(path, &parts) {
+            self.spill = match create_output(path, &parts) {
                 Ok(file) => Spill::Open { path: path.clone(), file, bytes: self.total },
                 Err(error) => Spill::Broken(error.to_string()),
             };
@@ -123,7 +123,9 @@ impl Capture {
     }
 }
 
-fn open(path: &Path, parts: &[&[u8]]) -> io::Result<File> {
+/// Creates the file `path`, and its folder, with `parts` one after the other. Only the user can
+/// read it.
+pub fn create_output(path: &Path, parts: &[&[u8]]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }

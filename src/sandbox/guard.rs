@@ -97,16 +97,12 @@ impl Sandbox {
         let known = |path: &&PathBuf| !plan.hidden.contains(path);
         let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
         plan.hidden.extend(hidden);
-        survey.held_by(if plan.tier == SandboxTier::Full {
-            ProtectionMethod::ByMounts
-        } else {
-            ProtectionMethod::ByCheck
-        });
+        if plan.tier == SandboxTier::Full {
+            survey.held = ProtectionMethod::ByMounts;
+        }
         Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
     }
-}
 
-impl Sandbox {
     /// Lowers the maximum number of scanned folders to `folders`.
     #[must_use]
     pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
@@ -245,14 +241,14 @@ impl Protections {
             std::fs::canonicalize(path).ok()
         });
         let (roots, beyond) = &key;
-        let protection = Protection::new(
+        let mut protection = Protection::new(
             roots,
             own.clone(),
             home.clone(),
             readable.collect(),
             scratch.with_file_name("quarantine"),
         )?;
-        let protection = protection.within(self.bounds).beside(self.written.clone());
+        (protection.bounds, protection.written) = (self.bounds, self.written.clone());
         let protection = Arc::new(protection.out_of_reach(beyond));
         protection.looks_into(temporary);
         known.insert(key, Arc::clone(&protection));

@@ -25,12 +25,13 @@ use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout, getppid, set
 use posse_actors::event::SandboxTier;
 use serde_json::json;
 
+use crate::Context as _;
 use crate::kernel::{self, Fork};
 use crate::landlock::Made;
 use crate::namespaces::{self, Mounted};
 use crate::plan::{Backend, Plan};
 use crate::seccomp::Filters;
-use crate::wire::{self, HelperMessage, HelperRequest};
+use crate::wire::{self, HelperLine, HelperMessage, HelperRequest};
 use crate::{helper_output, init, landlock, watchdog};
 
 /// First argument that selects the helper.
@@ -126,7 +127,7 @@ pub fn helper_main() -> Option<ExitCode> {
     let control = UnixStream::from(control);
     Some(help(&control, arguments).unwrap_or_else(|failure| {
         // The reader may be gone; the exit code remains.
-        wire::say(&control, &format!("failed {failure}")).ok();
+        HelperLine::Failed(failure.replace(['\n', '\r'], " ")).say(&control).ok();
         ExitCode::from(NOT_PREPARED)
     }))
 }
@@ -150,21 +151,17 @@ fn help(
     };
     if shape == HelperShape::Inner {
         // The first process of a namespace ends with the process that created the namespace.
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
-            .map_err(|error| format!("no parent-death signal: {error}"))?;
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("no parent-death signal")?;
         facts.dies_with_parent = true;
     } else {
-        setsid().map_err(|error| format!("no new session: {error}"))?;
+        setsid().context("no new session")?;
         facts.dies_with_parent = die_with(parent)?;
     }
     reset_signals()?;
-    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|error| format!("no core limit: {error}"))?;
-    let null = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .map_err(|error| format!("no null device: {error}"))?;
-    dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).context("no core limit")?;
+    let null =
+        File::options().read(true).write(true).open("/dev/null").context("no null device")?;
+    dup2_stdin(&null).context("no standard input")?;
     // Everything closed below must have no owner.
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
@@ -181,8 +178,8 @@ fn help(
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     if facts.shape != HelperShape::Bare {
         // No command needs capabilities, so they are dropped before the request arrives.
-        kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
-        nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
+        kernel::drop_capabilities().context("capabilities stay")?;
+        nix::sys::prctl::set_no_new_privs().context("privileges")?;
         facts.has_init = landlock::enclose() && adopt_orphans();
         if facts.has_init {
             return split(control, &facts);
@@ -193,13 +190,12 @@ fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
 
 /// Forks into the future command and its init, before the request arrives.
 fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
-    let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
+    let (mut waiting, taken) = std::io::pipe().context("no pipe")?;
     match fork_with_init()? {
         Fork::Child => {
             drop(waiting);
             // Outside a PID namespace, no process ends the command with its init process.
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
-                .map_err(|error| format!("no parent-death signal: {error}"))?;
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("no parent-death signal")?;
             let ended = become_requested(control, facts);
             drop(taken);
             ended
@@ -232,8 +228,7 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
     if HelperShape::of(&request.plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
-    nix::unistd::fchdir(&directory)
-        .map_err(|error| format!("the working directory is gone: {error}"))?;
+    nix::unistd::fchdir(&directory).context("the working directory is gone")?;
     drop(directory);
     limit_user_processes(&request.plan);
     let never = become_command(control, &request, facts, ahead)?;
@@ -246,11 +241,11 @@ fn adopt_orphans() -> bool {
 
 /// Forks. The child has its own session; the parent waits for children by signals.
 fn fork_with_init() -> Result<Fork, String> {
-    init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
-    let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
+    init::children().thread_block().context("signals")?;
+    let fork = kernel::fork().context("no process")?;
     if matches!(fork, Fork::Child) {
-        SigSet::empty().thread_set_mask().map_err(|error| format!("signals: {error}"))?;
-        setsid().map_err(|error| format!("no new session: {error}"))?;
+        SigSet::empty().thread_set_mask().context("signals")?;
+        setsid().context("no new session")?;
     }
     Ok(fork)
 }
@@ -258,20 +253,19 @@ fn fork_with_init() -> Result<Fork, String> {
 /// Creates namespaces and waits outside for their PID 1.
 fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
     facts.mounted.namespaces = namespaces::enter(network)?;
-    match kernel::fork().map_err(|error| format!("no first process: {error}"))? {
+    match kernel::fork().context("no first process")? {
         Fork::Child => {
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
-                .map_err(|error| format!("no parent-death signal: {error}"))?;
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("no parent-death signal")?;
             facts.mounted.own_processes = namespaces::own_processes();
             if !network {
-                kernel::raise_loopback().map_err(|error| format!("no loopback: {error}"))?;
+                kernel::raise_loopback().context("no loopback")?;
             }
             first(control, facts)
         }
         Fork::Parent(first) => {
             let_go_of_output()?;
             // A signal to this process is meant for the command, which gets it directly.
-            SigSet::all().thread_block().map_err(|error| format!("signals: {error}"))?;
+            SigSet::all().thread_block().context("signals")?;
             loop {
                 match waitpid(first, None) {
                     Ok(WaitStatus::Exited(_, code)) => {
@@ -309,13 +303,13 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
         check_inner()?;
     }
     limit_user_processes(plan);
-    std::env::set_current_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let found = File::open(".").map_err(|error| format!("{}: {error}", path.display()))?;
+    std::env::set_current_dir(&path).context(path.display())?;
+    let found = File::open(".").context(path.display())?;
     if identity(&found.into())? != meant {
         return Err("the working directory is another one by now".to_owned());
     }
-    kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
-    nix::sys::prctl::set_no_new_privs().map_err(|error| format!("new privileges: {error}"))?;
+    kernel::drop_capabilities().context("capabilities stay")?;
+    nix::sys::prctl::set_no_new_privs().context("new privileges")?;
     facts.has_init = true;
     match fork_with_init()? {
         Fork::Child => {
@@ -340,7 +334,7 @@ fn become_command(
     let mut report = facts.report(plan);
     if plan.tier != SandboxTier::None {
         // They were dropped before; this verifies it with the kernel.
-        if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
+        if kernel::has_capabilities().context("capabilities")? {
             return Err("capabilities are still there".to_owned());
         }
         let ahead = ahead.filter(|made| made.suit(plan));
@@ -371,8 +365,7 @@ fn become_command(
         report["capabilities"] = json!(false);
     }
     helper_output::redirect(environment)?;
-    wire::say(control, &format!("enforced {report}"))
-        .map_err(|error| format!("no report: {error}"))?;
+    HelperLine::Enforced(report).say(control).context("no report")?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
     let error = std::process::Command::new(program)
@@ -427,7 +420,7 @@ impl Facts {
 /// Checks that the creator of the namespace did what was requested.
 fn check_inner() -> Result<(), String> {
     use nix::sys::statvfs::{FsFlags, statvfs};
-    let root = statvfs("/").map_err(|error| format!("/: {error}"))?;
+    let root = statvfs("/").context("/")?;
     if nix::unistd::getpid().as_raw() == 1 && root.flags().contains(FsFlags::ST_RDONLY) {
         Ok(())
     } else {
@@ -438,24 +431,23 @@ fn check_inner() -> Result<(), String> {
 /// Path of a folder. A removed folder is an error.
 fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let path = std::fs::read_link(link)
-        .map_err(|error| format!("the working directory is unknown: {error}"))?;
+    let path = std::fs::read_link(link).context("the working directory is unknown")?;
     if wire::is_plain(&path) { Ok(path) } else { Err("the working directory is gone".to_owned()) }
 }
 
 fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
     let file = directory.try_clone().map(File::from);
     let found = file.and_then(|file| file.metadata());
-    let found = found.map_err(|error| format!("the working directory is unknown: {error}"))?;
+    let found = found.context("the working directory is unknown")?;
     Ok((found.dev(), found.ino()))
 }
 
 /// Closes our copies of the output, so that only the command keeps it open.
 fn let_go_of_output() -> Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("output stays open: {error}");
-    let null = File::options().write(true).open("/dev/null").map_err(|error| failed(&error))?;
-    dup2_stdout(&null).map_err(|error| failed(&error))?;
-    dup2_stderr(&null).map_err(|error| failed(&error))
+    let open = "output stays open";
+    let null = File::options().write(true).open("/dev/null").context(open)?;
+    dup2_stdout(&null).context(open)?;
+    dup2_stderr(&null).context(open)
 }
 
 /// Limits the number of processes of this user: in a user namespace, those of the command only.
@@ -474,8 +466,7 @@ fn limit_user_processes(plan: &Plan) {
 /// Terminates this process when the thread that started it ends.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Pid) -> Result<bool, String> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
-        .map_err(|error| format!("no parent-death signal: {error}"))?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("no parent-death signal")?;
     // The parent may have died before the call.
     if getppid() == parent { Ok(true) } else { Err("the parent is gone".to_owned()) }
 }
@@ -513,8 +504,7 @@ pub fn survive_file_limits() {
 /// Closes all descriptors except the standard streams and the report; returns their number.
 pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| format!("open descriptors are unknown: {error}"))?;
+    let entries = std::fs::read_dir(folder).context("open descriptors are unknown")?;
     let open: Vec<RawFd> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&descriptor: &RawFd| descriptor > 2 && descriptor != report)

@@ -12,6 +12,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, mkfifo};
 use secrecy::SecretString;
 use tokio::net::unix::pipe::Receiver;
 
+use crate::Context as _;
 use crate::mask::Mask;
 
 /// Tells the helper the file for standard input. Cannot be set otherwise: the environment of
@@ -57,17 +58,17 @@ pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), Strin
         found.map(|(_, path)| path)
     };
     if let Some(path) = place(INPUT) {
-        let input = File::open(path).map_err(|error| format!("no standard input: {error}"))?;
-        dup2_stdin(&input).map_err(|error| format!("no standard input: {error}"))?;
+        let input = File::open(path).context("no standard input")?;
+        dup2_stdin(&input).context("no standard input")?;
     }
     if let Some(path) = place(ERRORS) {
         let mut options = File::options();
         options.write(true).custom_flags(libc::O_NONBLOCK);
-        let errors = options.open(path).map_err(|error| format!("no standard error: {error}"))?;
+        let errors = options.open(path).context("no standard error")?;
         // The reader reads continuously, and a full pipe is no error of the command.
         nix::fcntl::fcntl(&errors, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
-            .map_err(|error| format!("no standard error: {error}"))?;
-        dup2_stderr(&errors).map_err(|error| format!("no standard error: {error}"))?;
+            .context("no standard error")?;
+        dup2_stderr(&errors).context("no standard error")?;
     }
     Ok(())
 }

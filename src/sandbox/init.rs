@@ -14,7 +14,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::wire::{self, CommandExit};
+use crate::Context as _;
+use crate::wire::{CommandExit, HelperLine};
 
 /// Default time that descendants of an ended command may continue to print.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,12 +29,8 @@ const SIGNALLED: i32 = 128;
 /// Runs until `command` and all its descendants have ended. Signals of children must be blocked
 /// already.
 pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error: Errno| format!("{what}: {error}")
-    };
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-    let deaths = SignalFd::with_flags(&children(), flags).map_err(failed("no signals"))?;
+    let deaths = SignalFd::with_flags(&children(), flags).context("no signals")?;
     let mut house = House { command, ended: None, killed: None };
     let mut until: Option<Instant> = None;
     loop {
@@ -42,12 +39,8 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
         let had_ended = house.ended.is_some();
         let is_alone = house.reap();
         if let (false, Some(ended)) = (had_ended, house.ended) {
-            let said = match ended {
-                CommandExit::Code(code) => format!("exited code {code}"),
-                CommandExit::Signal(signal) => format!("exited signal {signal}"),
-            };
             // The parent no longer listens after it gave up.
-            wire::say(control, &said).ok();
+            HelperLine::Exited(ended).say(control).ok();
             until = Some(Instant::now() + GRACE);
         }
         if is_alone {
@@ -85,7 +78,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
             }
         }
     }
-    wire::say(control, &format!("cleared {}", house.killed.unwrap_or_default())).ok();
+    HelperLine::Cleared(house.killed.unwrap_or_default()).say(control).ok();
     let code = match house.ended {
         Some(CommandExit::Code(code)) => code,
         Some(CommandExit::Signal(signal)) => SIGNALLED + signal,

@@ -109,7 +109,7 @@ pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), None, Path::new("/"))
 }
 
-fn failed(error: &dyn std::fmt::Display) -> String {
+fn failed(error: impl std::fmt::Display) -> String {
     format!("Landlock is not in force: {error}")
 }
 
@@ -120,19 +120,18 @@ fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<M
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(NEEDED))
-        .map_err(|error| failed(&error))?
+        .map_err(failed)?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(KNOWN))
         .and_then(|ruleset| ruleset.scope(Scope::from_all(KNOWN)))
-        .map_err(|error| failed(&error))?;
+        .map_err(failed)?;
     if tcp {
-        ruleset = ruleset
-            .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)
-            .map_err(|error| failed(&error))?;
+        ruleset =
+            ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp).map_err(failed)?;
     }
-    let mut rules = Rules { ruleset: ruleset.create().map_err(|error| failed(&error))?, seen };
-    let exposed = rules.readable(&subject, top).map_err(|error| failed(&error))?;
-    rules.writable(&subject).map_err(|error| failed(&error))?;
+    let mut rules = Rules { ruleset: ruleset.create().map_err(failed)?, seen };
+    let exposed = rules.readable(&subject, top).map_err(failed)?;
+    rules.writable(&subject).map_err(failed)?;
     let Rules { ruleset, seen } = rules;
     Ok(Made { ruleset, tcp, exposed, subject, seen })
 }
@@ -148,12 +147,12 @@ impl Made {
     /// Restricts this process permanently.
     pub(crate) fn enforce(self) -> Result<InForce, String> {
         let Made { ruleset, tcp, exposed, .. } = self;
-        let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
+        let status = ruleset.restrict_self().map_err(failed)?;
         let LandlockStatus::Available { effective_abi, .. } = status.landlock else {
-            return Err(failed(&"the kernel has none"));
+            return Err(failed("the kernel has none"));
         };
         if status.ruleset == RulesetStatus::NotEnforced || effective_abi < NEEDED {
-            return Err(failed(&"the kernel does less than is needed"));
+            return Err(failed("the kernel does less than is needed"));
         }
         Ok(InForce {
             version: i64::from(effective_abi as i32),

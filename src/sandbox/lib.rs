@@ -34,9 +34,10 @@ mod watchdog;
 mod wire;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use posse_actors::event::SandboxTier;
@@ -46,7 +47,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-pub use capture::Captured;
+pub use capture::{Captured, create_output};
 pub use editor::edit;
 pub use guard::Exemptions;
 pub use helper::{helper_main, survive_file_limits};
@@ -58,6 +59,7 @@ pub use protect::{
     Finding, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey, ToolWrites,
     Whose, Writing,
 };
+pub use scratch::open_up;
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -257,23 +259,31 @@ pub enum RunError {
     },
 }
 
+/// Text of an error with its context, for errors that a person reads.
+trait Context<T> {
+    /// Puts `what` before the error.
+    fn context(self, what: impl Display) -> Result<T, String>;
+}
+
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Result<T, String> {
+        self.map_err(|error| format!("{what}: {error}"))
+    }
+}
+
 /// Path of the shell, determined once: a search costs eight failed calls per command.
-///
-/// Fixed paths come first, so that a folder in `PATH` that a command can write to cannot replace
-/// the shell of the next command.
 fn shell() -> PathBuf {
-    let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let searched = std::env::split_paths(&path)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join("bash"));
-    fixed
-        .into_iter()
-        .chain(searched)
-        .find(|candidate| is_file(candidate))
+    find_program("bash", &["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"])
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
-fn is_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+/// Path of the program `name`: one of `fixed`, or in an absolute folder of `PATH`.
+///
+/// Fixed paths come first, so that a folder in `PATH` that a command can write to cannot replace
+/// the program.
+pub fn find_program(name: &str, fixed: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+    let searched = folders.map(|folder| folder.join(name));
+    fixed.iter().map(PathBuf::from).chain(searched).find(|program| program.is_file())
 }

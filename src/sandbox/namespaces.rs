@@ -15,8 +15,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use crate::kernel;
 use crate::plan::Plan;
+use crate::{Context as _, kernel};
 
 /// Mount options of a folder in memory, with its size limit.
 const MEMORY: &str = "size=1g,mode=1777";
@@ -26,10 +26,10 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Targets of program links in a folder that is covered, on systems without a classical file
 /// system.
-const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
+pub(crate) const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 /// Resolver configuration, often a link into a folder that is covered.
-const RESOLVER: &str = "/etc/resolv.conf";
+pub(crate) const RESOLVER: &str = "/etc/resolv.conf";
 
 /// Result of mounting.
 #[derive(Debug, Clone, Default)]
@@ -60,7 +60,7 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
         flags |= CloneFlags::CLONE_NEWNET;
         names.push("net");
     }
-    unshare(flags).map_err(|error| format!("no namespaces: {error}"))?;
+    unshare(flags).context("no namespaces")?;
     // Only the same user as outside exists.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
@@ -72,11 +72,11 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
 
 fn propagate(how: MsFlags) -> Result<(), String> {
     mount(None::<&str>, "/", None::<&str>, how | MsFlags::MS_REC, None::<&str>)
-        .map_err(|error| format!("mounts are not separated: {error}"))
+        .context("mounts are not separated")
 }
 
 fn write(path: &str, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|error| format!("{path}: {error}"))
+    fs::write(path, text).context(path)
 }
 
 /// Mounts a `/proc` of this namespace. Call from PID 1.
@@ -103,37 +103,35 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
 
 /// Mounts the file system as planned. Must be called by the namespace's first process.
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
-    let at = |path: &Path| {
-        let path = path.display().to_string();
-        move |error: io::Error| format!("{path}: {error}")
-    };
     propagate(MsFlags::MS_PRIVATE)?;
     let kept = WritableMounts::take(plan)?;
     let devices = devices()?;
-    let root = File::open("/").map_err(at(Path::new("/")))?;
+    let root = File::open("/").context("/")?;
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
-    kernel::restrict_tree(root.as_fd(), flags).map_err(at(Path::new("/")))?;
+    kernel::restrict_tree(root.as_fd(), flags).context("/")?;
     drop(root);
     let covers = covers(plan)?;
     for folder in masks(plan) {
-        memory(folder).map_err(|error| at(folder)(error.into()))?;
+        memory(folder).context(folder.display())?;
         mounted.masked += 1;
     }
-    own_devices(devices).map_err(|error| format!("/dev: {error}"))?;
+    own_devices(devices).context("/dev")?;
     lay(kept, covers, mounted)?;
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
     // Sorted, so a folder precedes its contents.
     for (path, is_read_only) in fixed {
-        let Some(tree) = existing(kernel::clone_tree(path)).map_err(at(path))? else { continue };
+        let Some(tree) = existing(kernel::clone_tree(path)).context(path.display())? else {
+            continue;
+        };
         if is_read_only {
-            kernel::restrict_tree(tree.as_fd(), kernel::READ_ONLY).map_err(at(path))?;
+            kernel::restrict_tree(tree.as_fd(), kernel::READ_ONLY).context(path.display())?;
             mounted.read_only += 1;
         } else {
             mounted.pinned += 1;
         }
-        kernel::attach_tree(tree.as_fd(), path).map_err(at(path))?;
+        kernel::attach_tree(tree.as_fd(), path).context(path.display())?;
     }
     Ok(())
 }
@@ -169,8 +167,7 @@ impl WritableMounts {
     fn take(plan: &Plan) -> Result<WritableMounts, String> {
         let mut trees = BTreeMap::new();
         for root in &plan.writable {
-            let tree =
-                kernel::clone_tree(root).map_err(|error| format!("{}: {error}", root.display()))?;
+            let tree = kernel::clone_tree(root).context(root.display())?;
             trees.insert(root.clone(), Layer::Copy(tree, true));
         }
         let covered: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
@@ -184,8 +181,7 @@ impl WritableMounts {
             if is_shown || !is_covered || trees.contains_key(&path) {
                 continue;
             }
-            let tree = existing(kernel::clone_tree(&path))
-                .map_err(|error| format!("{}: {error}", path.display()))?;
+            let tree = existing(kernel::clone_tree(&path)).context(path.display())?;
             trees.extend(tree.map(|tree| (path, Layer::Copy(tree, false))));
         }
         let links = SYSTEM_LINKS.iter().filter_map(|link| {
@@ -218,19 +214,18 @@ fn lay(
     layers.extend(trees);
     let mut ways = Vec::new();
     for (path, layer) in layers {
-        let at = |error: io::Error| format!("{}: {error}", path.display());
         match layer {
             Layer::Nothing(_) if copies.iter().any(|copy| copy.starts_with(&path)) => {
-                make_folder(&path).map_err(at)?;
-                memory(&path).map_err(|error| at(error.into()))?;
+                make_folder(&path).context(path.display())?;
+                memory(&path).context(path.display())?;
                 mounted.hidden += 1;
                 ways.push(path);
             }
             Layer::Nothing(nothing) => {
-                mounted.hidden += usize::from(cover(&path, &nothing).map_err(at)?);
+                mounted.hidden += usize::from(cover(&path, &nothing).context(path.display())?);
             }
             Layer::Copy(tree, is_writable) => {
-                put_back(&path, &tree, is_writable).map_err(at)?;
+                put_back(&path, &tree, is_writable).context(path.display())?;
                 mounted.writable += usize::from(is_writable);
             }
         }
@@ -239,11 +234,10 @@ fn lay(
         // Only the path to its contents was created; it stays read-only.
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        mount(None::<&str>, &path, None::<&str>, flags, None::<&str>).context(path.display())?;
     }
     for (link, target) in links {
-        symlink(target, &link).map_err(|error| format!("{}: {error}", link.display()))?;
+        symlink(target, &link).context(link.display())?;
     }
     Ok(())
 }
@@ -274,19 +268,17 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-fn memory(folder: &Path) -> nix::Result<()> {
+fn memory(folder: &Path) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))
+    Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))?)
 }
 
 /// Unreadable cover for each existing hidden path.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
-    let failed = |error: io::Error| format!("nothing to cover secrets with: {error}");
+    const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();
     for path in &plan.hidden {
-        let Some(found) = existing(fs::symlink_metadata(path))
-            .map_err(|error| format!("{}: {error}", path.display()))?
-        else {
+        let Some(found) = existing(fs::symlink_metadata(path)).context(path.display())? else {
             continue;
         };
         // The target of a link is a path of its own.
@@ -299,19 +291,19 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     }
     // `/dev` is covered with the command's own devices afterwards.
     let place = Path::new("/dev");
-    memory(place).map_err(|error| failed(error.into()))?;
+    memory(place).context(FAILED)?;
     let (file, folder) = (place.join("file"), place.join("folder"));
-    File::create_new(&file).map_err(failed)?;
-    fs::create_dir(&folder).map_err(failed)?;
+    File::create_new(&file).context(FAILED)?;
+    fs::create_dir(&folder).context(FAILED)?;
     for path in [&file, &folder] {
-        fs::set_permissions(path, Permissions::from_mode(0o000)).map_err(failed)?;
+        fs::set_permissions(path, Permissions::from_mode(0o000)).context(FAILED)?;
     }
     let take = |(path, is_folder): (&PathBuf, bool)| {
         let nothing = kernel::clone_tree(if is_folder { &folder } else { &file })?;
         kernel::restrict_tree(nothing.as_fd(), kernel::READ_ONLY)?;
         Ok((path.clone(), Layer::Nothing(nothing)))
     };
-    covered.into_iter().map(take).collect::<io::Result<_>>().map_err(failed)
+    covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
 /// Covers a path, unless a parent is covered already.
@@ -336,7 +328,7 @@ fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     let take = |name: &'static str| {
         let path = Path::new("/dev").join(name);
         let tree = kernel::clone_tree(&path);
-        let tree = existing(tree).map_err(|error| format!("{}: {error}", path.display()));
+        let tree = existing(tree).context(path.display());
         tree.map(|tree| tree.map(|tree| (name, tree))).transpose()
     };
     DEVICES.into_iter().filter_map(take).collect()

@@ -2,8 +2,9 @@
 //!
 //! Made before the command starts, sent to the helper, and applied there.
 
-use posse_actors::event::SandboxTier;
 use std::path::PathBuf;
+
+use posse_actors::event::SandboxTier;
 
 use crate::wire::is_plain;
 
@@ -92,12 +93,23 @@ impl Plan {
         }
     }
 
+    /// All lists of paths, in the order of the protocol.
+    pub(crate) fn lists(&self) -> [&Vec<PathBuf>; 6] {
+        let Plan { writable, visible, masked, read_only, pinned, hidden, .. } = self;
+        [writable, visible, masked, read_only, pinned, hidden]
+    }
+
+    /// The same lists, to be filled.
+    pub(crate) fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 6] {
+        let Plan { writable, visible, masked, read_only, pinned, hidden, .. } = self;
+        [writable, visible, masked, read_only, pinned, hidden]
+    }
+
     /// True if it can be applied as written: all paths are absolute, and the whole tree is not
     /// writable.
     pub(crate) fn is_sound(&self) -> bool {
-        let Plan { tier, backend, writable, visible, masked, read_only, pinned, hidden, .. } = self;
-        let lists = [writable, visible, masked, read_only, pinned, hidden];
-        *tier == backend.tier()
-            && lists.into_iter().flatten().all(|path| is_plain(path) && path.parent().is_some())
+        let mut paths = self.lists().into_iter().flatten();
+        self.tier == self.backend.tier()
+            && paths.all(|path| is_plain(path) && path.parent().is_some())
     }
 }

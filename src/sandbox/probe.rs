@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
-use crate::bubblewrap;
 use crate::helper::{self, HelperShape};
 use crate::plan::{Backend, Plan};
-use crate::wire::{self, HelperLine, HelperRequest};
+use crate::wire::{HelperLine, HelperRequest};
+use crate::{Context as _, bubblewrap};
 
 /// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
@@ -139,7 +139,7 @@ pub(crate) fn strongest(helper: &Path) -> ProbeResult {
 /// Runs a command that does nothing in a confinement; returns the report.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
-    let place = place.map_err(|error| format!("no temporary folder: {error}"))?;
+    let place = place.context("no temporary folder")?;
     let folder = fs::canonicalize(place.path()).map_err(|error| error.to_string())?;
     let plan = Plan {
         tier: backend.tier(),
@@ -188,7 +188,7 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
         .stdin(Stdio::from(control_end))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    command.spawn().map_err(|error| format!("it cannot be started: {error}"))
+    command.spawn().context("it cannot be started")
 }
 
 /// Sends the request to the helper and reads its output to the end.
@@ -205,8 +205,8 @@ fn converse(
     let heard = control.take(16 << 10).read_to_string(&mut said);
     let mut report = None;
     for line in said.lines() {
-        match wire::parse(line) {
-            Some(HelperLine::Enforced(enforced)) => report = Some(enforced),
+        match HelperLine::parse(line.as_bytes()) {
+            Some(HelperLine::Enforced(enforced)) => report = Some(enforced.to_string()),
             Some(HelperLine::Failed(reason)) => return Err(reason),
             _ => {}
         }

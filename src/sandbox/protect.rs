@@ -30,8 +30,8 @@ use posse_base::failure::printable;
 use exemptions::Lifted;
 use place::{Identity, Root, Stat};
 use quarantine::Quarantine;
-pub(crate) use scan::ScanBounds;
 use scan::{ProtectedItem, Scan, Sort};
+pub(crate) use scan::{ScanBounds, settled};
 use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
@@ -48,7 +48,8 @@ pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
-    bounds: ScanBounds,
+    /// Scan limits.
+    pub(crate) bounds: ScanBounds,
     /// True if the last scan was complete, for callers that cannot wait for a running one.
     is_complete: AtomicBool,
     /// Duration of the last scan in microseconds.
@@ -56,7 +57,7 @@ pub struct Protection {
     /// Temporary folders of commands, which are removed with them.
     temporary: Temporary,
     /// Writes of posse's own tools. Lock order: `inner` first.
-    written: ToolWrites,
+    pub(crate) written: ToolWrites,
     inner: Mutex<GuardState>,
 }
 
@@ -82,6 +83,8 @@ struct GuardState {
     /// Repositories created by commands of this session. They contain no user data, and are cleaned
     /// after each command.
     born: HashMap<Identity, Born>,
+    /// Findings of the running round of a check.
+    findings: Vec<Finding>,
     /// Findings that could not be reported yet.
     untold: Vec<Finding>,
     /// Exemptions of the running commands. With several running commands, changes cannot be
@@ -150,7 +153,8 @@ pub struct Survey {
     pub hidden: Vec<PathBuf>,
     /// True if the scan was complete.
     pub complete: bool,
-    held: ProtectionMethod,
+    /// Protection of the command: by default only the check afterwards.
+    pub(crate) held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
@@ -335,6 +339,7 @@ impl Protection {
                 were_several: false,
                 owed: None,
                 born: HashMap::new(),
+                findings: Vec::new(),
                 untold: Vec::new(),
                 lifted: Lifted::default(),
                 is_complete: true,
@@ -348,18 +353,6 @@ impl Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
         }
-        self
-    }
-
-    /// Sets the registry of tool writes.
-    pub(crate) fn beside(mut self, written: ToolWrites) -> Protection {
-        self.written = written;
-        self
-    }
-
-    /// Sets other scan limits.
-    pub(crate) fn within(mut self, bounds: ScanBounds) -> Protection {
-        self.bounds = bounds;
         self
     }
 
@@ -518,13 +511,6 @@ impl Protection {
     }
 }
 
-impl Survey {
-    /// Sets the protection of the command. The default is none.
-    pub fn held_by(&mut self, held: ProtectionMethod) {
-        self.held = held;
-    }
-}
-
 impl Drop for Survey {
     fn drop(&mut self) {
         if let Some(protection) = self.protection.take() {
@@ -594,14 +580,8 @@ impl GuardState {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.birth(&item.path));
-            return Some(BaselineItem {
-                sort,
-                state: None,
-                identity,
-                birth,
-                parent,
-                is_mounted: false,
-            });
+            let (state, is_mounted) = (None, false);
+            return Some(BaselineItem { sort, state, identity, birth, parent, is_mounted });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
@@ -629,7 +609,7 @@ impl GuardState {
             for (is_hooks, target) in gitconfig::pointers(&bytes) {
                 let base = if is_hooks { worktree } else { Some(repository) };
                 let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
-                let whole = check::normalise(&whole);
+                let whole = posse_base::paths::normalise(&whole);
                 let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
                 let is_known = |other: &(usize, ProtectedItem)| {
                     other.0 == *at

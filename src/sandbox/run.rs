@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::sys::stat::fstat;
 use posse_actors::event::SandboxTier;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
@@ -29,7 +29,7 @@ use crate::plan::Plan;
 use crate::process_tree::ProcessTree;
 use crate::scratch::Scratch;
 use crate::spare_helper::ReadyHelper;
-use crate::wire::{self, CommandExit, HelperLine, HelperRequest};
+use crate::wire::{CommandExit, HelperLine, HelperRequest};
 use crate::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
 /// Time limit until a command starts.
@@ -258,7 +258,7 @@ impl RunningCommand {
                 // The enforcement report precedes all output. The deadline is checked after each
                 // step, so a flood of output cannot delay it.
                 biased;
-                length = read_control(&mut self.control, &mut line), if self.control.is_some() => {
+                length = read(&mut self.control, &mut line), if self.control.is_some() => {
                     let was_enforced = self.is_enforced;
                     // An error here is equal to the end: the data before it counts.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
@@ -386,8 +386,8 @@ impl RunningCommand {
         self.said.extend_from_slice(bytes);
         while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.said.drain(..=end).collect();
-            match wire::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
-                Some(HelperLine::Enforced(report)) => self.take_report(&report, watch),
+            match HelperLine::parse(&line) {
+                Some(HelperLine::Enforced(report)) => self.take_report(report, watch),
                 Some(HelperLine::Failed(reason)) => self.failure = Some(reason),
                 Some(HelperLine::Exited(ended)) => {
                     self.ended = Some(ended);
@@ -402,8 +402,7 @@ impl RunningCommand {
         }
     }
 
-    fn take_report(&mut self, report: &str, watch: &mut impl FnMut(Update)) {
-        let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else { return };
+    fn take_report(&mut self, report: serde_json::Value, watch: &mut impl FnMut(Update)) {
         let tier = SandboxTier::from(report["tier"].as_str().unwrap_or("none").to_owned());
         if tier != self.tier {
             self.failure = Some(format!("{tier} is in force and not {}", self.tier));
@@ -486,18 +485,10 @@ fn exit_of(status: ExitStatus) -> Exit {
     status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(0)), Exit::Code)
 }
 
-/// Waits for output. An empty read is the end.
-async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize> {
+/// Waits for output, or for a message of the helper. An empty read is the end.
+async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
     match from {
-        Some(receiver) => receiver.read(into).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Reads a message of the helper. Empty means the end.
-async fn read_control(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
-    match from {
-        Some(control) => control.read(into).await,
+        Some(stream) => stream.read(into).await,
         None => std::future::pending().await,
     }
 }

@@ -113,7 +113,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Makes all folders below `path` accessible to the user. Follows no links.
-fn open_up(path: &Path) {
+pub fn open_up(path: &Path) {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
         if fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {

@@ -11,7 +11,7 @@ use seccompiler::{
 use serde::Deserialize;
 
 use crate::plan::Plan;
-use crate::syscalls;
+use crate::{Context as _, syscalls};
 
 /// The list, with one reason per entry.
 const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
@@ -27,7 +27,7 @@ struct SyscallList {
 struct SyscallRule {
     calls: Vec<String>,
     error: SyscallError,
-    tier: Option<OfTier>,
+    tier: Option<SandboxTier>,
     network: Option<NetworkRule>,
     #[serde(default, rename = "where")]
     conditions: Vec<Condition>,
@@ -36,18 +36,12 @@ struct SyscallRule {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[repr(i32)]
 enum SyscallError {
     #[serde(rename = "EPERM")]
-    Refused,
+    Refused = libc::EPERM,
     #[serde(rename = "ENOSYS")]
-    Unknown,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum OfTier {
-    Full,
-    Reduced,
+    Unknown = libc::ENOSYS,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -95,8 +89,7 @@ impl Filters {
     /// Installs the filters permanently; returns the number of calls covered.
     pub(crate) fn restrict(&self) -> Result<usize, String> {
         for program in &self.programs {
-            seccompiler::apply_filter(program)
-                .map_err(|error| format!("system calls are not filtered: {error}"))?;
+            seccompiler::apply_filter(program).context("system calls are not filtered")?;
         }
         Ok(self.calls)
     }
@@ -104,11 +97,10 @@ impl Filters {
 
 /// One program per error code, and the number of calls covered.
 fn programs(tier: &SandboxTier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
-    let list: SyscallList =
-        toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
+    let list: SyscallList = toml::from_str(LIST).context("the list of calls is broken")?;
     let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
     for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
-        let ways = entry.ways().map_err(|error| format!("the list of calls is broken: {error}"))?;
+        let ways = entry.ways().context("the list of calls is broken")?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
             let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
@@ -130,13 +122,9 @@ fn compile(
     error: SyscallError,
     rules: BTreeMap<i64, Vec<SeccompRule>>,
 ) -> Result<BpfProgram, String> {
-    let number = match error {
-        SyscallError::Refused => libc::EPERM,
-        SyscallError::Unknown => libc::ENOSYS,
-    };
     let failed = |error: seccompiler::BackendError| format!("no filter of calls: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
-    let refuse = SeccompAction::Errno(number.cast_unsigned());
+    let refuse = SeccompAction::Errno((error as i32).cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture);
     let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(failed)?;
     Ok(without_x32(program))
@@ -168,17 +156,9 @@ fn without_x32(program: BpfProgram) -> BpfProgram {
 
 impl SyscallRule {
     fn counts(&self, tier: &SandboxTier, network: bool) -> bool {
-        let tier = match self.tier {
-            None => true,
-            Some(OfTier::Full) => *tier == SandboxTier::Full,
-            Some(OfTier::Reduced) => *tier == SandboxTier::Reduced,
-        };
-        let network = match self.network {
-            None => true,
-            Some(NetworkRule::Denied) => !network,
-            Some(NetworkRule::Inherited) => network,
-        };
-        tier && network
+        let inherits = |rule| rule == NetworkRule::Inherited;
+        self.tier.as_ref().is_none_or(|of| of == tier)
+            && self.network.is_none_or(|rule| inherits(rule) == network)
     }
 
     /// Alternative rules of the conditions. Empty if the entry has no conditions.
@@ -234,6 +214,9 @@ mod tests {
     fn every_entry_has_a_reason_and_calls_that_exist_somewhere() {
         for entry in list().deny {
             assert!(entry.reason.len() > 10, "{:?}", entry.calls);
+            // No filter is made for that tier.
+            let tiers = [None, Some(SandboxTier::Reduced), Some(SandboxTier::Full)];
+            assert!(tiers.contains(&entry.tier), "{:?}", entry.calls);
             for condition in &entry.conditions {
                 let ways = [&condition.is, &condition.is_not, &condition.any_bit];
                 assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{entry:?}");

@@ -1,4 +1,4 @@
-//! Protocol between posse and a helper: binary requests with lengths, answered by lines.
+//! Protocol between posse and a helper: binary requests with lengths, answered by lines of JSON.
 //!
 //! Paths and arguments are bytes and need not be text. A request is read completely and every
 //! length is checked before anything is done, so an invalid request never runs a command.
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use posse_actors::event::SandboxTier;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::plan::{Backend, Plan};
 
@@ -49,23 +51,11 @@ pub(crate) enum HelperMessage {
 
 impl Plan {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Plan {
-            tier,
-            backend,
-            writable,
-            visible,
-            masked,
-            read_only,
-            pinned,
-            hidden,
-            network,
-            processes_max,
-        } = self;
-        put(out, tier.as_str().as_bytes());
-        put(out, backend.as_str().as_bytes());
-        put(out, if *network { b"inherit" } else { b"deny" });
-        put(out, processes_max.to_string().as_bytes());
-        for list in [writable, visible, masked, read_only, pinned, hidden] {
+        put(out, self.tier.as_str().as_bytes());
+        put(out, self.backend.as_str().as_bytes());
+        put(out, if self.network { b"inherit" } else { b"deny" });
+        put(out, self.processes_max.to_string().as_bytes());
+        for list in self.lists() {
             put_all(out, list.iter().map(|path| path.as_os_str()));
         }
     }
@@ -79,24 +69,10 @@ impl Plan {
             _ => return None,
         };
         let processes_max = from.text()?.parse().ok()?;
-        let writable = from.paths()?;
-        let visible = from.paths()?;
-        let masked = from.paths()?;
-        let read_only = from.paths()?;
-        let pinned = from.paths()?;
-        let hidden = from.paths()?;
-        let plan = Plan {
-            tier,
-            backend,
-            writable,
-            visible,
-            masked,
-            read_only,
-            pinned,
-            hidden,
-            network,
-            processes_max,
-        };
+        let mut plan = Plan { tier, backend, network, processes_max, ..Plan::open() };
+        for list in plan.lists_mut() {
+            *list = from.list()?.into_iter().map(PathBuf::from).collect();
+        }
         plan.is_sound().then_some(plan)
     }
 
@@ -255,17 +231,14 @@ impl ByteReader<'_> {
         (count <= self.0.len() / 4).then_some(())?;
         (0..count).map(|_| self.string()).collect()
     }
-
-    fn paths(&mut self) -> Option<Vec<PathBuf>> {
-        Some(self.list()?.into_iter().map(PathBuf::from).collect())
-    }
 }
 
-/// Line written by a helper.
-#[derive(Debug, PartialEq, Eq)]
+/// Line written by a helper, as JSON.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum HelperLine {
-    /// JSON text of the enforcement report.
-    Enforced(String),
+    /// Enforcement report.
+    Enforced(Value),
     /// Reason why no command runs.
     Failed(String),
     /// Exit status of the command; its descendants may still run.
@@ -275,41 +248,34 @@ pub(crate) enum HelperLine {
 }
 
 /// Exit status as seen by its init.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum CommandExit {
     Code(i32),
     Signal(i32),
 }
 
-/// Parses a line from a helper.
-pub(crate) fn parse(line: &str) -> Option<HelperLine> {
-    let (word, rest) = line.split_once(' ')?;
-    match word {
-        "enforced" => Some(HelperLine::Enforced(rest.to_owned())),
-        "failed" => Some(HelperLine::Failed(rest.to_owned())),
-        "exited" => Some(HelperLine::Exited(match rest.split_once(' ')? {
-            ("code", code) => CommandExit::Code(code.parse().ok()?),
-            ("signal", signal) => CommandExit::Signal(signal.parse().ok()?),
-            _ => return None,
-        })),
-        "cleared" => Some(HelperLine::Cleared(rest.parse().ok()?)),
-        _ => None,
+impl HelperLine {
+    /// Parses a line from a helper.
+    pub(crate) fn parse(line: &[u8]) -> Option<HelperLine> {
+        serde_json::from_slice(line).ok()
     }
-}
 
-/// Writes a message as a single line.
-pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
-    let line = format!("{}\n", line.replace(['\n', '\r'], " "));
-    let mut bytes = line.as_bytes();
-    while !bytes.is_empty() {
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        match nix::sys::socket::send(to.as_raw_fd(), bytes, flags) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
+    /// Writes it as a single line.
+    pub(crate) fn say(&self, to: &UnixStream) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        let mut bytes = &*line;
+        while !bytes.is_empty() {
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            match nix::sys::socket::send(to.as_raw_fd(), bytes, flags) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// True if `path` is absolute and contains no `.` or `..`.
@@ -415,18 +381,43 @@ mod tests {
 
         #[test]
         fn lines_are_read_as_they_were_meant(text in "\\PC{0,30}") {
-            prop_assert_eq!(parse(&format!("failed {text}")), Some(HelperLine::Failed(text.clone())));
-            prop_assert_eq!(parse(&format!("x{text}")), None);
+            let line = HelperLine::Failed(text.clone());
+            let written = serde_json::to_vec(&line).unwrap();
+            prop_assert_eq!(HelperLine::parse(&written), Some(line));
+            prop_assert_eq!(HelperLine::parse(format!("x{text}").as_bytes()), None);
         }
     }
 
     #[test]
     fn ends_are_numbers() {
-        assert_eq!(parse("exited code 3"), Some(HelperLine::Exited(CommandExit::Code(3))));
-        assert_eq!(parse("exited signal 9"), Some(HelperLine::Exited(CommandExit::Signal(9))));
-        assert_eq!(parse("cleared 2"), Some(HelperLine::Cleared(2)));
-        for strange in ["exited 3", "exited code x", "cleared -1", "cleared", "exited signal"] {
+        let parse = |line: &str| HelperLine::parse(line.as_bytes());
+        let code = HelperLine::Exited(CommandExit::Code(3));
+        assert_eq!(parse("{\"exited\":{\"code\":3}}\n"), Some(code));
+        let signal = HelperLine::Exited(CommandExit::Signal(9));
+        assert_eq!(parse("{\"exited\":{\"signal\":9}}"), Some(signal));
+        assert_eq!(parse("{\"cleared\":2}"), Some(HelperLine::Cleared(2)));
+        for strange in [
+            "{\"exited\":3}",
+            "{\"exited\":{\"code\":\"x\"}}",
+            "{\"cleared\":-1}",
+            "{\"cleared\":2",
+            "\"cleared\"",
+            "{\"exited\":\"signal\"}",
+        ] {
             assert_eq!(parse(strange), None, "{strange}");
         }
+    }
+
+    #[test]
+    fn a_line_ends_at_its_end_only() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let line = HelperLine::Failed("two\nlines".to_owned());
+        line.say(&ours).unwrap();
+        drop(ours);
+        let mut written = Vec::new();
+        (&theirs).read_to_end(&mut written).unwrap();
+        let lines = written.split(|byte| *byte == b'\n').count();
+        assert_eq!(lines, 2, "one line, and nothing after it");
+        assert_eq!(HelperLine::parse(&written), Some(line));
     }
 }

@@ -138,7 +138,7 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
 }
 
 /// Order of `Path`, component by component. Comparing bytes is many times faster.
-pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
+fn order(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
     // The contents of a folder sort before names with its name as a prefix.
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
@@ -153,28 +153,27 @@ pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// As [`of`], in parallel.
+/// Lists the files with several threads, in any order.
 fn of_many(folder: &Path, stop: &Stop) -> FileListing {
-    let files = Mutex::default();
+    let all = Mutex::default();
     let is_cut = AtomicBool::new(false);
     walk(folder).threads(threads()).build_parallel().run(|| {
-        let mut batch = Batch { files: Vec::new(), all: &files };
+        let mut batch = Batch { files: Vec::new(), all: &all };
         let is_cut = &is_cut;
         let mut entries = 0_u32;
         Box::new(move |entry| {
             entries = entries.wrapping_add(1);
             let is_due = entries.is_multiple_of(CLOCK_EVERY) && stop.is_due();
-            let path = entry.as_ref().ok().and_then(|entry| relative(entry, folder));
-            batch.files.extend(path.map(Path::to_owned));
-            let is_full = batch.files.len() >= 256 && batch.hand_over();
-            if stop.is_cancelled() || is_due || is_full {
+            let is_full =
+                |entry: &DirEntry| relative(entry, folder).is_some_and(|path| batch.add(path));
+            if stop.is_cancelled() || is_due || entry.as_ref().is_ok_and(is_full) {
                 is_cut.store(true, AtomicOrdering::Relaxed);
                 return WalkState::Quit;
             }
             WalkState::Continue
         })
     });
-    let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let files = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     FileListing { files, is_cut: is_cut.into_inner() }
 }
 
@@ -185,6 +184,12 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Adds a file. Returns true if there are enough.
+    fn add(&mut self, path: &Path) -> bool {
+        self.files.push(path.to_owned());
+        self.files.len() >= 256 && self.hand_over()
+    }
+
     /// True if there are enough.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,10 @@
 //! Files with whole outputs of which the model gets only a part.
 
-use std::fs::{DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use posse_actors::conversation::CallId;
+use posse_sandbox::create_output;
 
 /// File for the output of `call`.
 pub fn path(session_dir: &Path, call: &CallId) -> PathBuf {
@@ -20,13 +19,7 @@ pub fn name(call: &CallId) -> String {
 /// Stores `parts`, concatenated, as the output of `call`. Fails if one exists already.
 pub(crate) fn store(session_dir: &Path, call: &CallId, parts: &[&[u8]]) -> io::Result<PathBuf> {
     let path = path(session_dir, call);
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-    for part in parts {
-        file.write_all(part)?;
-    }
+    create_output(&path, parts)?;
     Ok(path)
 }
 

@@ -20,6 +20,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{Operation, ToolError};
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::paths::normalise;
 use posse_base::secrets::is_secret;
 
 use crate::workspace::links::{Linked, SecretLinks};
@@ -357,22 +358,6 @@ pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
         Errno::ELOOP => ToolError::new("ARG003", format!("{path}: too many links, or a new one")),
         errno => ToolError::new("FIL002", format!("{path}: {}", errno.desc())),
     }
-}
-
-/// `path` without `.` and `..`, resolved by text: `..` after a link leads to the folder of the
-/// link.
-fn normalise(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                clean.pop();
-            }
-            other => clean.push(other),
-        }
-    }
-    clean
 }
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ mod snapshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posse_actors::outcome::{ChangedFile, WorkspaceChanges};
 use posse_base::failure::printable;
-use posse_sandbox::Sandbox;
+use posse_sandbox::{Sandbox, open_up};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -378,16 +378,6 @@ fn remove_all(folder: &Path) -> io::Result<()> {
             fs::remove_dir_all(folder)
         }
         removed => removed,
-    }
-}
-
-/// Makes every folder at and below `folder` writable for the owner. Links are not followed.
-fn open_up(folder: &Path) {
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).ok();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
     }
 }
 

@@ -464,7 +464,7 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
             "garbage",
             script(
                 "garbage",
-                &format!("{with_python}; s.send(b\"\\xff\\x00 enforced {{\\n\" * 50)'"),
+                &format!("{with_python}; s.send(b\"\\xff\\x00 {{\\\"enforced\\\":{{\\n\" * 50)'"),
             ),
         ),
         ("endless", script("endless", &format!("{with_python}; s.send(b\"x\" * 100000)'"))),
@@ -473,7 +473,7 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
             script(
                 "weaker",
                 &format!(
-                    "{with_python}; s.send(b\"enforced {{\\\"tier\\\":\\\"none\\\"}}\\n\")'; touch $0.ran"
+                    "{with_python}; s.send(b\"{{\\\"enforced\\\":{{\\\"tier\\\":\\\"none\\\"}}}}\\n\")'; touch $0.ran"
                 ),
             ),
         ),

@@ -332,10 +332,8 @@ impl ProviderError {
 
     /// The class, as events and messages name it.
     pub fn class(&self) -> &'static str {
-        match self {
-            ProviderError::Unasked { class, .. } => class,
-            other => other.into(),
-        }
+        let ProviderError::Unasked { class, .. } = self else { return self.into() };
+        class
     }
 
     /// Error of class `class`, for classes without further data.

@@ -77,10 +77,10 @@ impl Pipeline {
         let effect = tool.spec().side_effect != SideEffect::None;
         let intent = self.intent(effect, &permitted, accepted.coerced);
         self.intend(effect, intent, permitted.action().summary.clone()).await?;
-        let (mut output, took) = self.perform(&*tool, permitted).await;
+        let (mut output, elapsed) = self.perform(&*tool, permitted).await;
         // The model is informed about changed arguments.
         output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
-        Ok(CallEnd::Ran { output, took, input: Box::new(accepted.value) })
+        Ok(CallEnd::Ran { output, took: elapsed, input: Box::new(accepted.value) })
     }
 
     /// Waits for the agent that this call had started: its start is recorded, and it is not started

@@ -19,7 +19,7 @@ use crate::support::{Do, Habits, check, count, end, play, quick, soon};
 
 /// Has nothing to say, but must be asked.
 fn quiet() -> Arc<dyn Hook> {
-    Arc::new(HookFn(&HookEvent::ALL, |_: &HookInvocation| Some(HookResult::Pass)))
+    Arc::new(HookFn(HookEvent::ALL, |_: &HookInvocation| Some(HookResult::Pass)))
 }
 
 fn busy() -> ProviderError {

@@ -10,14 +10,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
-/// coarse.
-const SETTLED: Duration = Duration::from_millis(20);
+use crate::protect::settled;
 
 /// Everything that was examined while rules were made.
 #[derive(Debug)]
@@ -64,7 +62,7 @@ struct FolderStamp {
     owner: (u32, u32),
     /// Last change of its names: seconds and nanoseconds.
     written: (i64, i64),
-    /// Last change of its metadata.
+    /// Last change of its metadata, which programs cannot set.
     changed: (i64, i64),
 }
 
@@ -80,7 +78,7 @@ impl RuleSources {
     pub(super) fn folder(&mut self, path: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = stamp(path);
-        let is_settled = stamp.as_ref().is_some_and(|stamp| stamp.is_settled(now));
+        let is_settled = stamp.as_ref().is_some_and(|stamp| settled(stamp.changed, now));
         self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
@@ -140,15 +138,6 @@ impl FolderStamp {
     fn is_same_thing(&self, other: &FolderStamp) -> bool {
         let kind = |stamp: &FolderStamp| stamp.mode & libc::S_IFMT;
         (self.device, self.inode, kind(self)) == (other.device, other.inode, kind(other))
-    }
-
-    /// True if a change after `now`, counted from 1970, would get another time. This time cannot be
-    /// set by programs.
-    fn is_settled(&self, now: Duration) -> bool {
-        let (seconds, nanoseconds) = self.changed;
-        let seconds = u64::try_from(seconds).unwrap_or(0);
-        let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0).min(999_999_999);
-        Duration::new(seconds, nanoseconds) + SETTLED < now
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
+use posse_base::paths::normalise;
 use posse_base::protected;
 
 use crate::protect::exemptions::Lifted;
@@ -98,7 +99,6 @@ impl GuardState {
         }
         let before_by_identity: HashMap<Identity, &BaselineItem> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
-        let mut findings = Vec::new();
         // The treatment of a new repository must not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
@@ -119,16 +119,17 @@ impl GuardState {
                 .copied()
                 .filter(|before| before.parent == current.parent && before.sort == current.sort);
             match same_place.or(carried) {
-                Some(before) => self.changed(key, before, current, held, &mut findings),
+                Some(before) => self.changed(key, before, current, held),
                 None if self.was_out_of_sight(baseline, key) => {}
-                None => self.created(key, current, &mut findings),
+                None => self.created(key, current),
             }
         }
         for (key, before) in &baseline.items {
             if !now.contains_key(key) && before.sort != Sort::Repository {
-                self.removed(key, before, &mut findings);
+                self.removed(key, before);
             }
         }
+        let mut findings = std::mem::take(&mut self.findings);
         findings.extend(self.lost(baseline, &now));
         findings
     }
@@ -159,14 +160,13 @@ impl GuardState {
         before: &BaselineItem,
         current: &BaselineItem,
         held: ProtectionMethod,
-        findings: &mut Vec<Finding>,
     ) {
         let (Some(old), Some(new)) = (&before.state, &current.state) else { return };
         if old.is_same(new) {
             return;
         }
         if self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_)) {
-            self.clean(key, current, findings);
+            self.clean(key, current);
             return;
         }
         if self.came_along(key.0, &key.1) {
@@ -182,7 +182,7 @@ impl GuardState {
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let path = self.path(key);
-        self.restore(&folder, name, old, Some(new), &path, findings);
+        self.restore(&folder, name, old, Some(new), &path);
     }
 
     /// Restores `name`.
@@ -193,7 +193,6 @@ impl GuardState {
         old: &State,
         new: Option<&State>,
         path: &Path,
-        findings: &mut Vec<Finding>,
     ) {
         if self.lifted.covers(path) {
             return;
@@ -204,7 +203,7 @@ impl GuardState {
         ) = (old, new)
             && let Ok(opened) = place::make_folder(folder, name, 0o700)
         {
-            self.restore_entries(&opened, old, new, path, findings);
+            self.restore_entries(&opened, old, new, path);
             return;
         }
         let taken = match new {
@@ -212,7 +211,7 @@ impl GuardState {
                 Ok(to) => Some(to),
                 Err(Errno::ENOENT) => None,
                 Err(errno) => {
-                    findings.push(failed(path, ProtectedChange::Changed, errno));
+                    self.found(path, ProtectedChange::Changed, failed(errno));
                     return;
                 }
             },
@@ -224,9 +223,9 @@ impl GuardState {
             Err(Errno::EFBIG) => ProtectAction::Failed(
                 "it was too large to be kept; what replaced it was moved aside".to_owned(),
             ),
-            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
+            Err(errno) => failed(errno),
         };
-        findings.push(Finding::new(path.to_owned(), what, action));
+        self.found(path, what, action);
     }
 
     fn restore_entries(
@@ -235,13 +234,12 @@ impl GuardState {
         old: &BTreeMap<PathBuf, State>,
         new: &BTreeMap<PathBuf, State>,
         path: &Path,
-        findings: &mut Vec<Finding>,
     ) {
         for (name, current) in new {
             match old.get(name) {
                 Some(old) if old.is_same(current) => {}
                 Some(old) => {
-                    self.restore(folder, name, old, Some(current), &path.join(name), findings);
+                    self.restore(folder, name, old, Some(current), &path.join(name));
                 }
                 None => {
                     let path = path.join(name);
@@ -249,21 +247,21 @@ impl GuardState {
                         && let State::Folder { entries, is_whole: true, .. } = current
                         && let Ok(opened) = openat(folder, name, FOLDER, Mode::empty())
                     {
-                        self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
+                        self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
                     } else {
-                        self.aside(folder, name, &path, ProtectedChange::Created, findings);
+                        self.aside(folder, name, &path, ProtectedChange::Created);
                     }
                 }
             }
         }
         for (name, state) in old {
             if !new.contains_key(name) {
-                self.restore(folder, name, state, None, &path.join(name), findings);
+                self.restore(folder, name, state, None, &path.join(name));
             }
         }
     }
 
-    fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem, findings: &mut Vec<Finding>) {
+    fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
         // Without its parent there is nothing to protect: the parent was removed or renamed.
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -279,17 +277,12 @@ impl GuardState {
             return;
         }
         let path = self.path(key);
-        self.restore(&folder, name, state, None, &path, findings);
+        self.restore(&folder, name, state, None, &path);
     }
 
-    fn created(
-        &mut self,
-        key: &ProtectedPath,
-        current: &BaselineItem,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn created(&mut self, key: &ProtectedPath, current: &BaselineItem) {
         if !matches!(current.sort, Sort::Name(_)) {
-            self.clean(key, current, findings);
+            self.clean(key, current);
             return;
         }
         if is_modules(key) && self.is_harmless_text(key) {
@@ -301,7 +294,7 @@ impl GuardState {
         }
         if self.came_along(key.0, &key.1) {
             let (what, action) = (ProtectedChange::CameWithRepository, ProtectAction::Left);
-            findings.push(Finding::new(path, what, action));
+            self.found(&path, what, action);
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -309,10 +302,10 @@ impl GuardState {
             && let Some(State::Folder { entries, is_whole: true, .. }) = &current.state
             && let Ok(opened) = self.roots[key.0].root.open_folder(&key.1)
         {
-            self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
+            self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
             return;
         }
-        self.aside(&folder, name, &path, ProtectedChange::Created, findings);
+        self.aside(&folder, name, &path, ProtectedChange::Created);
     }
 
     /// True if a parent folder is a repository that a command created together with the folder:
@@ -328,7 +321,7 @@ impl GuardState {
     }
 
     /// Removes hooks and dangerous settings from a repository created by a command.
-    fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem, findings: &mut Vec<Finding>) {
+    fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
             return;
@@ -341,25 +334,13 @@ impl GuardState {
                     // git ignores hooks with this suffix.
                     let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
-                        self.aside(
-                            &opened,
-                            hook,
-                            &path.join(hook),
-                            ProtectedChange::Created,
-                            findings,
-                        );
+                        self.aside(&opened, hook, &path.join(hook), ProtectedChange::Created);
                     }
                 }
             }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
                 let Some(cleaned) = gitconfig::clean(bytes) else {
-                    self.aside(
-                        &folder,
-                        name,
-                        &path,
-                        ProtectedChange::Settings(Vec::new()),
-                        findings,
-                    );
+                    self.aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
                     return;
                 };
                 if cleaned.removed.is_empty() {
@@ -370,17 +351,14 @@ impl GuardState {
                     place::replace_file(&folder, name, &cleaned.text, 0o644).map(|()| to)
                 });
                 let what = ProtectedChange::Settings(cleaned.removed);
-                let action = written.map_or_else(
-                    |errno| ProtectAction::Failed(errno.desc().to_owned()),
-                    ProtectAction::Cleaned,
-                );
-                findings.push(Finding::new(path, what, action));
+                let action = written.map_or_else(failed, ProtectAction::Cleaned);
+                self.found(&path, what, action);
             }
             (Sort::Common | Sort::Pointer, _) if self.leads_inside(key) => {}
             (Sort::Common | Sort::Pointer, _) => {
-                self.aside(&folder, name, &path, ProtectedChange::LeadsOutside, findings);
+                self.aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
-            _ => self.aside(&folder, name, &path, ProtectedChange::Created, findings),
+            _ => self.aside(&folder, name, &path, ProtectedChange::Created),
         }
     }
 
@@ -409,14 +387,7 @@ impl GuardState {
         cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
     }
 
-    fn aside(
-        &mut self,
-        folder: &OwnedFd,
-        name: &Path,
-        path: &Path,
-        what: ProtectedChange,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn aside(&mut self, folder: &OwnedFd, name: &Path, path: &Path, what: ProtectedChange) {
         if self.lifted.covers(path) {
             return;
         }
@@ -424,9 +395,13 @@ impl GuardState {
             Ok(to) => ProtectAction::MovedAside(to),
             // It does not exist any more.
             Err(Errno::ENOENT) => return,
-            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
+            Err(errno) => failed(errno),
         };
-        findings.push(Finding::new(path.to_owned(), what, action));
+        self.found(path, what, action);
+    }
+
+    fn found(&mut self, path: &Path, what: ProtectedChange, action: ProtectAction) {
+        self.findings.push(Finding::new(path.to_owned(), what, action));
     }
 
     pub(super) fn path(&self, key: &ProtectedPath) -> PathBuf {
@@ -434,8 +409,8 @@ impl GuardState {
     }
 }
 
-fn failed(path: &Path, what: ProtectedChange, errno: Errno) -> Finding {
-    Finding::new(path.to_owned(), what, ProtectAction::Failed(errno.desc().to_owned()))
+pub(super) fn failed(errno: Errno) -> ProtectAction {
+    ProtectAction::Failed(errno.desc().to_owned())
 }
 
 fn is_modules(key: &ProtectedPath) -> bool {
@@ -445,17 +420,4 @@ fn is_modules(key: &ProtectedPath) -> bool {
 
 fn has_head(repository: &OwnedFd) -> bool {
     Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
-}
-
-/// Removes `.` and `..` lexically.
-pub(super) fn normalise(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(clean.pop()),
-            other => clean.push(other),
-        }
-    }
-    clean
 }

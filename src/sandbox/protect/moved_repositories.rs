@@ -16,6 +16,7 @@ use nix::fcntl::{openat, renameat};
 use nix::sys::stat::Mode;
 use posse_base::protected;
 
+use crate::protect::check::failed;
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
 use crate::protect::scan::Sort;
 use crate::protect::{
@@ -90,10 +91,7 @@ impl GuardState {
             };
             renameat(&from, old.as_path(), &to, name).map(|()| taken)
         })();
-        let action = match moved {
-            Ok(taken) => ProtectAction::Restored(taken),
-            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
-        };
+        let action = moved.map_or_else(failed, ProtectAction::Restored);
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 

@@ -3,10 +3,8 @@
 //! Inside a git folder only git's own names count: branches may have any name. Only the 256 folders
 //! of loose objects are skipped.
 
-use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::hash::{Hash, Hasher};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -126,34 +124,11 @@ pub(super) struct ScanResult {
     pub(super) folders_read: usize,
 }
 
-/// Path compared by its bytes: comparing components costs more than the rest of the scan.
-#[derive(Debug)]
-struct Name(Arc<Path>);
-
-impl PartialEq for Name {
-    fn eq(&self, other: &Name) -> bool {
-        self.0.as_os_str() == other.0.as_os_str()
-    }
-}
-
-impl Eq for Name {}
-
-impl Hash for Name {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_os_str().hash(state);
-    }
-}
-
-impl Borrow<OsStr> for Name {
-    fn borrow(&self) -> &OsStr {
-        self.0.as_os_str()
-    }
-}
-
 /// Cached state of one root.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    folders: HashMap<Name, ScannedFolder>,
+    /// By path as bytes: comparing components costs more than the rest of the scan.
+    folders: HashMap<OsString, ScannedFolder>,
     number: u64,
 }
 
@@ -181,12 +156,12 @@ impl Scan {
     /// Path of the folder with that identity.
     pub(super) fn place_of(&self, identity: Identity) -> Option<&Path> {
         let mut folders = self.folders.iter();
-        folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| &*name.0)
+        folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| Path::new(name))
     }
 
     /// Every folder found by the last scan.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
-        self.folders.keys().map(|name| &*name.0)
+        self.folders.keys().map(Path::new)
     }
 
     /// Scans everything below `root`, breadth first.
@@ -279,13 +254,13 @@ impl Scan {
         if folder.items.iter().any(|item| item.sort == Sort::Repository) {
             folder.birth = place::birth(&opened);
         }
-        self.folders.insert(Name(Arc::clone(path)), folder);
+        self.folders.insert(path.as_os_str().to_owned(), folder);
         self.folders.get(path.as_os_str())
     }
 }
 
 /// True if a change after `now` would get a time other than `changed`.
-pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
+pub(crate) fn settled(changed: (i64, i64), now: Duration) -> bool {
     let seconds = u64::try_from(changed.0).unwrap_or(0);
     let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
@@ -401,7 +376,10 @@ fn role_below(
             _ => {}
         }
     }
-    if role == FolderRole::Objects && name.len() == 2 && is_hexadecimal(name) {
+    if role == FolderRole::Objects
+        && name.len() == 2
+        && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
+    {
         return None;
     }
     if is_inside {
@@ -411,10 +389,6 @@ fn role_below(
         FolderRole::Plain if protected::is_vendored(name.as_bytes()) => Some(FolderRole::Vendored),
         same => Some(same),
     }
-}
-
-fn is_hexadecimal(name: &OsStr) -> bool {
-    name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
 /// True if a name is a secret in the folder `above`. `named` is a scratch buffer.

@@ -55,7 +55,7 @@ impl ProtectedWorkspace {
     fn after_held(&self, held: ProtectionMethod, act: impl FnOnce(&Path)) -> Vec<Finding> {
         let mut survey = self.protection.survey();
         assert!(survey.complete);
-        survey.held_by(held);
+        survey.held = held;
         act(&self.root);
         self.protection.check_after(survey)
     }
@@ -284,7 +284,7 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
     assert!(world.exists("clone/.claude") && world.exists("clone/.gitmodules"));
     // It belongs to the command: no mounts, and harmless settings may change.
     let mut survey = world.protection.survey();
-    survey.held_by(ProtectionMethod::ByMounts);
+    survey.held = ProtectionMethod::ByMounts;
     let held = world.names(&survey.read_only);
     assert!(!held.iter().any(|path| path.starts_with("clone/.git/")), "{held:?}");
     write(&world.root, "clone/.git/config", "[user]\n\tname = me\n[alias]\n\tst = !evil\n");
@@ -394,7 +394,7 @@ fn what_is_too_much_is_said() {
         Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
             .unwrap();
     let bounds = ScanBounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
-    let protection = Arc::new(protection.within(bounds));
+    let protection = Arc::new(Protection { bounds, ..protection });
     let survey = protection.survey();
     assert!(!survey.complete);
     let findings = protection.check_after(survey);
@@ -535,7 +535,7 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
         assert!(!read_only.iter().any(|path| path == ".git/config" || path == ".vscode"));
         assert!(read_only.contains(&".git/hooks".to_owned()), "{read_only:?}");
         assert!(world.names(&survey.pinned).contains(&".vscode".to_owned()));
-        survey.held_by(held);
+        survey.held = held;
         write(&world.root, ".git/config", "[core]\n\tfsmonitor = mine\n");
         write(&world.root, ".vscode/tasks.json", "[1]\n");
         write(&world.root, ".vscode/settings.json", "{}\n");
@@ -583,7 +583,7 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
         Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
             .unwrap();
     let bounds = ScanBounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
-    let protection = Arc::new(protection.within(bounds));
+    let protection = Arc::new(Protection { bounds, ..protection });
     // Beyond the normal scan limit, within the extended one.
     let survey = protection.survey();
     assert!(survey.complete);
@@ -627,7 +627,7 @@ fn what_was_out_of_sight_is_not_taken_for_a_plant() {
         Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
             .unwrap();
     let bounds = ScanBounds { folders: 22, entries: 1000, time: Duration::from_mins(1) };
-    let protection = Arc::new(protection.within(bounds));
+    let protection = Arc::new(Protection { bounds, ..protection });
     let survey = protection.survey();
     assert!(!survey.complete);
     // Now the limit suffices for the files not seen before.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use posse_actors::ports::Confinement;
 use posse_base::failure::printable;
-use posse_sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn};
+use posse_sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn, find_program};
 
 use crate::worktree::Unavailable;
 
@@ -188,7 +188,8 @@ async fn ask(
     top: &Path,
     asked: &[&str],
 ) -> Result<GitOutput, Unavailable> {
-    let program = program().ok_or(Unavailable::NoGit)?;
+    let fixed = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"];
+    let program = find_program("git", &fixed).ok_or(Unavailable::NoGit)?;
     let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
     for setting in HARMLESS {
         arguments.extend(["-c".into(), setting.into()]);
@@ -229,18 +230,6 @@ async fn ask(
     }
     let said = [&output.head[..], &output.tail].concat();
     Ok(GitOutput { is_success: exit == Exit::Code(0), said, complained: errors })
-}
-
-/// Path of git. Fixed locations come first, so that a folder in `PATH` that a command can write to
-/// does not provide another one.
-fn program() -> Option<PathBuf> {
-    let fixed = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"].map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let searched: Vec<PathBuf> = std::env::split_paths(&path)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join("git"))
-        .collect();
-    fixed.into_iter().chain(searched).find(|program| program.is_file())
 }
 
 #[cfg(test)]
