@@ -57,11 +57,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit, Vec<Failure>> {
-    let one = |failure: Failure| vec![failure];
     match invocation {
-        Invocation::Run(command) => run::run(&command.into_args().map_err(one)?, environment),
+        Invocation::Run(command) => run::run(&command.into_args()?, environment),
         Invocation::Resume(command) => {
-            let args = command.into_args().map_err(one)?;
+            let args = command.into_args()?;
             let is_conversation = resume::is_conversation(&args);
             if is_conversation {
                 tui::run(&args, environment)
@@ -71,7 +70,7 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
         }
         Invocation::Attach(args) => attach::run(&args, environment),
         Invocation::Demo(args) => demo::run(&args, environment),
-        Invocation::Sessions(args) => sessions::run(&args, environment).map_err(one),
+        Invocation::Sessions(args) => Ok(sessions::run(&args, environment)?),
         Invocation::Config(action) => config::run(action, environment),
         Invocation::Plain(command) => plain::run(&command.into_args(), environment),
         Invocation::Tui(command) => tui::run(&command.into_args(), environment),

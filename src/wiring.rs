@@ -45,8 +45,8 @@ pub(crate) fn place(
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,
     environment: &Environment,
 ) -> Result<WorkspaceContext, Vec<Failure>> {
-    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
-    let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+    let cwd = cli::working_directory(args.cwd.as_deref())?;
+    let dirs = Dirs::from_environment(environment)?;
     let project = project::root_of(&cwd);
     let (trusted, notice) = authority::trusted(&project, &dirs);
     let presets = authority::presets();

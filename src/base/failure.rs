@@ -59,6 +59,13 @@ pub struct Failure {
     pub exit: Exit,
 }
 
+/// Operations with several failures return a list; `?` makes one of a single failure.
+impl From<Failure> for Vec<Failure> {
+    fn from(failure: Failure) -> Vec<Failure> {
+        vec![failure]
+    }
+}
+
 impl Failure {
     /// Creates an error with its first line only.
     pub fn new(code: ErrorCode, exit: Exit, what: impl Into<String>) -> Failure {

@@ -39,12 +39,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Attaches to the session that `args` name, until either side ends.
 pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
-    let one = |error: Failure| vec![error];
-    args.check().map_err(one)?;
-    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
-    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    args.check()?;
+    let cwd = cli::working_directory(args.cwd.as_deref())?;
+    let dirs = Dirs::from_environment(environment)?;
     let state = StateDir::new(dirs.state.clone());
-    let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
+    let found = find(args.id.as_deref(), &state, &cwd, environment)?;
     let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
     let interactive =
         !args.prints_lines() && io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -53,7 +52,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
     let last = (!args.prints_lines() && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
-    let runtime = runtime().map_err(one)?;
+    let runtime = runtime()?;
     let visited = runtime.block_on(async {
         let mut joining = AttachOptions { role, after: args.after.unwrap_or_default(), last };
         let mut again = false;
@@ -75,7 +74,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     });
     // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
-    visited.map_err(one)
+    visited
 }
 
 /// Attaches as soon as possible, or returns the reason why not. `again`: the session has just ended

@@ -25,18 +25,18 @@ pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exi
             return offline_commands::instructions(&place, args.json);
         }
         ConfigAction::Path { place: args } => {
-            let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
-            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            let cwd = cli::working_directory(args.cwd.as_deref())?;
+            let dirs = Dirs::from_environment(environment)?;
             config::paths(&dirs, Some(&project::root_of(&cwd)), args.config.as_deref())
         }
         ConfigAction::Schema => config::json_schema(),
         ConfigAction::Reference => config::reference(),
         ConfigAction::Forget => {
-            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-            config::preferences::forget(&dirs).map_err(|error| vec![error])?
+            let dirs = Dirs::from_environment(environment)?;
+            config::preferences::forget(&dirs)?
         }
         ConfigAction::Edit { key, value, unset, config } => {
-            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            let dirs = Dirs::from_environment(environment)?;
             let file = config.clone().unwrap_or_else(|| config::user_file(&dirs));
             match (&key, &value, &unset) {
                 (Some(key), Some(value), _) => {

@@ -39,17 +39,16 @@ const VARIABLES: [&str; 6] = ["PATH", "LANG", "TERM", "NO_COLOR", "CLICOLOR_FORC
 
 /// Plays the demo.
 pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
-    let one = |error: Failure| vec![error];
     let place = tempfile::Builder::new().prefix("posse-demo-").tempdir();
-    let place = place.map_err(|error| one(unwritable(&error)))?;
-    let root = place.path().canonicalize().map_err(|error| one(unwritable(&error)))?;
+    let place = place.map_err(|error| unwritable(&error))?;
+    let root = place.path().canonicalize().map_err(|error| unwritable(&error))?;
     let workspace = root.join("median");
-    write_sample(&workspace).map_err(|error| one(unwritable(&error)))?;
+    write_sample(&workspace).map_err(|error| unwritable(&error))?;
 
     let environment = own_environment(environment, &root);
-    let dirs = Dirs::from_environment(&environment).map_err(one)?;
+    let dirs = Dirs::from_environment(&environment)?;
     let loaded = config::load(&environment, &dirs, &Sources::default())?;
-    let model = replay::from_text("replay", "demo", CASSETTE, &workspace).map_err(one)?;
+    let model = replay::from_text("replay", "demo", CASSETTE, &workspace)?;
     let setup = Setup {
         cwd: &workspace,
         add_dirs: &[],
@@ -81,8 +80,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         hang_up: OnHangup::Ends,
         worktrees: Vec::new(),
     };
-    let exit = commands::run::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner)
-        .map_err(one)?;
+    let exit = commands::run::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner)?;
     conclude(&session_dir, id.as_str());
     Ok(exit)
 }

@@ -30,7 +30,7 @@ pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, 
         GrantsAction::Revoke { ids } => commands.revoke(ids, &mut out),
         GrantsAction::Clear => commands.clear(&mut out),
     };
-    ended.map_err(|failure| vec![failure])
+    Ok(ended?)
 }
 
 /// Stored grants of this project, for display.

@@ -25,10 +25,6 @@ use crate::{lists, packaging, replaying};
 
 type CommandResult = Result<Exit, Vec<Failure>>;
 
-fn one(failure: Failure) -> Vec<Failure> {
-    vec![failure]
-}
-
 fn stdout() -> BufWriter<io::StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
@@ -37,13 +33,13 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let settings = &loaded.settings;
-    let names = names(&toolbox(&cwd, dirs.clone()).map_err(one)?);
+    let names = names(&toolbox(&cwd, dirs.clone())?);
     let roster = subagents::roster(&cwd, &dirs, settings, &names);
     io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
     io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     let serving = |agent: &Agent| roles::serving(agent, settings);
     let (all, default) = (&roster.agents, &settings.default_agent);
-    lists::agents(all, default, serving, args.json, &mut stdout()).map_err(one)
+    Ok(lists::agents(all, default, serving, args.json, &mut stdout())?)
 }
 
 /// Instruction files that apply here.
@@ -51,15 +47,15 @@ pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandRe
     let root = project::root_of(&found.cwd);
     let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
     io::stderr().write_all(lines(&read.notices).as_bytes()).ok();
-    lists::instructions(&read, as_json, &mut stdout()).map_err(one)
+    Ok(lists::instructions(&read, as_json, &mut stdout())?)
 }
 
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult {
     let found = place(&args.place, Vec::new(), environment)?;
     notices(&found.loaded);
-    let toolbox = toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
+    let toolbox = toolbox(&found.cwd, found.dirs.clone())?;
     let roster = roster(&found, &toolbox);
-    lists::tools(&toolbox, &roster.agents, args.json, &mut stdout()).map_err(one)
+    Ok(lists::tools(&toolbox, &roster.agents, args.json, &mut stdout())?)
 }
 
 /// All agents, with the tools of `toolbox`.
@@ -88,10 +84,10 @@ pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
 }
 
 pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandResult {
-    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
-    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let cwd = cli::working_directory(args.cwd.as_deref())?;
+    let dirs = Dirs::from_environment(environment)?;
     let state = StateDir::new(dirs.state.clone());
-    let toolbox = toolbox(&cwd, dirs).map_err(one)?;
+    let toolbox = toolbox(&cwd, dirs)?;
     let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
     let format = match args.output_format {
         _ if args.json => replaying::ReplayFormat::Json,
@@ -99,11 +95,11 @@ pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandRes
         OutputFormat::Json => replaying::ReplayFormat::Json,
         OutputFormat::StreamJson => replaying::ReplayFormat::JsonLines,
     };
-    replaying::run(&state, &args.id, &specs, format, &mut stdout()).map_err(one)
+    Ok(replaying::run(&state, &args.id, &specs, format, &mut stdout())?)
 }
 
 pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> CommandResult {
-    let cwd = cli::working_directory(args.place.cwd.as_deref()).map_err(one)?;
+    let cwd = cli::working_directory(args.place.cwd.as_deref())?;
     let dirs = Dirs::from_environment(environment);
     let loaded = place(&args.place, Vec::new(), environment).map(|place| place.loaded);
     let examined = Examined {
@@ -114,15 +110,15 @@ pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> CommandRes
         streams: Streams::of_process(colors(io::stderr().is_terminal(), environment)),
     };
     let color = colors(io::stdout().is_terminal(), environment);
-    doctor::run(&examined, args.online, args.json, color, &mut stdout()).map_err(one)
+    Ok(doctor::run(&examined, args.online, args.json, color, &mut stdout())?)
 }
 
 pub(super) fn completions(args: CompletionsArgs) -> CommandResult {
-    packaging::completions(args.shell, &mut stdout()).map_err(one)
+    Ok(packaging::completions(args.shell, &mut stdout())?)
 }
 
 pub(super) fn man(args: &ManArgs) -> CommandResult {
-    packaging::man(args.dir.as_deref(), &mut stdout()).map_err(one)
+    Ok(packaging::man(args.dir.as_deref(), &mut stdout())?)
 }
 
 pub(super) fn export(

@@ -36,7 +36,6 @@ use crate::wiring::{
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
-    let one = |error: Failure| vec![error];
     start_log(args.flags.verbose);
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
     let (mut sessions, first) = PlainSessions::prepare(args, environment, interactive)?;
@@ -50,7 +49,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         history: sessions.history(),
         first,
     };
-    let runtime = runtime().map_err(one)?;
+    let runtime = runtime()?;
     let exit = runtime.block_on(plain::run(&mut sessions, options));
     // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
@@ -63,7 +62,6 @@ fn first_prompt(
     environment: &Environment,
     found: &WorkspaceContext,
 ) -> Result<Option<Prompt>, Vec<Failure>> {
-    let one = |error: Failure| vec![error];
     let settings = &found.loaded.settings;
     Ok(match &args.prompt {
         Some(PromptArg::Text(text)) => {
@@ -71,7 +69,7 @@ fn first_prompt(
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
                 && let Some(failure) = provider::vision_error(settings, &model.info())
             {
-                return Err(one(failure));
+                return Err(failure.into());
             }
             let images = Images {
                 named: &args.flags.images,
@@ -79,7 +77,7 @@ fn first_prompt(
                 limits: toolbox::image_limits(settings),
                 detail: &settings.image_detail,
             };
-            Some(prompt::of_text(text.clone(), &images).map_err(one)?)
+            Some(prompt::of_text(text.clone(), &images)?)
         }
         // Standard input is read line by line anyway.
         Some(PromptArg::Stdin) | None => None,
@@ -116,7 +114,6 @@ impl frontend::Sessions for PlainSessions<'_> {
         choice: &SessionSelection,
         resumes: bool,
     ) -> Result<OpenedSession, Vec<Failure>> {
-        let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
         if choice.provider.is_some() && choice.model.is_none() {
             // A model belongs to its provider, independent of its source.
@@ -124,10 +121,9 @@ impl frontend::Sessions for PlainSessions<'_> {
         }
         let WorkspaceContext { cwd, dirs, loaded } = &found;
         let settings = &loaded.settings;
-        let model = provider::choose(settings, self.environment, cwd).map_err(one)?;
+        let model = provider::choose(settings, self.environment, cwd)?;
         let info = model.info();
-        let tape = tape(self.args.flags.record.as_deref(), &info, cwd, settings, self.environment)
-            .map_err(one)?;
+        let tape = tape(self.args.flags.record.as_deref(), &info, cwd, settings, self.environment)?;
         let setup = Setup {
             cwd,
             add_dirs: &self.args.flags.add_dirs,
@@ -151,7 +147,7 @@ impl frontend::Sessions for PlainSessions<'_> {
                 (None, ports, session)
             }
             (None, _) => {
-                let kept = JournalSettings::new(&setup).map_err(one)?;
+                let kept = JournalSettings::new(&setup)?;
                 let made = printing_notices(|notices| assemble_in(&kept, &setup, model, notices));
                 let (ports, session) = kept.or_remove(made)?;
                 (Some(kept), ports, session)
@@ -222,7 +218,7 @@ impl frontend::Sessions for PlainSessions<'_> {
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
         let found = Arc::clone(&self.found);
         Box::new(move || {
-            let stored = stored(&found).map_err(|failure| vec![failure])?;
+            let stored = stored(&found)?;
             let line = |session| {
                 let SessionRow { id, age, state, spent, prompt } = row(session);
                 let parts = [age, state, spent, prompt].into_iter().filter(|part| !part.is_empty());
@@ -237,8 +233,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (mut args, environment) = (self.args.clone(), self.environment.clone());
         let own = self.kept.as_ref().and_then(|kept| kept.dir().file_name().map(OsStr::to_owned));
         Box::new(move || {
-            let one = |failure: Failure| vec![failure];
-            let mut stored = stored(&found).map_err(one)?;
+            let mut stored = stored(&found)?;
             if !fork {
                 // The current session is not offered.
                 stored.retain(|it| own.as_deref() != Some(OsStr::new(&it.id)) || it.id == id);
@@ -248,13 +243,14 @@ impl frontend::Sessions for PlainSessions<'_> {
                 meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(&id)));
             let Some(session) = meant.next() else {
                 let what = format!("there is no session `{id}` of this folder or its project");
-                return Err(one(Failure::new(ErrorCode::SessionElsewhere, Exit::Session, what)
-                    .fix("`posse sessions list --all` shows every session")));
+                return Err(Failure::new(ErrorCode::SessionElsewhere, Exit::Session, what)
+                    .fix("`posse sessions list --all` shows every session")
+                    .into());
             };
             let which = Which::Id(session.id.clone());
             args.resume = Some(Resume { which, fork, headless: false });
             args.place.cwd = session.cwd.as_ref().map(PathBuf::from).or(args.place.cwd);
-            let resuming = Resuming::of(&args, &environment).map_err(one)?;
+            let resuming = Resuming::of(&args, &environment)?;
             Ok(LoadedSession(Box::new(resuming)))
         })
     }
@@ -280,7 +276,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            undo::undo(&state, &session, &found.cwd).map_err(|failure| vec![failure])
+            Ok(undo::undo(&state, &session, &found.cwd)?)
         })
     }
 
@@ -317,16 +313,15 @@ impl<'a> PlainSessions<'a> {
         environment: &'a Environment,
         interactive: bool,
     ) -> Result<(PlainSessions<'a>, Option<Task>), Vec<Failure>> {
-        let one = |error: Failure| vec![error];
-        descriptors::check_free().map_err(one)?;
-        let resuming = Resuming::of(args, environment).map_err(one)?;
+        descriptors::check_free()?;
+        let resuming = Resuming::of(args, environment)?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),
             None => (args.clone(), args.flags.overrides()),
         };
         let found = place(&args.place, flags.clone(), environment)?;
         notices(&found.loaded);
-        found.dirs.check_workspace(&found.cwd).map_err(one)?;
+        found.dirs.check_workspace(&found.cwd)?;
         let first = match first_prompt(&args, environment, &found)? {
             Some(prompt) => Some(Task::Prompt(prompt)),
             None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),

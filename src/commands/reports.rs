@@ -37,30 +37,29 @@ impl ReportSource {
     /// A report for the session of that id.
     pub(super) fn report(&self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
         let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
-        let one = |failure: Failure| vec![failure];
         let mut out: Vec<u8> = Vec::new();
         match what {
             Report::Config => {
                 return Ok(config::show(&loaded.layers, loaded.project.as_ref(), true, false));
             }
-            Report::Doctor => return self.examined().map_err(one),
+            Report::Doctor => return Ok(self.examined()?),
             Report::Sandbox => {
-                return self.examined().map(|text| section(&text, "sandbox")).map_err(one);
+                return Ok(self.examined().map(|text| section(&text, "sandbox"))?);
             }
             Report::Tools => {
-                let toolbox = offline_commands::toolbox(cwd, dirs.clone()).map_err(one)?;
+                let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
                 let roster = offline_commands::roster(&self.found, &toolbox);
-                lists::tools(&toolbox, &roster.agents, false, &mut out).map_err(one)?;
+                lists::tools(&toolbox, &roster.agents, false, &mut out)?;
             }
             Report::Skills => {
                 let skills = skills::load(cwd, dirs, &loaded.settings, &self.environment);
                 out = skills::remarks(&skills).into_bytes();
-                lists::skills(&skills, false, &mut out).map_err(one)?;
+                lists::skills(&skills, false, &mut out)?;
             }
-            Report::Agents => return self.agents().map_err(one),
-            Report::Permissions => return self.permissions().map_err(one),
+            Report::Agents => return Ok(self.agents()?),
+            Report::Permissions => return Ok(self.permissions()?),
             Report::Export(file) => {
-                return self.document(session, file.as_deref()).map_err(one);
+                return Ok(self.document(session, file.as_deref())?);
             }
         }
         Ok(String::from_utf8_lossy(&out).into_owned())

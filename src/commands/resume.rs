@@ -159,7 +159,6 @@ impl Resuming {
         setup: &Setup<'_>,
         model: Arc<dyn Provider>,
     ) -> Result<(JournalSettings, Ports, SessionSettings), Vec<Failure>> {
-        let one = |error: Failure| vec![error];
         let Resuming { found, journal, replayed, started, damage, lost, .. } = self;
         let Resuming { salvaged, mut notes, budget, .. } = self;
         let id = SessionId::new(found.id.clone());
@@ -167,9 +166,9 @@ impl Resuming {
             isolated_workspaces::remove_incomplete(&found.dir, &replayed.delegated);
             (JournalSettings::again(id, journal, found.dir.clone()), None)
         } else {
-            let kept = JournalSettings::new(setup).map_err(one)?;
+            let kept = JournalSettings::new(setup)?;
             let copied = copy_outputs(&found.dir, kept.dir());
-            kept.or_remove(copied.map_err(|error| one(uncopied(&found, &error))))?;
+            kept.or_remove(copied.map_err(|error| uncopied(&found, &error).into()))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
         let made = printing_notices(|notices| assemble_in(&kept, setup, model, notices));

@@ -27,30 +27,28 @@ use crate::wiring::{
 const LOG: &str = "run.log";
 
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
-    let one = |error: Failure| vec![error];
     start_log(args.flags.verbose);
-    descriptors::check_free().map_err(one)?;
-    let resuming = Resuming::of(args, environment).map_err(one)?;
+    descriptors::check_free()?;
+    let resuming = Resuming::of(args, environment)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.flags.overrides(), Resuming::overrides);
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
     notices(&loaded);
-    dirs.check_workspace(&cwd).map_err(one)?;
+    dirs.check_workspace(&cwd)?;
     let settings = &loaded.settings;
     // Created first: its certificates load on a separate thread.
-    let model = provider::choose(settings, environment, &cwd).map_err(one)?;
-    let tape = tape(args.flags.record.as_deref(), &model.info(), &cwd, settings, environment)
-        .map_err(one)?;
-    let driven = is_driven(args).map_err(one)?;
+    let model = provider::choose(settings, environment, &cwd)?;
+    let tape = tape(args.flags.record.as_deref(), &model.info(), &cwd, settings, environment)?;
+    let driven = is_driven(args)?;
     if !args.flags.images.is_empty()
         && let Some(failure) = provider::vision_error(settings, &model.info())
     {
-        return Err(one(failure));
+        return Err(failure.into());
     }
-    let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
+    let prompt = read_prompt(args, settings, &cwd, driven)?;
     let load = || skills::load(&cwd, &dirs, settings, environment);
     let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
-    let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
+    let task = task(prompt, resuming.as_ref(), driven)?;
     let is_there = driven || (headless::can_ask() && !args.flags.unattended);
     let asking = match (args.flags.yes, is_there) {
         (true, _) => AnswerSource::Yes,
@@ -85,7 +83,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         // A run without a driver has a task, or failed before.
         None => Ok(Exit::Usage),
     };
-    ended.map_err(one)
+    Ok(ended?)
 }
 
 /// True if another program drives the session.

@@ -27,9 +27,9 @@ pub(super) fn list(
     let ended = match name {
         None => lists::skills(&skills, args.json, &mut out),
         Some(name) => {
-            let skill = skills.find(name).map_err(|failure| vec![failure])?;
+            let skill = skills.find(name)?;
             lists::skill(skill, args.json, &mut out)
         }
     };
-    ended.map_err(|failure| vec![failure])
+    Ok(ended?)
 }

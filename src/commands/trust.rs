@@ -25,13 +25,9 @@ type TrustResult = Result<Exit, Vec<Failure>>;
 /// Filter of a heading.
 type SettingFilter = fn(&ProjectSetting) -> bool;
 
-fn one(failure: Failure) -> Vec<Failure> {
-    vec![failure]
-}
-
 pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
-    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
-    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let cwd = cli::working_directory(args.cwd.as_deref())?;
+    let dirs = Dirs::from_environment(environment)?;
     let trust = TrustStore::new(SignedStore::new(&dirs.state));
     let root = project::root_of(&cwd);
     match &args.action {
@@ -76,15 +72,12 @@ impl ProjectTrust {
         dirs: &Dirs,
     ) -> Result<ProjectTrust, Vec<Failure>> {
         let identity = Identity::of(&root).map_err(|error| {
-            one(Failure::new(
-                ErrorCode::ProjectUnidentified,
-                Exit::Usage,
-                "cannot determine the project's folder",
-            )
-            .at(root.display().to_string())
-            .because(error.to_string()))
+            let what = "cannot determine the project's folder";
+            Failure::new(ErrorCode::ProjectUnidentified, Exit::Usage, what)
+                .at(root.display().to_string())
+                .because(error.to_string())
         })?;
-        let before = trust.find(&identity).map_err(|distrust| one(distrust.failure()))?;
+        let before = trust.find(&identity).map_err(|distrust| distrust.failure())?;
         let presets = authority::presets();
         // Evaluated as untrusted: pending items would become active.
         let sources = Sources { project: Some(&root), presets: &presets, ..Sources::default() };
@@ -346,17 +339,19 @@ fn add(
         Some(_) => {
             let what = "the file differs from the accepted one";
             let name = case.file.as_ref().map(|file| file.name.clone());
-            return Err(one(Failure::new(ErrorCode::TrustStale, Exit::Usage, what)
+            return Err(Failure::new(ErrorCode::TrustStale, Exit::Usage, what)
                 .at(name.unwrap_or_else(|| case.root.display().to_string()))
                 .because(format!("its SHA-256 is {whole}"))
-                .fix("review it again with `posse trust show`")));
+                .fix("review it again with `posse trust show`")
+                .into());
         }
         None if !io::stdin().is_terminal() || !io::stderr().is_terminal() => {
             let what =
                 "trusting a project needs a confirmation, and there is no terminal to ask on";
-            return Err(one(Failure::new(ErrorCode::TrustUnconfirmed, Exit::Permission, what)
+            return Err(Failure::new(ErrorCode::TrustUnconfirmed, Exit::Permission, what)
                 .at(case.root.display().to_string())
-                .fix("review `posse trust show`, then run `posse trust add --accept SHA256`")));
+                .fix("review `posse trust show`, then run `posse trust add --accept SHA256`")
+                .into());
         }
         None if !agreed(case) => return Ok(Exit::Failed),
         None => (),
@@ -369,7 +364,7 @@ fn add(
         agents: case.agents.clone(),
         skills: case.skills.clone(),
     };
-    trust.add(trusted).map_err(one)?;
+    trust.add(trusted)?;
     if as_json {
         let added = json!({ "trusted": case.identity.path, "sha256": whole });
         return Ok(print(&format!("{added:#}\n")));
@@ -390,7 +385,7 @@ fn agreed(case: &ProjectTrust) -> bool {
 fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {
     // A folder that no longer exists is identified by its path.
     let path = path.canonicalize().unwrap_or(path).display().to_string();
-    let found = trust.revoke(&path).map_err(one)?;
+    let found = trust.revoke(&path)?;
     if as_json {
         return Ok(print(&format!("{:#}\n", json!({ "revoked": found, "project": path }))));
     }
@@ -400,7 +395,7 @@ fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {
 }
 
 fn clear(trust: &TrustStore, as_json: bool) -> TrustResult {
-    let aside = trust.clear(now_ms()).map_err(one)?.map(|path| path.display().to_string());
+    let aside = trust.clear(now_ms())?.map(|path| path.display().to_string());
     if as_json {
         return Ok(print(&format!("{:#}\n", json!({ "cleared": true, "movedAside": aside }))));
     }
@@ -409,7 +404,7 @@ fn clear(trust: &TrustStore, as_json: bool) -> TrustResult {
 }
 
 fn list(trust: &TrustStore, as_json: bool) -> TrustResult {
-    let all = trust.all().map_err(|distrust| one(distrust.failure()))?;
+    let all = trust.all().map_err(|distrust| distrust.failure())?;
     if as_json {
         let row = |trusted: &Trusted| {
             json!({

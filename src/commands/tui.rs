@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keys: keys(&sessions),
     };
     let mut world = TuiServices { sessions };
-    let runtime = runtime().map_err(|error| vec![error])?;
+    let runtime = runtime()?;
     let exit = runtime.block_on(tui::run(&mut world, options));
     // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();

@@ -109,7 +109,7 @@ pub fn assemble(
     model: Arc<dyn Provider>,
     notices: &mut Vec<String>,
 ) -> Result<Assembled, Vec<Failure>> {
-    let kept = JournalSettings::new(setup).map_err(|error| vec![error])?;
+    let kept = JournalSettings::new(setup)?;
     let (ports, settings) = kept.or_remove(assemble_in(&kept, setup, model, notices))?;
     let session_server = kept.session_server(setup.dirs);
     Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, session_server })
@@ -122,18 +122,17 @@ pub(crate) fn assemble_in(
     model: Arc<dyn Provider>,
     notices: &mut Vec<String>,
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
-    let one = |error: Failure| vec![error];
     let settings = setup.settings;
-    let space = ConfinedWorkspace::open(kept, setup).map_err(one)?;
+    let space = ConfinedWorkspace::open(kept, setup)?;
     let models = ModelStack { setup, space: &space };
     let wrap = |model| models.wrap(model);
-    let fallbacks = fallback::all(settings, setup.environment, setup.cwd, wrap).map_err(one)?;
+    let fallbacks = fallback::all(settings, setup.environment, setup.cwd, wrap)?;
     let model = models.wrap(model);
     let builtin = tools::builtin(Arc::clone(&space.env), Arc::clone(&space.sandbox));
     let specs: Vec<ToolSpec> = builtin.iter().map(|tool| tool.spec().clone()).collect();
     let known: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     let roster = known_agents(setup, &known, notices);
-    let agent = roster.choose(&settings.default_agent).map_err(one)?;
+    let agent = roster.choose(&settings.default_agent)?;
     let prompts = Prompts::read(setup, &space, notices);
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
@@ -142,10 +141,10 @@ pub(crate) fn assemble_in(
     let policy_settings = policy_settings(kept, setup, &space, &roster);
     let delegation =
         delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings);
-    let delegation = delegation.map_err(one)?;
+    let delegation = delegation?;
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap);
-    let context = context.map_err(one)?;
+    let context = context?;
     let policy = rule_policy(setup, policy_settings)?;
     let hook_settings = hook_settings(setup, &kept.dir, &space.roots, &space.tier);
     let hooks = hooks::hooks(hook_settings, Arc::clone(&space.sandbox), Arc::clone(&policy))?;
