@@ -14,7 +14,7 @@ use crate::cli::{self, TrustAction, TrustArgs};
 use crate::config::{self, Dirs, Environment, Fate, ProjectFile, ProjectSetting, Sources};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::project::{self, Identity};
-use crate::signed_store::SignedStore;
+use crate::signed_store::{SignedStore, TamperError};
 use crate::trust::{TrustStore, Trusted, difference};
 use crate::wiring::clock::now_ms;
 use crate::wiring::{authority, subagents};
@@ -77,7 +77,7 @@ impl ProjectTrust {
                 .at(root.display().to_string())
                 .because(error.to_string())
         })?;
-        let before = trust.find(&identity).map_err(|distrust| distrust.failure())?;
+        let before = trust.find(&identity).map_err(TamperError::failure)?;
         let presets = authority::presets();
         // Evaluated as untrusted: pending items would become active.
         let sources = Sources { project: Some(&root), presets: &presets, ..Sources::default() };
@@ -404,7 +404,7 @@ fn clear(trust: &TrustStore, as_json: bool) -> TrustResult {
 }
 
 fn list(trust: &TrustStore, as_json: bool) -> TrustResult {
-    let all = trust.all().map_err(|distrust| distrust.failure())?;
+    let all = trust.all().map_err(TamperError::failure)?;
     if as_json {
         let row = |trusted: &Trusted| {
             json!({
