@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::cost::dollars;
-use posse_actors::event::{Event, StoredRecord};
+use posse_actors::event::{Event, JobEnd, StoredRecord};
 use posse_base::failure::{printable, printable_lines};
 
 /// Width of the column with the kind of a line.
@@ -26,8 +26,8 @@ pub(crate) struct Transcript<'a> {
 }
 
 /// Kind of a line, with the code of its colour.
-#[derive(Clone, Copy)]
-enum Tone {
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Tone {
     Said = 1,
     Done = 32,
     Quiet = 2,
@@ -79,17 +79,21 @@ pub(crate) fn formatted(ms: u64, zone: &TimeZone, format: &str) -> Option<String
     Some(time.to_zoned(zone.clone()).strftime(format).to_string())
 }
 
-/// Column label, text and tone of an event.
-fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
-    describe_work(event)
-        .or_else(|| describe_session(event))
-        .or_else(|| describe_question(event))
-        .or_else(|| describe_problem(event))
+/// Tone, column label and text of an event.
+pub(crate) type Line = (Tone, &'static str, String);
+
+fn describe(event: &Event) -> Option<Line> {
+    describe_work(event).or_else(|| describe_question(event)).or_else(|| describe_note(event))
 }
 
-/// Messages, calls and their ends.
-fn describe_work(event: &Event) -> Option<(Tone, &'static str, String)> {
+/// Messages, calls and the two ends of a session.
+fn describe_work(event: &Event) -> Option<Line> {
     Some(match event {
+        Event::SessionStarted { cwd, agent, provider, model, posse, .. } => (
+            Tone::Quiet,
+            "started",
+            format!("{agent} with {model} ({provider}) in {cwd}, posse {posse}"),
+        ),
         Event::UserMessage { content, .. } => (Tone::Said, "you", text_of(content)),
         Event::MessageQueued { content, .. } => (Tone::Quiet, "queued", text_of(content)),
         Event::ModelReply { message, .. } => {
@@ -97,9 +101,6 @@ fn describe_work(event: &Event) -> Option<(Tone, &'static str, String)> {
         }
         Event::ModelPartial { text, cause, .. } => {
             (Tone::Bad, "cut off", format!("{text}\n({cause})"))
-        }
-        Event::ContentFilter { .. } => {
-            (Tone::Bad, "withheld", "the provider withheld the reply".to_owned())
         }
         Event::ToolStarted { summary, .. } => (Tone::Quiet, "call", printable(summary)),
         Event::ToolCompleted { content, duration_ms, .. } => {
@@ -113,28 +114,6 @@ fn describe_work(event: &Event) -> Option<(Tone, &'static str, String)> {
             let call = call.unwrap_or_default();
             (Tone::Bad, "unknown", format!("the outcome of `{name}` is unknown{call}"))
         }
-        _ => return None,
-    })
-}
-
-fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
-    Some(match event {
-        Event::SessionStarted { cwd, agent, provider, model, posse, .. } => (
-            Tone::Quiet,
-            "started",
-            format!("{agent} with {model} ({provider}) in {cwd}, posse {posse}"),
-        ),
-        Event::SessionForked { parent, parent_record, history, .. } => {
-            let messages = counted(history.len() as u64, "message");
-            let text = format!("from session {parent} at record {parent_record}, with {messages}");
-            (Tone::Quiet, "branched", text)
-        }
-        Event::SessionResumed { records, changed, .. } => {
-            let lines = std::iter::once(format!("after {records} records"));
-            let text = lines.chain(changed.iter().cloned()).collect::<Vec<_>>().join("\n");
-            (Tone::Quiet, "resumed", text)
-        }
-        Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),
         Event::SessionEnded {
             reason,
             exit_code,
@@ -161,7 +140,7 @@ fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
     })
 }
 
-fn describe_question(event: &Event) -> Option<(Tone, &'static str, String)> {
+fn describe_question(event: &Event) -> Option<Line> {
     Some(match event {
         Event::PermissionRequested { summary, reason, .. } => {
             (Tone::Said, "asked", format!("{} ({})", printable(summary), printable(reason)))
@@ -181,8 +160,23 @@ fn describe_question(event: &Event) -> Option<(Tone, &'static str, String)> {
     })
 }
 
-fn describe_problem(event: &Event) -> Option<(Tone, &'static str, String)> {
+/// Interruptions, failures and other facts beside the conversation.
+pub(crate) fn describe_note(event: &Event) -> Option<Line> {
     Some(match event {
+        Event::SessionForked { parent, parent_record, history, .. } => {
+            let messages = counted(history.len() as u64, "message");
+            let text = format!("from session {parent} at record {parent_record}, with {messages}");
+            (Tone::Quiet, "branched", text)
+        }
+        Event::SessionResumed { records, changed, .. } => {
+            let lines = std::iter::once(format!("after {records} records"));
+            let text = lines.chain(changed.iter().cloned()).collect::<Vec<_>>().join("\n");
+            (Tone::Quiet, "resumed", text)
+        }
+        Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),
+        Event::ContentFilter { .. } => {
+            (Tone::Bad, "withheld", "the provider withheld the reply".to_owned())
+        }
         Event::InvocationFailed { class, cause, .. } => {
             (Tone::Bad, "failed", format!("{class}: {cause}"))
         }
@@ -200,10 +194,11 @@ fn describe_problem(event: &Event) -> Option<(Tone, &'static str, String)> {
             (Tone::Quiet, "restart", format!("{actor}, number {restarts}"))
         }
         Event::JobStarted { summary, .. } => (Tone::Quiet, "job", printable(summary)),
-        Event::JobEnded { summary, detail, findings, .. } => {
+        Event::JobEnded { summary, detail, findings, end, .. } => {
             let first = format!("{}: {}", printable(detail), printable(summary));
             let lines = std::iter::once(first).chain(findings.iter().cloned());
-            (Tone::Quiet, "job", lines.collect::<Vec<_>>().join("\n"))
+            let tone = if *end == JobEnd::Lost { Tone::Bad } else { Tone::Quiet };
+            (tone, "job", lines.collect::<Vec<_>>().join("\n"))
         }
         Event::LimitReached { limit, value, .. } => {
             (Tone::Bad, "limit", format!("{limit} = {value}"))

@@ -486,6 +486,24 @@ fn the_kernel_depends_on_little() {
 }
 
 #[test]
+fn the_profile_for_distribution_optimises_every_package() {
+    let manifest = read("Cargo.toml");
+    let names = |profile: &str, level: char| -> Vec<&str> {
+        let lines = section(&manifest, profile).into_iter();
+        let found =
+            lines.filter(|line| line.contains(level)).filter_map(|line| line.split(' ').next());
+        found.collect()
+    };
+    let slow = names("profile.release.package", '0');
+    assert!(!slow.is_empty());
+    assert_eq!(
+        names("profile.dist.package", '3'),
+        slow,
+        "`dist` inherits the packages of `release`"
+    );
+}
+
+#[test]
 fn panics_unwind_in_every_profile() {
     let manifest = read("Cargo.toml");
     let release = section(&manifest, "profile.release");

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use crate::export::markdown::moment;
 use crate::export::safe::{html, html_line, rendered};
 use crate::export::story::{
-    CallOutcome, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
+    CallOutcome, EntryContent, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
 };
 use crate::transcript::{counted, formatted};
 
@@ -34,7 +34,7 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
     write_header(story, &title, zone, out)?;
     let mut day = String::new();
     for entry in &story.entries {
-        let today = date(ts(entry), zone);
+        let today = date(entry.ts, zone);
         if !day.is_empty() && today != day {
             writeln!(out, "<p class=\"day\">{}</p>", html_line(&today))?;
         }
@@ -95,16 +95,16 @@ fn write_header(
 }
 
 fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
-    let time = time(ts(entry), zone);
-    match entry {
-        StoryEntry::User { text, images, queued, .. } => {
+    let time = time(entry.ts, zone);
+    match &entry.content {
+        EntryContent::User { text, images, queued } => {
             let late = if *queued { " · while it worked" } else { "" };
             writeln!(out, "<section class=\"user\"><h2>You{late} {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             write_images(*images, out)?;
             writeln!(out, "</section>")
         }
-        StoryEntry::Reply { who, thinking, text, .. } => {
+        EntryContent::Reply { who, thinking, text } => {
             let who = who.as_deref().map(|who| format!(" · {}", html_line(who)));
             let who = who.unwrap_or_default();
             writeln!(out, "<section class=\"model\"><h2>Model{who} {time}</h2>")?;
@@ -121,13 +121,13 @@ fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::
             }
             writeln!(out, "</section>")
         }
-        StoryEntry::Partial { text, cause, .. } => {
+        EntryContent::Partial { text, cause } => {
             writeln!(out, "<section class=\"model cut\"><h2>Model, cut off {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             writeln!(out, "<p class=\"bad\">{}</p></section>", html_line(cause))
         }
-        StoryEntry::Call(call) => write_call(call, &time, out),
-        StoryEntry::Note { bad, word, text, .. } => {
+        EntryContent::Call(call) => write_call(call, &time, out),
+        EntryContent::Note { bad, word, text } => {
             let class = if *bad { "note bad" } else { "note" };
             let text = html(text.trim_end());
             writeln!(out, "<p class=\"{class}\"><b>{word}</b> <span>{text}</span> {time}</p>")
@@ -219,16 +219,6 @@ fn write_images(images: usize, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "<p class=\"note\">{} not shown</p>", counted(images as u64, "image"))?;
     }
     Ok(())
-}
-
-fn ts(entry: &StoryEntry) -> u64 {
-    match entry {
-        StoryEntry::User { ts, .. }
-        | StoryEntry::Reply { ts, .. }
-        | StoryEntry::Partial { ts, .. }
-        | StoryEntry::Note { ts, .. } => *ts,
-        StoryEntry::Call(call) => call.ts,
-    }
 }
 
 fn date(ms: u64, zone: &TimeZone) -> String {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use crate::export::safe::{clean, code, fenced, markdown, plain};
-use crate::export::story::{Story, StoryCall, StoryEntry, tokens};
+use crate::export::story::{EntryContent, Story, StoryCall, StoryEntry, tokens};
 use crate::transcript::{counted, formatted};
 
 /// Writes the whole document.
@@ -52,33 +52,33 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
 }
 
 fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
-    match entry {
-        StoryEntry::User { ts, text, images, queued } => {
+    match &entry.content {
+        EntryContent::User { text, images, queued } => {
             let late = if *queued { ", while it worked" } else { "" };
-            writeln!(out, "## You ({}{late})\n\n{}", moment(*ts, zone), quoted(text))?;
+            writeln!(out, "## You ({}{late})\n\n{}", moment(entry.ts, zone), quoted(text))?;
             if *images > 0 {
                 writeln!(out, "\n[{}]", counted(*images as u64, "image"))?;
             }
         }
-        StoryEntry::Reply { ts, who, thinking, text } => {
+        EntryContent::Reply { who, thinking, text } => {
             let who = who.as_deref().map(|who| format!(" {}", plain(who))).unwrap_or_default();
-            writeln!(out, "## Model{who} ({})\n", moment(*ts, zone))?;
+            writeln!(out, "## Model{who} ({})\n", moment(entry.ts, zone))?;
             if !thinking.trim().is_empty() {
                 writeln!(out, "Thinking:\n\n{}\n", quoted(thinking))?;
             }
             writeln!(out, "{}", quoted(text))?;
         }
-        StoryEntry::Partial { ts, text, cause } => {
-            let when = moment(*ts, zone);
+        EntryContent::Partial { text, cause } => {
+            let when = moment(entry.ts, zone);
             writeln!(out, "## Model, cut off ({when})\n\n{}\n", quoted(text))?;
             writeln!(out, "**{}**", plain(cause))?;
         }
-        StoryEntry::Call(call) => write_call(call, out)?,
-        StoryEntry::Note { ts, bad, word, text } => {
+        EntryContent::Call(call) => write_call(call, out)?,
+        EntryContent::Note { bad, word, text } => {
             let strong = if *bad { "**" } else { "" };
             let mut lines = text.lines();
             let first = plain(lines.next().unwrap_or_default());
-            writeln!(out, "{strong}{word}{strong} ({}): {first}", moment(*ts, zone))?;
+            writeln!(out, "{strong}{word}{strong} ({}): {first}", moment(entry.ts, zone))?;
             let rest: Vec<&str> = lines.collect();
             if !rest.is_empty() {
                 write!(out, "\n{}", fenced(&rest.join("\n"), ""))?;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posse_actors::conversation::{CallId, ContentPart, Message, QuestionId, text_of};
-use posse_actors::event::{Event, HookDecision, JobEnd, Origin, SandboxTier, Scope, StoredRecord};
+use posse_actors::event::{Event, HookDecision, Origin, SandboxTier, Scope, StoredRecord};
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
-use crate::transcript::counted;
+use crate::transcript::{Line, Tone, counted, describe_note};
 
 /// Maximum bytes of one text.
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -47,18 +47,25 @@ pub(super) struct SessionStart {
 
 /// One entry of a story.
 #[derive(Debug)]
-pub(super) enum StoryEntry {
-    User { ts: u64, text: String, images: usize, queued: bool },
-    Reply { ts: u64, who: Option<String>, thinking: String, text: String },
-    Partial { ts: u64, text: String, cause: String },
+pub(super) struct StoryEntry {
+    /// Time in milliseconds since 1970.
+    pub(super) ts: u64,
+    pub(super) content: EntryContent,
+}
+
+/// Content of an entry.
+#[derive(Debug)]
+pub(super) enum EntryContent {
+    User { text: String, images: usize, queued: bool },
+    Reply { who: Option<String>, thinking: String, text: String },
+    Partial { text: String, cause: String },
     Call(Box<StoryCall>),
-    Note { ts: u64, bad: bool, word: &'static str, text: String },
+    Note { bad: bool, word: &'static str, text: String },
 }
 
 /// A tool call, from request to outcome.
 #[derive(Debug, Default)]
 pub(super) struct StoryCall {
-    pub(super) ts: u64,
     pub(super) who: Option<String>,
     pub(super) name: String,
     pub(super) arguments: String,
@@ -110,8 +117,8 @@ impl Story {
 
     /// Records that the journal ends before the session did.
     pub(super) fn broken(&mut self, problem: &str) {
-        let ts = self.last_ms.unwrap_or_default();
-        self.note(ts, true, "damaged", problem.to_owned());
+        let text = problem.to_owned();
+        self.push(EntryContent::Note { bad: true, word: "damaged", text });
     }
 
     /// Number of replies and calls, in words.
@@ -126,37 +133,32 @@ impl Story {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
                 self.started.get_or_insert(SessionStart { ts, posse, cwd, agent, provider, model });
             }
-            Event::SessionForked { parent, parent_record, history, .. } => {
-                self.inherited_history(ts, &history);
-                let text = format!("from session {parent} at record {parent_record}");
-                self.note(ts, false, "branched", text);
-            }
-            Event::SessionResumed { records, changed, .. } => {
-                let text = std::iter::once(format!("after {records} records")).chain(changed);
-                self.note(ts, false, "resumed", text.collect::<Vec<_>>().join("; "));
-            }
-            Event::SessionParked { cause, .. } => self.note(ts, true, "parked", cause),
             Event::SessionEnded { reason, exit_code, .. } => {
                 self.ended = Some((reason.to_string(), exit_code));
             }
-            event => self.said(ts, origin, event),
+            event => {
+                if let Event::SessionForked { history, .. } = &event {
+                    self.inherited_history(history);
+                }
+                self.said(origin, event);
+            }
         }
     }
 
     /// Adds the history of the session that this one was forked from.
-    fn inherited_history(&mut self, ts: u64, history: &[Arc<Message>]) {
+    fn inherited_history(&mut self, history: &[Arc<Message>]) {
         for message in history {
             match &**message {
                 Message::User { content } => {
                     let (text, images) = (self.kept(text_of(content)), images(content));
                     self.prompt.get_or_insert_with(|| text.clone());
-                    self.entries.push(StoryEntry::User { ts, text, images, queued: false });
+                    self.push(EntryContent::User { text, images, queued: false });
                 }
                 Message::Assistant(said) => {
                     let text = self.kept(said.content.clone().unwrap_or_default());
                     if !text.trim().is_empty() {
                         let (who, thinking) = (None, String::new());
-                        self.entries.push(StoryEntry::Reply { ts, who, thinking, text });
+                        self.push(EntryContent::Reply { who, thinking, text });
                     }
                 }
                 Message::System { .. } | Message::Tool { .. } => (),
@@ -165,37 +167,37 @@ impl Story {
     }
 
     /// Adds a message, or passes on another event.
-    fn said(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
+    fn said(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::UserMessage { content, message_id } => {
                 let text = self.kept(text_of(&content));
                 self.prompt.get_or_insert_with(|| text.clone());
                 let (images, queued) = (images(&content), message_id.is_some());
-                self.entries.push(StoryEntry::User { ts, text, images, queued });
+                self.push(EntryContent::User { text, images, queued });
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;
                 let thinking = self.kept(message.reasoning.map(|r| r.text).unwrap_or_default());
                 let text = self.kept(message.content.unwrap_or_default());
                 if !text.trim().is_empty() || !thinking.trim().is_empty() {
-                    self.entries.push(StoryEntry::Reply { ts, who: child(origin), thinking, text });
+                    self.push(EntryContent::Reply { who: child(origin), thinking, text });
                 }
             }
             Event::ModelPartial { text, cause, .. } => {
                 let text = self.kept(text);
-                self.entries.push(StoryEntry::Partial { ts, text, cause });
+                self.push(EntryContent::Partial { text, cause });
             }
-            event => self.call(ts, origin, event),
+            event => self.call(origin, event),
         }
     }
 
     /// Adds the beginning of a call, or passes on another event.
-    fn call(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
+    fn call(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::ToolRequested { call_id, name, arguments } => {
                 let arguments = self.kept(arguments);
                 let call = self.entry(&call_id, &name);
-                (call.ts, call.who, call.arguments) = (ts, child(origin), arguments);
+                (call.who, call.arguments) = (child(origin), arguments);
             }
             Event::ToolStarted { call_id, name, summary, .. } => {
                 let summary = self.kept(summary);
@@ -204,12 +206,12 @@ impl Story {
             Event::SandboxEnforced { call_id, tier, .. } => {
                 self.entry(&call_id, "").tier = Some(tier);
             }
-            event => self.outcome(ts, event),
+            event => self.outcome(event),
         }
     }
 
     /// Adds the end of a call, or passes on another event.
-    fn outcome(&mut self, ts: u64, event: Event) {
+    fn outcome(&mut self, event: Event) {
         let (id, name, content, metadata, word, good, duration_ms) = match event {
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
                 (call_id, name, content, metadata, "done".to_owned(), true, Some(duration_ms))
@@ -220,7 +222,7 @@ impl Story {
             Event::ToolOutcomeUnknown { call_id, name, content, begun: _ } => {
                 (call_id, name, content, Value::Null, "outcome unknown".to_owned(), false, None)
             }
-            event => return self.question(ts, event),
+            event => return self.question(event),
         };
         let diff = metadata.get("diff").and_then(Value::as_str).filter(|diff| !diff.is_empty());
         let diff = diff.map(|diff| self.kept(diff.to_owned()));
@@ -238,7 +240,7 @@ impl Story {
     }
 
     /// Adds a permission request or its answer, or passes on another event.
-    fn question(&mut self, ts: u64, event: Event) {
+    fn question(&mut self, event: Event) {
         let (id, answer) = match event {
             Event::PermissionRequested { request_id, call_id, tool, summary, reason, .. } => {
                 let (summary, reason) = (self.kept(summary), self.kept(reason));
@@ -263,79 +265,40 @@ impl Story {
             Event::PermissionWithdrawn { request_id, reason } => {
                 (request_id, (false, format!("withdrawn: {reason}")))
             }
-            event => return self.trouble(ts, event),
+            event => return self.note(&event),
         };
         let place = self.questions.get(&id).copied();
-        if let Some(StoryEntry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
-            let open = call.questions.iter_mut().find(|question| question.id == id);
-            if let Some(open) = open {
-                open.answer = Some(answer);
-            }
+        let entry = place.and_then(|place| self.entries.get_mut(place));
+        if let Some(StoryEntry { content: EntryContent::Call(call), .. }) = entry
+            && let Some(open) = call.questions.iter_mut().find(|question| question.id == id)
+        {
+            open.answer = Some(answer);
         }
     }
 
-    fn trouble(&mut self, ts: u64, event: Event) {
-        let (bad, word, text) = match event {
-            Event::InvocationFailed { class, cause, .. } => {
-                (true, "failed", format!("{class}: {cause}"))
-            }
-            Event::InvocationCancelled { .. } => (true, "interrupted", "by the user".to_owned()),
-            Event::ContentFilter { .. } => {
-                (true, "withheld", "the provider withheld the reply".to_owned())
-            }
-            Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
-                let wait = duration(wait_ms);
-                (false, "retry", format!("{provider}, attempt {attempt}: {cause}; waits {wait}"))
-            }
-            Event::ActorCrashed { actor, cause } => (true, "crash", format!("{actor}: {cause}")),
-            Event::ActorRestarted { actor, restarts } => {
-                (false, "restart", format!("{actor} runs again, restart {restarts}"))
-            }
-            Event::LimitReached { limit, value, .. } => {
-                (true, "limit", format!("{limit} = {value}"))
-            }
-            Event::JobStarted { summary, .. } => (false, "job", summary),
-            Event::JobEnded { summary, detail, end, .. } => {
-                (end == JobEnd::Lost, "job", format!("{detail}: {summary}"))
-            }
-            Event::Warning { message } => (true, "warning", message),
-            Event::HookFired { hook, event, decision, message, .. } => {
-                let decision = match decision {
-                    HookDecision::Pass => return,
-                    HookDecision::Warn => "warns",
-                    HookDecision::Block => "says no",
-                    HookDecision::Patch => "changed something",
-                };
-                let message = message.map(|text| format!(": {text}")).unwrap_or_default();
-                (true, "hook", format!("{hook} at {} {decision}{message}", event.name()))
-            }
-            Event::HookFailed { hook, event, code, cause, .. } => {
-                (true, "hook", format!("{hook} at {} failed: {code} {cause}", event.name()))
-            }
-            Event::Unknown => {
-                (false, "unknown", "unknown record type (written by another version)".to_owned())
-            }
-            _ => return,
-        };
-        self.note(ts, bad, word, text);
+    /// Adds a note about an event that belongs to no message and no call.
+    fn note(&mut self, event: &Event) {
+        if let Some((tone, word, text)) = describe_note(event).or_else(|| hook_note(event)) {
+            let text = self.kept(text);
+            self.push(EntryContent::Note { bad: tone == Tone::Bad, word, text });
+        }
     }
 
-    fn note(&mut self, ts: u64, bad: bool, word: &'static str, text: String) {
-        let text = self.kept(text);
-        self.entries.push(StoryEntry::Note { ts, bad, word, text });
+    fn push(&mut self, content: EntryContent) {
+        self.entries.push(StoryEntry { ts: self.last_ms.unwrap_or_default(), content });
     }
 
     /// The call with this id; a new one if no earlier record named it.
     fn entry(&mut self, id: &CallId, name: &str) -> &mut StoryCall {
-        let place = *self.places.entry(id.clone()).or_insert_with(|| {
+        let next = self.entries.len();
+        let place = *self.places.entry(id.clone()).or_insert(next);
+        if place == next {
             self.calls += 1;
-            let (name, ts) = (name.to_owned(), self.last_ms.unwrap_or(0));
-            let call = StoryCall { ts, name, ..StoryCall::default() };
-            self.entries.push(StoryEntry::Call(Box::new(call)));
-            self.entries.len() - 1
-        });
-        match &mut self.entries[place] {
-            StoryEntry::Call(call) => call,
+            let call = StoryCall { name: name.to_owned(), ..StoryCall::default() };
+            self.push(EntryContent::Call(Box::new(call)));
+        }
+        match &mut self.entries[place].content {
+            EntryContent::Call(call) => call,
             _ => unreachable!("the places are those of calls"),
         }
     }
@@ -392,6 +355,27 @@ impl StoryQuestion {
     pub(super) fn subject(&self, call: &StoryCall) -> Option<&str> {
         Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
     }
+}
+
+/// Note about a hook that did more than pass.
+fn hook_note(event: &Event) -> Option<Line> {
+    let (hook, at, text) = match event {
+        Event::HookFired { hook, event, decision, message, .. } => {
+            let decision = match decision {
+                HookDecision::Pass => return None,
+                HookDecision::Warn => "warns",
+                HookDecision::Block => "says no",
+                HookDecision::Patch => "changed something",
+            };
+            let message = message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+            (hook, event, format!("{decision}{message}"))
+        }
+        Event::HookFailed { hook, event, code, cause, .. } => {
+            (hook, event, format!("failed: {code} {cause}"))
+        }
+        _ => return None,
+    };
+    Some((Tone::Bad, "hook", format!("{hook} at {} {text}", at.name())))
 }
 
 /// Path of the agent, if it is a subagent.
