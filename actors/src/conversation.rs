@@ -93,14 +93,13 @@ pub enum Message {
 }
 
 /// One reply of the model.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssistantMessage {
     /// The visible text, if there was any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// Reasoning of the model, with the data its provider needs to accept it again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
     /// The tools it wants, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,16 +107,15 @@ pub struct AssistantMessage {
 }
 
 /// A model's thinking.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reasoning {
     /// The readable part.
     pub text: String,
     /// The field of the reply it came in (such as `reasoning_content`), and goes back in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// Provider-only data that must be sent back unchanged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opaque: Option<serde_json::Value>,
 }
 

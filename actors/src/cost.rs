@@ -13,14 +13,13 @@ pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
 pub(crate) use pricing::{PICO_IN_NANO, nano, part};
 
 /// Limits of a session. `None` means no limit.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
     /// Billionths of a dollar.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nano_usd: Option<u64>,
     /// Tokens, read and written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
@@ -70,6 +69,7 @@ impl BudgetRefusal {
 }
 
 /// Billing part of a `model.usage` record: model, outcome and cost of one request.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Billing {
@@ -80,7 +80,6 @@ pub struct Billing {
     /// The model that was asked.
     pub model: String,
     /// The model that answered, if that is another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<String>,
     /// Number of the attempt within its turn, from 1; above 1 it is a retry.
     pub attempt: u32,
@@ -89,16 +88,12 @@ pub struct Billing {
     /// Source of the figures.
     pub counted: UsageSource,
     /// Figures reported by the server, if they are implausible.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Usage>,
     /// Price table that was used, if prices are known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
     /// Cost in billionths of a dollar, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
     /// Amount that counts against the budget if it is not the cost: the worst case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged: Option<Amount>,
 }
 

@@ -34,6 +34,7 @@ pub use words::{CompactionCause, DecisionSource, SandboxTier, SessionEndReason, 
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Event of a session.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Event {
@@ -62,7 +63,6 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
         budget: Budget,
         /// The session it was forked from, if any.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         forked_from: Option<Branch>,
     },
     /// State that a forked session inherits.
@@ -84,7 +84,6 @@ pub enum Event {
         /// Number of earlier records.
         records: u64,
         /// Configuration of the resumed session. `None` in records of earlier versions.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         with: Option<Box<ResumedConfig>>,
         /// Differences to the earlier configuration, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,10 +101,8 @@ pub enum Event {
         /// Cause and advice.
         cause: String,
         /// The class of a failure of the provider.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         class: Option<String>,
         /// Earliest useful time for another attempt, in milliseconds since 1970.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next_try_ms: Option<u64>,
     },
     /// The last line of every stream.
@@ -118,9 +115,9 @@ pub enum Event {
         /// Tokens, as far as they are known.
         usage: Usage,
         /// Money, if all of it is known.
+        #[serialize_always]
         cost_usd: Option<f64>,
         /// Known cost, in billionths of a dollar.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_nano_usd: Option<u64>,
         /// Requests whose cost is not known, or not all of it.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -128,6 +125,7 @@ pub enum Event {
         /// Model replies.
         turns: u32,
         /// The last answer.
+        #[serialize_always]
         result: Option<String>,
     },
 
@@ -137,7 +135,6 @@ pub enum Event {
         /// Text and images.
         content: Vec<ContentPart>,
         /// Id of the queued message, if it was queued.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         message_id: Option<MessageId>,
     },
     /// A message waits for the next safe point.
@@ -191,16 +188,12 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "is_zero")]
         prompts_removed: usize,
         /// Tokens of a request before, estimated.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         tokens_before: Option<u64>,
         /// Tokens of a request now, estimated.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         tokens_after: Option<u64>,
         /// Why. Missing in older journals.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         cause: Option<CompactionCause>,
         /// The model that wrote the summary, if one did.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         summarised_by: Option<String>,
         /// The whole history now, without system messages.
         history: Vec<Arc<Message>>,
@@ -230,7 +223,6 @@ pub enum Event {
         /// True if the caller does not wait for the answer.
         background: bool,
         /// Its working directory, if it has an isolated workspace.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         workplace: Option<String>,
     },
     /// A subagent has ended: the result for its caller.
@@ -248,17 +240,14 @@ pub enum Event {
         /// Tokens.
         usage: Usage,
         /// Known cost, in billionths of a dollar.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_nano_usd: Option<u64>,
         /// State of its isolated workspace, if it had one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         workplace: Option<WorktreeSummary>,
     },
     /// The memory of subagents was deleted.
     #[serde(rename = "agent.memory.forgotten")]
     MemoryForgotten {
         /// Of this agent; `None` is all of them.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<String>,
     },
     /// An invocation begins.
@@ -271,7 +260,6 @@ pub enum Event {
         /// Names of the tools it sees.
         tools: Vec<String>,
         /// The last record that its history contains.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<u64>,
     },
     /// An invocation gave its final answer.
@@ -339,7 +327,6 @@ pub enum Event {
         /// Why it ended.
         stop_reason: StopReason,
         /// The model that answered, if reported.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
     },
     /// Partial text of a reply that a fault or the user cut off. Not part of the history.
@@ -360,7 +347,6 @@ pub enum Event {
         /// Tokens.
         usage: Usage,
         /// Model, outcome and cost. Missing in older journals.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         billing: Option<Box<Billing>>,
     },
     /// The worst case of a request is held of the budget, before it is made.
@@ -521,7 +507,6 @@ pub enum Event {
         /// Content for the model.
         content: Vec<ContentPart>,
         /// Description and start time of the call. Missing in older journals.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         begun: Option<StartedCall>,
     },
     /// Confinement of a process as reported by the kernel.
@@ -556,7 +541,6 @@ pub enum Event {
         /// `exit 1`, `killed after …`, in words.
         detail: String,
         /// Its exit code, if it had one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
         /// Bytes that it printed, as far as that is known.
         bytes: u64,
@@ -575,24 +559,18 @@ pub enum Event {
         /// The hook event.
         event: HookEvent,
         /// The call, if it was about one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         call_id: Option<CallId>,
         /// The tool, if it was about one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         tool: Option<String>,
         /// Its decision.
         decision: HookDecision,
         /// Its message.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
         /// The arguments that it wants instead, before they are judged.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Box<Value>>,
         /// Output for the model that replaces the recorded one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Vec<ContentPart>>,
         /// For programs, from the hook.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Box<Value>>,
         /// Duration.
         duration_ms: u64,
@@ -605,10 +583,8 @@ pub enum Event {
         /// The hook event.
         event: HookEvent,
         /// The call, if it was about one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         call_id: Option<CallId>,
         /// The tool, if it was about one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         tool: Option<String>,
         /// `HK001`, …
         code: String,
@@ -617,7 +593,6 @@ pub enum Event {
         /// True if the failure counts as a denial.
         blocked: bool,
         /// Output for the model that replaces the recorded one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Vec<ContentPart>>,
         /// Duration.
         duration_ms: u64,
@@ -659,13 +634,11 @@ pub enum Event {
         /// Scope of the answer.
         scope: Scope,
         /// Grant, if the answer covers more than this call.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Grant>,
         /// The `binding` of the request that the answer applies to.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
         /// The front end that answered, if it was not the one that owns the session.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         answered_by: Option<String>,
     },
     /// A permission request was denied, or no person could be asked.
@@ -678,10 +651,8 @@ pub enum Event {
         /// Reason for the model.
         reason: String,
         /// The rule in the user's configuration that would allow it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<String>,
         /// The front end that answered, if it was not the one that owns the session.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         answered_by: Option<String>,
     },
     /// A question is moot: the call that asked is gone.
@@ -717,10 +688,8 @@ pub enum Event {
         /// Its value.
         value: u64,
         /// Used amount of the limit, if useful.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         spent: Option<u64>,
         /// Worst case of the next step.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         needed: Option<u64>,
     },
     /// A repository's configuration wanted more than it may, and did not get it.

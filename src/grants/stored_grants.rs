@@ -32,6 +32,7 @@ pub struct GrantFile {
 }
 
 /// A grant with its time.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredGrant {
@@ -41,10 +42,8 @@ pub struct StoredGrant {
     #[serde(flatten)]
     pub grant: Grant,
     /// Its project; `None` for all projects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Identity>,
     /// Sandbox tier when it was given, for commands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<SandboxTier>,
     /// Time of the grant in milliseconds since 1970.
     pub granted_ms: u64,

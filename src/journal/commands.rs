@@ -141,19 +141,18 @@ pub fn verify(
 }
 
 /// One result of `verify`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 struct Checked {
     id: String,
+    #[serialize_always]
     #[serde(flatten)]
     verified: Option<Verified>,
     /// Error of reading its files.
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The part from the damage on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     remains: Option<DamagedTail>,
     /// Recommended fix.
-    #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
 

@@ -30,6 +30,7 @@ pub fn has_begun(dir: &Path) -> bool {
 }
 
 /// State of a session.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionState {
@@ -50,16 +51,13 @@ pub enum SessionState {
         /// Cause of the wait.
         cause: String,
         /// Time of the next retry, in milliseconds since 1970, if it is known.
-        #[serde(skip_serializing_if = "Option::is_none")]
         next_try_ms: Option<u64>,
         /// Description of the process that waits, if there is one.
-        #[serde(skip_serializing_if = "Option::is_none")]
         owner: Option<String>,
     },
     /// The process died before the session ended. It can be resumed.
     Killed {
         /// Summary of the permission request that was open, if any.
-        #[serde(skip_serializing_if = "Option::is_none")]
         question: Option<String>,
     },
     /// The session ended normally.

@@ -85,24 +85,22 @@ struct Voice {
     model: String,
 }
 
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize)]
 struct Exchange {
     /// `None`: there was only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Voice>,
     request: CassetteKey,
     reply: RecordedReply,
     /// Reply data that a Chat Completions stream cannot express. Absent in hand-written cassettes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<OpaqueReply>,
 }
 
 /// Dialect-specific reply data: signed and encrypted thinking, and all usage figures.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct OpaqueReply {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     reasoning: Option<Reasoning>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
 }
 

@@ -18,6 +18,7 @@ const SHOWN_MAX: usize = 600;
 const CONTEXT: usize = 80;
 
 /// One step that both runs must have, in this order.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum ReplayStep {
@@ -27,18 +28,14 @@ pub(crate) enum ReplayStep {
     Reply {
         turn: u32,
         /// `None` if the history was compacted before, which a replay does not do.
-        #[serde(skip_serializing_if = "Option::is_none")]
         messages: Option<usize>,
         /// Model that replied, if not that of the session.
-        #[serde(skip_serializing_if = "Option::is_none")]
         asked: Option<String>,
         message: AssistantMessage,
         stop_reason: StopReason,
         /// Model name as reported by the provider.
-        #[serde(skip_serializing_if = "Option::is_none")]
         model: Option<String>,
         /// `None` if the record ends before.
-        #[serde(skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
     },
     /// Partial output of a reply that broke off.
@@ -56,7 +53,6 @@ pub(crate) enum ReplayStep {
         content: Vec<ContentPart>,
         is_error: bool,
         /// Permission request before the call.
-        #[serde(skip_serializing_if = "Option::is_none")]
         asked: Option<RecordedQuestion>,
     },
     /// End of a prompt.

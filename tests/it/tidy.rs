@@ -78,11 +78,12 @@ const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
 const CYCLE_MAX: usize = 3;
 
 /// Permitted dependencies of the kernel.
-const KERNEL_DEPENDENCIES: [&str; 9] = [
+const KERNEL_DEPENDENCIES: [&str; 10] = [
     "futures-util",
     "ractor",
     "serde",
     "serde_json",
+    "serde_with_macros",
     "sha2",
     "strum",
     "thiserror",

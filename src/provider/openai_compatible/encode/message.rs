@@ -15,12 +15,11 @@ use crate::sanitize::{NO_OUTPUT, NO_RESULT, arguments, comma, tool_name, write_j
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
 /// A message as it goes over the wire.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 struct ChatMessage<'m> {
     role: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'m str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'m str>,
     content: Content<'m>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
