@@ -21,7 +21,7 @@ mod tui;
 mod undo;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -30,6 +30,7 @@ use crate::config::{Environment, Loaded};
 use crate::failure::{Exit, Failure, lines};
 use crate::models;
 use crate::wiring::place;
+pub(crate) use run::runtime;
 
 /// Default line width in characters.
 const COLUMNS: usize = 100;
@@ -111,9 +112,27 @@ fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<F
     let place = place(&args.place, Vec::new(), environment)?;
     notices(&place.loaded);
     let catalog = models::Catalog::new(&place.loaded.settings.models);
-    let text = models::list(&catalog.all(), args.json);
+    Ok(print(&models::list(&catalog.all(), args.json)))
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> Exit {
     let written = io::stdout().write_all(text.as_bytes());
-    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+    written.map_or(Exit::Failed, |()| Exit::Done)
+}
+
+/// Asks on the terminal. Anything but a yes is a no.
+fn confirmed(question: &str) -> bool {
+    let mut answer = String::new();
+    let asked = io::stderr()
+        .write_all(format!("{question}? [y/N] ").as_bytes())
+        .and_then(|()| io::stdin().lock().read_line(&mut answer));
+    asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// True if [`confirmed`] can ask.
+fn can_confirm() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Prints configuration notices.

@@ -26,6 +26,8 @@ use posse_actors::ports::{
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
+use crate::cli::OutputFormat;
+use crate::commands::runtime;
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
 use context::{RecordedModel, RecordedTool, ReplayContext};
@@ -36,17 +38,6 @@ use steps::{Difference, ReplayStep};
 const RUN_MAX: Duration = Duration::from_mins(5);
 /// More replies than any session has.
 const TURNS_MAX: u32 = 1_000_000;
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplayFormat {
-    /// A sentence; for a difference, both sides.
-    Text,
-    /// One object.
-    Json,
-    /// The records of the new run as JSON lines, then the result object.
-    JsonLines,
-}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -62,13 +53,14 @@ struct ReplayReport<'a> {
     difference: Option<&'a Difference>,
 }
 
-/// Runs session `id` again. `specs` are the current tools. Returns [`Exit::Done`] exactly when the
+/// Runs session `id` again. `specs` are the current tools. Text is a sentence, and for a difference
+/// both sides; a JSON stream has the records of the new run before the result. Returns [`Exit::Done`] exactly when the
 /// new run is the same.
 pub fn run(
     state: &StateDir,
     id: &str,
     specs: &[ToolSpec],
-    format: ReplayFormat,
+    format: OutputFormat,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let (found, records) = whole_session(state, id)?;
@@ -106,16 +98,16 @@ pub fn run(
 fn write(
     report: &ReplayReport<'_>,
     records: &[StoredRecord],
-    format: ReplayFormat,
+    format: OutputFormat,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if format == ReplayFormat::JsonLines {
+    if format == OutputFormat::StreamJson {
         for record in records {
             serde_json::to_writer(&mut *out, record)?;
             writeln!(out)?;
         }
     }
-    if format != ReplayFormat::Text {
+    if format != OutputFormat::Text {
         serde_json::to_writer(&mut *out, report)?;
         return writeln!(out);
     }
@@ -143,10 +135,7 @@ fn perform(
     recording: Recording,
     specs: &[ToolSpec],
 ) -> Result<Vec<StoredRecord>, Failure> {
-    let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
+    let runtime = runtime()?;
     let played = runtime.block_on(async {
         tokio::time::timeout(RUN_MAX, play(id, recording, specs)).await.unwrap_or_else(|_| {
             let what = "the replay did not finish within 5 minutes";

@@ -175,7 +175,7 @@ pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
 }
 
 /// A tool call as the model wrote it. Nothing in it has been checked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
     /// The runtime's id, unique in the session.

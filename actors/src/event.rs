@@ -713,6 +713,25 @@ pub enum Event {
 }
 
 impl Event {
+    /// The question that this event asks, answers or withdraws.
+    pub fn question(&self) -> Option<&QuestionId> {
+        if let Event::PermissionRequested { request_id, .. } = self {
+            return Some(request_id);
+        }
+        self.closed_question()
+    }
+
+    /// The question that this event answers or withdraws.
+    pub fn closed_question(&self) -> Option<&QuestionId> {
+        let (Event::PermissionGranted { request_id, .. }
+        | Event::PermissionDenied { request_id, .. }
+        | Event::PermissionWithdrawn { request_id, .. }) = self
+        else {
+            return None;
+        };
+        Some(request_id)
+    }
+
     /// True if the event is also a journal record.
     pub fn is_durable(&self) -> bool {
         !matches!(

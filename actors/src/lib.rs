@@ -14,11 +14,12 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod digest;
 mod guarded;
-mod hex;
 mod mailbox;
 mod restarts;
 mod testing_seam;
+pub mod text;
 
 pub mod conversation;
 pub mod cost;

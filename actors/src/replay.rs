@@ -160,7 +160,7 @@ pub struct StartedWith {
 }
 
 /// A call without a recorded end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The call, as the model wrote it.
     pub call: ToolCall,

@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::agent_invocation::RequestOptions;
-use crate::conversation::{
-    CallId, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
-};
+use crate::conversation::{CallId, InvocationId, Message, Prompt, SessionId};
 use crate::event::{Announcement, Event, HookEvent, Origin, RecordId};
 use crate::limits::Limits;
 use crate::ports::{
@@ -72,33 +70,23 @@ impl CountedIds {
         CountedIds { process, next: AtomicU32::new(0) }
     }
 
-    fn name(&self, what: &str) -> String {
-        match (self.process, self.count()) {
-            (1, count) => format!("{what}-{count}"),
-            (process, count) => format!("{what}-{process}-{count}"),
-        }
-    }
-
     fn count(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
 impl Ids for CountedIds {
-    fn call(&self) -> CallId {
-        CallId::new(self.name("call"))
-    }
-
-    fn invocation(&self) -> InvocationId {
-        InvocationId::new(self.name("inv"))
-    }
-
-    fn question(&self) -> QuestionId {
-        QuestionId::new(self.name("question"))
-    }
-
-    fn message(&self) -> MessageId {
-        MessageId::new(self.name("message"))
+    fn mint(&self, kind: &str) -> String {
+        let what = match kind {
+            "c" => "call",
+            "i" => "inv",
+            "q" => "question",
+            _ => "message",
+        };
+        match (self.process, self.count()) {
+            (1, count) => format!("{what}-{count}"),
+            (process, count) => format!("{what}-{process}-{count}"),
+        }
     }
 
     fn record(&self) -> RecordId {

@@ -13,6 +13,7 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
+use posse_base::hex::sha256;
 use posse_base::secrets::is_secret;
 
 use definition::is_name;
@@ -117,7 +118,7 @@ impl Skill {
             return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
         }
         if let Some(sealed) = &self.sealed
-            && sealed.get(path) != Some(&folder::digest(&bytes))
+            && sealed.get(path) != Some(&sha256(&bytes))
         {
             return Err("it is not what was trusted: it changed since".to_owned());
         }

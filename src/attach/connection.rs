@@ -152,14 +152,7 @@ impl EventFilter {
 }
 
 fn is_permission_event(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::PermissionRequested { .. }
-            | Event::PermissionGranted { .. }
-            | Event::PermissionDenied { .. }
-            | Event::PermissionWithdrawn { .. }
-            | Event::SessionResumed { .. }
-    )
+    event.question().is_some() || matches!(event, Event::SessionResumed { .. })
 }
 
 struct EventWriter {

@@ -66,6 +66,20 @@ impl From<Failure> for Vec<Failure> {
     }
 }
 
+/// All values, or all failures.
+pub fn all_or_failures<T>(
+    results: impl Iterator<Item = Result<T, Failure>>,
+) -> Result<Vec<T>, Vec<Failure>> {
+    let (mut values, mut failures) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if failures.is_empty() { Ok(values) } else { Err(failures) }
+}
+
 impl Failure {
     /// Creates an error with its first line only.
     pub fn new(code: ErrorCode, exit: Exit, what: impl Into<String>) -> Failure {
@@ -83,6 +97,13 @@ impl Failure {
     #[must_use]
     pub fn because(mut self, why: impl Into<String>) -> Failure {
         self.why = Some(why.into());
+        self
+    }
+
+    /// Adds the source of `error` as the reason, if it has one.
+    #[must_use]
+    pub fn caused_by(mut self, error: &dyn std::error::Error) -> Failure {
+        self.why = error.source().map(ToString::to_string);
         self
     }
 

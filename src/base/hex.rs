@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use sha2::{Digest, Sha256};
+
 /// Two lower-case digits per byte.
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
@@ -10,6 +12,11 @@ pub fn hex(bytes: &[u8]) -> String {
         let _: std::fmt::Result = write!(text, "{byte:02x}");
     }
     text
+}
+
+/// SHA-256 as 64 hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

@@ -71,11 +71,7 @@ fn value(error: &clap::Error, argument: &str, given: &str, help: String) -> Fail
     } else {
         wrong(ErrorCode::FlagValueInvalid, format!("{flag} cannot be \"{given}\""))
     };
-    let why = std::error::Error::source(error).map(ToString::to_string);
-    let failure = match why {
-        Some(why) => failure.because(why),
-        None => failure,
-    };
+    let failure = failure.caused_by(error);
     let valid = text(error, ContextKind::ValidValue).filter(|valid| !valid.is_empty());
     failure.fix(match (meant(error, ContextKind::SuggestedValue), valid) {
         (Some(meant), _) => meant,

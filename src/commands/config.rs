@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::cli::{self, ConfigAction, PlaceArgs};
-use crate::commands::{notices, offline_commands};
+use crate::commands::{notices, offline_commands, print};
 use crate::config::{self, Dirs, Environment, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::permission;
@@ -56,9 +56,9 @@ pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exi
             }
         }
     };
-    let written = io::stdout().write_all(text.as_bytes());
+    let exit = print(&text);
     io::stderr().write_all(remarks.as_bytes()).ok();
-    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+    Ok(exit)
 }
 
 /// Refuses permission rules with which no run would start.

@@ -11,11 +11,11 @@ use std::path::Path;
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::AnswerSource;
 
-use crate::cli::{DemoArgs, OutputFormat};
+use crate::cli::DemoArgs;
 use crate::commands;
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{ErrorCode, Exit, Failure};
-use crate::front::headless::{OnHangup, RunFormat, RunOptions};
+use crate::front::headless::RunOptions;
 use crate::frontend::Task;
 use crate::journal::verify_session;
 use crate::provider::replay;
@@ -66,19 +66,9 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
     introduce(&workspace);
     let manner = RunOptions {
-        format: match args.output_format {
-            OutputFormat::Text => RunFormat::Text,
-            OutputFormat::Json => RunFormat::Json,
-            OutputFormat::StreamJson => RunFormat::StreamJson,
-        },
-        interactive: false,
+        format: args.output_format,
         color: commands::colors(io::stderr().is_terminal(), &environment),
-        quiet: false,
-        yes: false,
-        dry_run: false,
-        again: None,
-        hang_up: OnHangup::Ends,
-        worktrees: Vec::new(),
+        ..RunOptions::default()
     };
     let exit = commands::run::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner)?;
     conclude(&session_dir, id.as_str());

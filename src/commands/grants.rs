@@ -16,14 +16,7 @@ use crate::wiring::{WorkspaceContext, place};
 pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
     let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
-    let commands = GrantCommands {
-        vault: SignedStore::new(&dirs.state),
-        project: authority::project_of(&cwd),
-        // A list does not detect the sandbox tier.
-        settings: authority::grant_settings(&loaded.settings, &SandboxTier::Full),
-        now_ms: now_ms(),
-        json: args.json,
-    };
+    let commands = commands(&cwd, &dirs, &loaded.settings, args.json);
     let mut out = BufWriter::new(io::stdout().lock());
     let ended = match &args.action {
         GrantsAction::List { all } => commands.list(*all, &mut out),
@@ -40,12 +33,16 @@ pub(super) fn list(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let commands = GrantCommands {
+    commands(cwd, dirs, settings, false).list(false, out)
+}
+
+fn commands(cwd: &Path, dirs: &Dirs, settings: &Settings, json: bool) -> GrantCommands {
+    GrantCommands {
         vault: SignedStore::new(&dirs.state),
         project: authority::project_of(cwd),
+        // A list does not detect the sandbox tier.
         settings: authority::grant_settings(settings, &SandboxTier::Full),
         now_ms: now_ms(),
-        json: false,
-    };
-    commands.list(false, out)
+        json,
+    }
 }

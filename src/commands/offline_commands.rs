@@ -1,6 +1,6 @@
 //! Commands that need no session: lists, the doctor, exports, packaging.
 
-use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,16 +11,15 @@ use crate::agents::{Agent, Instructions, Roster};
 use crate::cli::{
     self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
 };
-use crate::commands::{colors, notices};
+use crate::commands::{can_confirm, colors, confirmed, notices};
 use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
 use crate::journal::{SessionSummary, StateDir, export, remove};
 use crate::project;
-use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::{WorkspaceContext, place, roles, subagents};
+use crate::wiring::{WorkspaceContext, confinement, place, roles, subagents};
 use crate::{lists, packaging, replaying};
 
 type CommandResult = Result<Exit, Vec<Failure>>;
@@ -71,14 +70,7 @@ fn names(toolbox: &Toolbox) -> Vec<String> {
 /// stays empty.
 pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
     let workspace = Workspace::open(cwd, &[])?;
-    let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
-        Failure::new(
-            ErrorCode::ExecutableUnknown,
-            Exit::Internal,
-            "cannot determine the path of the posse executable",
-        )
-        .because(error.to_string())
-    })?;
+    let sandbox = confinement::unconfined(Vec::new())?;
     let env = ToolEnvironment { dry_run: true, ..ToolEnvironment::new(workspace, dirs.state) };
     Ok(tools::builtin(Arc::new(env), Arc::new(sandbox)))
 }
@@ -89,12 +81,7 @@ pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandRes
     let state = StateDir::new(dirs.state.clone());
     let toolbox = toolbox(&cwd, dirs)?;
     let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
-    let format = match args.output_format {
-        _ if args.json => replaying::ReplayFormat::Json,
-        OutputFormat::Text => replaying::ReplayFormat::Text,
-        OutputFormat::Json => replaying::ReplayFormat::Json,
-        OutputFormat::StreamJson => replaying::ReplayFormat::JsonLines,
-    };
+    let format = if args.json { OutputFormat::Json } else { args.output_format };
     Ok(replaying::run(&state, &args.id, &specs, format, &mut stdout())?)
 }
 
@@ -147,16 +134,12 @@ pub(super) fn remove(
 
 /// Asks on the terminal for permission to remove a session.
 fn ask(session: &SessionSummary) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !can_confirm() {
         let what = "removing a session needs a confirmation, and there is no terminal to ask on";
         return Err(Failure::new(ErrorCode::RemovalUnconfirmed, Exit::Usage, what).fix("add --yes"));
     }
     let prompt = session.prompt.as_deref().unwrap_or("-").lines().next().unwrap_or_default();
     let prompt: String = prompt.chars().take(60).collect();
-    let question = format!("remove {} ({})? [y/N] ", printable(&session.id), printable(&prompt));
-    let mut answer = String::new();
-    let asked = io::stderr()
-        .write_all(question.as_bytes())
-        .and_then(|()| io::stdin().lock().read_line(&mut answer));
-    Ok(asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
+    let prompt = printable(&prompt);
+    Ok(confirmed(&format!("remove {} ({prompt})", printable(&session.id))))
 }

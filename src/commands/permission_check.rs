@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::PermissionsAction;
 use crate::commands::notices;
 use crate::config::Environment;
-use crate::failure::{ErrorCode, Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::permission::{
     Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
 };
@@ -91,13 +91,7 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
                 .fix("pass the first words of a command: --grant 'git log'")
         })
     };
-    let (granted, failures): (Vec<_>, Vec<_>) = prefixes.iter().map(read).partition(Result::is_ok);
-    let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
-    if failures.is_empty() {
-        Ok(granted.into_iter().filter_map(Result::ok).collect())
-    } else {
-        Err(failures)
-    }
+    all_or_failures(prefixes.iter().map(read))
 }
 
 /// Number of invalid lines. Each gets an answer that does not allow.

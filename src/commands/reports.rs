@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use posse_actors::ports::AnswerSource;
+use posse_actors::text::clipped;
 use serde_json::Value;
 
 use crate::commands::{grants, offline_commands};
@@ -175,9 +176,7 @@ fn described(rule: &Value) -> String {
         .filter_map(|(key, word)| Some(format!(" {word} `{}`", text(&matching[key])?)));
     let reason = text(&rule["reason"]).map(|reason| format!(": {reason}")).unwrap_or_default();
     let line = format!("{decision:<5} {tool}{}{reason}", about.collect::<String>());
-    let cut: String = line.chars().take(RULE_CHARS_MAX).collect();
-    let more = if cut.len() < line.len() { " …" } else { "" };
-    printable(&(cut + more))
+    printable(&clipped(&line, RULE_CHARS_MAX, " …"))
 }
 
 /// Lines below a heading of a report.

@@ -20,6 +20,7 @@ use posse_actors::ledger::{Accounts, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
+use posse_actors::text::clipped;
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
@@ -48,13 +49,7 @@ pub(crate) struct Resuming {
     /// Arguments, with the folder of the session.
     pub(crate) args: RunArgs,
     found: StoredSession,
-    /// `None` for a fork.
-    journal: Option<FileJournal>,
-    replayed: Replayed,
-    started: StartedWith,
-    damage: Option<String>,
-    lost: bool,
-    salvaged: Vec<RecoveredUsage>,
+    read: ReadSession,
     /// Notices before the start.
     notes: Vec<String>,
     /// Stored budget, except for parts that are overridden.
@@ -84,28 +79,17 @@ impl Resuming {
                 matches!(failure.code, ErrorCode::SessionEmpty | ErrorCode::SessionNotOpened);
             if unusable && last { instead(failure, &found, &state, &cwd) } else { failure }
         });
-        let ReadSession { journal, replayed, started, damage, lost, salvaged } = opened?;
-        let dir = directory(&started, args, &cwd, &mut notes)?;
+        let read = opened?;
+        let dir = directory(&read.started, args, &cwd, &mut notes)?;
         let mut args = args.clone();
         args.place.cwd = Some(dir);
-        let budget = remembered_budget(started.budget, &args, environment);
-        Ok(Some(Resuming {
-            args,
-            found,
-            journal,
-            replayed,
-            started,
-            damage,
-            lost,
-            salvaged,
-            notes,
-            budget,
-        }))
+        let budget = remembered_budget(read.started.budget, &args, environment);
+        Ok(Some(Resuming { args, found, read, notes, budget }))
     }
 
     /// True if there is unfinished work that needs no new prompt.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.replayed.is_unfinished()
+        self.read.replayed.is_unfinished()
     }
 
     /// The error for a resume without a prompt or unfinished work.
@@ -119,7 +103,7 @@ impl Resuming {
     /// Values of the session that no flag overrides: key, value and source.
     pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         const FROM: &str = "the resumed session";
-        let (args, started) = (&self.args, &self.started);
+        let (args, started) = (&self.args, &self.read.started);
         let mut overrides = args.flags.overrides();
         let mut recorded = |key, given: bool, name: &str| {
             if !given && !name.is_empty() {
@@ -159,8 +143,8 @@ impl Resuming {
         setup: &Setup<'_>,
         model: Arc<dyn Provider>,
     ) -> Result<(JournalSettings, Ports, SessionSettings), Vec<Failure>> {
-        let Resuming { found, journal, replayed, started, damage, lost, .. } = self;
-        let Resuming { salvaged, mut notes, budget, .. } = self;
+        let Resuming { found, read, mut notes, budget, .. } = self;
+        let ReadSession { journal, replayed, started, damage, lost, salvaged } = read;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
             isolated_workspaces::remove_incomplete(&found.dir, &replayed.delegated);
@@ -203,7 +187,7 @@ impl Resuming {
     /// Last messages, as a reminder.
     pub(crate) fn last_words(&self) -> String {
         let last = |said: fn(&Message) -> Option<String>| {
-            self.replayed.messages.iter().rev().find_map(|message| said(message))
+            self.read.replayed.messages.iter().rev().find_map(|message| said(message))
         };
         let asked = last(|message| match message {
             Message::User { content } => Some(text_of(content)),
@@ -215,9 +199,7 @@ impl Resuming {
         });
         let short = |text: &str| {
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let cut: String = text.chars().take(WORDS_MAX).collect();
-            let more = if cut.len() < text.len() { " …" } else { "" };
-            printable(&(cut + more))
+            printable(&clipped(&text, WORDS_MAX, " …"))
         };
         let mut text = String::new();
         for (who, words) in [("you", asked), ("model", answered)] {
@@ -244,7 +226,8 @@ impl ReadSession {
     fn of(found: &StoredSession, fork: bool) -> Result<ReadSession, Failure> {
         let journal = if fork { None } else { Some(take(found)?) };
         let (mut replayed, damage, lost, salvaged) = if let Some(journal) = &journal {
-            folded(journal, found)?
+            let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
+            (folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged)
         } else {
             let (replayed, damage) = journal::replayed(found)?;
             let lost = damage.is_some();
@@ -285,16 +268,6 @@ fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     })
 }
 
-/// Folded records, damage that was moved aside, and whether records were lost. A journal that
-/// cannot be continued is an error.
-fn folded(
-    journal: &FileJournal,
-    found: &StoredSession,
-) -> Result<(Replayed, Option<String>, bool, Vec<RecoveredUsage>), Failure> {
-    let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
-    Ok((folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged))
-}
-
 fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
     if let JournalError::Damaged { .. } = error {
         return Failure::new(ErrorCode::SessionNotOpened, Exit::Session, error.to_string())
@@ -302,14 +275,10 @@ fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
             .because("its remaining files are there, unchanged")
             .fix("start a new one with `posse run`");
     }
-    let why = std::error::Error::source(error).map(ToString::to_string);
-    let failure = Failure::new(ErrorCode::SessionNotOpened, Exit::Session, error.to_string())
+    Failure::new(ErrorCode::SessionNotOpened, Exit::Session, error.to_string())
         .at(found.dir.display().to_string())
-        .fix("`--fork` continues in a new session from the verified records");
-    match why {
-        Some(why) => failure.because(why),
-        None => failure,
-    }
+        .caused_by(error)
+        .fix("`--fork` continues in a new session from the verified records")
 }
 
 /// Working directory: the session's own, from anywhere in its project; another one only on request.

@@ -13,8 +13,8 @@ use crate::commands::resume::{self, Resuming};
 use crate::commands::{colors, descriptors, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
-use crate::front::prompt::{self, Images, PromptSource};
+use crate::front::headless::{self, OnHangup, RunOptions};
+use crate::front::prompt::{self, Images};
 use crate::frontend::Task;
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::model_price;
@@ -126,7 +126,7 @@ pub(crate) fn perform(
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
-        Failure::new(ErrorCode::InternalFailure, Exit::Internal, "no runtime")
+        Failure::new(ErrorCode::InternalFailure, Exit::Internal, "cannot start the async runtime")
             .because(error.to_string())
     })
 }
@@ -160,25 +160,18 @@ fn read_prompt(
     cwd: &Path,
     driven: bool,
 ) -> Result<Option<Prompt>, Failure> {
-    let wanted = match &args.prompt {
-        Some(PromptArg::Text(text)) => PromptSource::Text(text.clone()),
-        Some(PromptArg::Stdin) => PromptSource::Stdin,
-        None => PromptSource::Nothing,
-    };
     let images = Images {
         named: &args.flags.images,
         cwd,
         limits: toolbox::image_limits(settings),
         detail: &settings.image_detail,
     };
-    match wanted {
+    match args.prompt.clone() {
         // Without a prompt the session continues; an accidental pipe does not matter.
-        PromptSource::Nothing if args.resume.is_some() && args.flags.images.is_empty() => Ok(None),
-        PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
-        PromptSource::Nothing | PromptSource::Stdin if driven && args.flags.images.is_empty() => {
-            Ok(None)
-        }
-        PromptSource::Nothing | PromptSource::Stdin if driven => {
+        None if args.resume.is_some() && args.flags.images.is_empty() => Ok(None),
+        Some(PromptArg::Text(text)) if driven => prompt::of_text(text, &images).map(Some),
+        _ if driven && args.flags.images.is_empty() => Ok(None),
+        _ if driven => {
             Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
@@ -217,15 +210,10 @@ fn manner(
     environment: &Environment,
 ) -> RunOptions {
     RunOptions {
-        format: match args.output_format {
-            OutputFormat::Text => RunFormat::Text,
-            OutputFormat::Json => RunFormat::Json,
-            OutputFormat::StreamJson => RunFormat::StreamJson,
-        },
+        format: args.output_format,
         interactive: assembled.settings.asking == AnswerSource::Human
             && args.input_format != InputFormat::StreamJson,
         color: colors(io::stderr().is_terminal(), environment),
-        quiet: false,
         yes: args.flags.yes,
         dry_run: args.flags.dry_run,
         again: (!args.flags.no_transcript)

@@ -4,15 +4,16 @@ mod contents;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::agents::project_skills;
 use crate::cli::{self, TrustAction, TrustArgs};
+use crate::commands::{can_confirm, confirmed, print};
 use crate::config::{self, Dirs, Environment, Fate, ProjectFile, ProjectSetting, Sources};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
+use crate::hex::sha256;
 use crate::project::{self, Identity};
 use crate::signed_store::{SignedStore, TamperError};
 use crate::trust::{TrustStore, Trusted, difference};
@@ -142,7 +143,7 @@ impl ProjectTrust {
         for (path, digest) in &self.skills {
             let _: std::fmt::Result = writeln!(all, "skill {digest} {path}");
         }
-        Some(subagents::digest(all.as_bytes()))
+        Some(sha256(all.as_bytes()))
     }
 
     /// True if trust would change anything.
@@ -345,7 +346,7 @@ fn add(
                 .fix("review it again with `posse trust show`")
                 .into());
         }
-        None if !io::stdin().is_terminal() || !io::stderr().is_terminal() => {
+        None if !can_confirm() => {
             let what =
                 "trusting a project needs a confirmation, and there is no terminal to ask on";
             return Err(Failure::new(ErrorCode::TrustUnconfirmed, Exit::Permission, what)
@@ -353,7 +354,9 @@ fn add(
                 .fix("review `posse trust show`, then run `posse trust add --accept SHA256`")
                 .into());
         }
-        None if !agreed(case) => return Ok(Exit::Failed),
+        None if !confirmed(&format!("{}trust these settings", case.text())) => {
+            return Ok(Exit::Failed);
+        }
         None => (),
     }
     let trusted = Trusted {
@@ -371,15 +374,6 @@ fn add(
     }
     let path = printable(&case.identity.path);
     Ok(print(&format!("trusted {path} until its configuration changes\n")))
-}
-
-/// Asks on the terminal, below the settings in question.
-fn agreed(case: &ProjectTrust) -> bool {
-    let mut answer = String::new();
-    let asked = io::stderr()
-        .write_all(format!("{}trust these settings? [y/N] ", case.text()).as_bytes())
-        .and_then(|()| io::stdin().lock().read_line(&mut answer));
-    asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
 fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {
@@ -425,9 +419,4 @@ fn list(trust: &TrustStore, as_json: bool) -> TrustResult {
     } else {
         all.iter().map(line).collect::<String>()
     }))
-}
-
-fn print(text: &str) -> Exit {
-    let written = io::stdout().write_all(text.as_bytes());
-    written.map_or(Exit::Failed, |()| Exit::Done)
 }

@@ -4,9 +4,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posse_actors::conversation::Prompt;
-use posse_actors::root_session::UserCall;
-
 use crate::cli::RunArgs;
 use crate::commands::plain::{self, PlainSessions};
 use crate::commands::run::runtime;
@@ -14,9 +11,7 @@ use crate::commands::{setup_facts, text_editor};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
-use crate::frontend::{
-    self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SessionSelection,
-};
+use crate::frontend::BackgroundJob;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::{provider, toolbox};
 
@@ -28,7 +23,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         io::stderr().write_all(text.as_bytes()).ok();
         return plain::run(args, environment);
     }
-    let (sessions, first) = PlainSessions::prepare(args, environment, true)?;
+    let (mut sessions, first) = PlainSessions::prepare(args, environment, true)?;
     let options = Options {
         theme: theme(&sessions, environment),
         kept: !args.flags.no_transcript,
@@ -46,9 +41,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         reflow: tui::reflow_mode(variable),
         keys: keys(&sessions),
     };
-    let mut world = TuiServices { sessions };
     let runtime = runtime()?;
-    let exit = runtime.block_on(tui::run(&mut world, options));
+    let exit = runtime.block_on(tui::run(&mut sessions, options));
     // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
     exit
@@ -90,65 +84,14 @@ fn keys(sessions: &PlainSessions<'_>) -> Vec<(String, String)> {
     own.collect()
 }
 
-struct TuiServices<'a> {
-    sessions: PlainSessions<'a>,
-}
-
-impl frontend::Sessions for TuiServices<'_> {
-    fn open(
-        &mut self,
-        choice: &SessionSelection,
-        resumes: bool,
-    ) -> Result<OpenedSession, Vec<Failure>> {
-        self.sessions.open(choice, resumes)
-    }
-
-    fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
-        self.sessions.remember(what, name)
-    }
-
-    fn forget(&mut self, what: Selectable) -> Result<(), Failure> {
-        self.sessions.forget(what)
-    }
-
-    fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
-        self.sessions.skill(name, task)
-    }
-
-    fn names(&self, what: Selectable) -> Vec<String> {
-        self.sessions.names(what)
-    }
-
-    fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
-        self.sessions.report(what, session)
-    }
-
-    fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
-        self.sessions.stored()
-    }
-
-    fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession> {
-        self.sessions.find_session(id, fork)
-    }
-
-    fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
-        self.sessions.resume(ready)
-    }
-
-    fn undo(&self, session: &str) -> BackgroundJob<UserCall> {
-        self.sessions.undo(session)
-    }
-}
-
-impl tui::TuiEnvironment for TuiServices<'_> {
+impl tui::TuiEnvironment for PlainSessions<'_> {
     fn setup_facts(&self) -> BackgroundJob<SetupFacts> {
-        let (found, environment) =
-            (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
+        let (found, environment) = (Arc::clone(&self.found), self.environment.clone());
         Box::new(move || Ok(setup_facts::found(&found, &environment)))
     }
 
     fn editor(&self) -> Editor {
-        let PlainSessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = self;
         let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
         let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
         let dir = found.dirs.state.clone();
@@ -156,7 +99,7 @@ impl tui::TuiEnvironment for TuiServices<'_> {
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {
-        let PlainSessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = self;
         let settings = &found.loaded.settings;
         if let Ok(model) = provider::choose(settings, environment, &found.cwd)
             && let Some(failure) = provider::vision_error(settings, &model.info())
@@ -171,7 +114,7 @@ impl tui::TuiEnvironment for TuiServices<'_> {
     }
 
     fn folder(&self) -> (String, PathBuf) {
-        let PlainSessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = self;
         (shown(&found.cwd, environment.get("HOME")), found.cwd.clone())
     }
 }

@@ -11,12 +11,12 @@ use crate::tools::{bash, write_file};
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::hex::hex;
+use crate::hex::sha256;
 use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
+use posse_base::shell_words::quoted;
 
 /// Most bytes of a compared file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -112,7 +112,7 @@ fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
     let is_hash = before.len() == 64 && before.bytes().all(|b| b.is_ascii_hexdigit());
     let bytes = read(&blobs.join(before)).filter(|_| is_hash);
     let bytes = bytes.ok_or_else(|| unknown("its before-image no longer exists"))?;
-    if hash(&bytes) != *before {
+    if sha256(&bytes) != *before {
         return Err(unknown("its before-image is damaged"));
     }
     let content = String::from_utf8(bytes).map_err(|_| unknown("it was no text"))?;
@@ -129,16 +129,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 fn hash_of(path: &Path) -> Option<String> {
     // Opening a pipe would block.
     path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
-    read(path).map(|bytes| hash(&bytes))
-}
-
-fn hash(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-/// Quotes a word for the shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+    read(path).map(|bytes| sha256(&bytes))
 }
 
 #[cfg(test)]
@@ -152,7 +143,7 @@ mod tests {
         let verdict = if before.is_some() { "updated" } else { "created" };
         let metadata = json!({
             "path": path, "verdict": verdict,
-            "before": before.map(|text| hash(text.as_bytes())), "after": hash(after.as_bytes()),
+            "before": before.map(|text| sha256(text.as_bytes())), "after": sha256(after.as_bytes()),
         });
         completed(metadata)
     }
@@ -194,7 +185,7 @@ mod tests {
             _ => panic!(),
         };
         let gone = json!({
-            "path": "c", "verdict": "removed", "before": hash(b"4"), "after": null,
+            "path": "c", "verdict": "removed", "before": sha256(b"4"), "after": null,
         });
         let merged = completed(json!({ "changes": [of(&one), of(&two), gone] }));
         let alone = std::slice::from_ref(&merged);
@@ -211,7 +202,7 @@ mod tests {
     fn undo_restores_the_exact_content() {
         let dir = tempfile::tempdir().unwrap();
         let text = "one\r\ntwo\u{feff}";
-        let stored = hash(text.as_bytes());
+        let stored = sha256(text.as_bytes());
         std::fs::write(dir.path().join(&stored), text).unwrap();
         let changed = |before: &str| UndoableChange {
             path: "a".to_owned(),
@@ -222,7 +213,7 @@ mod tests {
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!((made.tool.as_str(), arguments["content"].as_str()), ("write_file", Some(text)));
         std::fs::write(dir.path().join(&stored), "damaged").unwrap();
-        for before in [stored.as_str(), "../../etc/passwd", &hash(b"other")] {
+        for before in [stored.as_str(), "../../etc/passwd", &sha256(b"other")] {
             let failure = call(dir.path(), &changed(before)).unwrap_err();
             assert_eq!(failure.code, ErrorCode::BeforeImageMissing, "{before}");
         }
@@ -233,7 +224,7 @@ mod tests {
         };
         let made = call(dir.path(), &new).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
-        assert_eq!(arguments["command"], r"rm -- 'it'\''s -rf'");
+        assert_eq!(arguments["command"], "rm -- 'it'\"'\"'s -rf'");
         assert_eq!(arguments.get("unprotect"), None);
         let path = ".vscode/tasks.json".to_owned();
         let made = call(dir.path(), &UndoableChange { path, ..new }).unwrap();

@@ -10,8 +10,7 @@ use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use posse_base::failure::{ErrorCode, Failure, printable};
-use posse_base::hex::hex;
-use sha2::{Digest, Sha256};
+use posse_base::hex::sha256;
 
 use crate::invalid;
 
@@ -82,7 +81,7 @@ impl ConfigFile {
             }
         };
         let (bytes, metadata) = bytes(file).map_err(|(code, what)| refused(code, what))?;
-        let digest = (reading == ReadPolicy::Foreign).then(|| hex(&Sha256::digest(&bytes)));
+        let digest = (reading == ReadPolicy::Foreign).then(|| sha256(&bytes));
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);

@@ -13,6 +13,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use posse_actors::text::clipped;
+
 use posse_base::failure::{ErrorCode, Exit, Failure, nearest};
 use serde_json::Value;
 
@@ -370,8 +372,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Hostile names can be as long as the file.
 fn shortened(text: &str) -> String {
-    let cut = if text.chars().nth(TEXT_CHARS_MAX).is_some() { "…" } else { "" };
-    text.chars().take(TEXT_CHARS_MAX).chain(cut.chars()).collect()
+    clipped(text, TEXT_CHARS_MAX, "…")
 }
 
 #[cfg(test)]

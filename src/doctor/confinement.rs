@@ -12,6 +12,7 @@ use std::time::Duration;
 use posse_actors::ports::Confinement;
 use serde_json::Value;
 
+use crate::commands::runtime;
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{
@@ -64,9 +65,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     if let Some(folders) = examined.environment.get(SURVEY).and_then(|most| most.parse().ok()) {
         sandbox = sandbox.surveying_at_most(folders);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
+    let runtime = runtime()?;
     let (confined, report) = runtime.block_on(trial.run(&sandbox, "workspace-write"));
     let (open, _) = runtime.block_on(trial.run(&sandbox, "off"));
     let mut checks = Vec::new();

@@ -30,36 +30,22 @@ fn state(dirs: &Dirs) -> Vec<Check> {
     let usable =
         if dir.exists() { Some(dir.as_path()) } else { dir.ancestors().find(|d| d.exists()) };
     let Some(usable) = usable else {
-        return vec![Check::new(
-            AREA,
-            "directory",
-            Status::Problem,
-            format!("cannot create {shown}"),
-        )];
+        let detail = format!("cannot create {shown}");
+        return vec![Check::new(AREA, "directory", Status::Problem, detail)];
     };
-    let mut checks = Vec::new();
-    match check_writable(usable) {
-        Ok(()) if usable == dir => {
-            checks.push(Check::new(
-                AREA,
-                "directory",
-                Status::Good,
-                format!("{shown} is writable"),
-            ));
-        }
-        Ok(()) => {
-            let detail = format!("{shown} does not exist yet and can be created");
-            checks.push(Check::new(AREA, "directory", Status::Good, detail));
-        }
+    let directory = |status, detail: String| Check::new(AREA, "directory", status, detail);
+    let mut checks = vec![match check_writable(usable) {
+        Ok(()) if usable == dir => directory(Status::Good, format!("{shown} is writable")),
+        Ok(()) => directory(Status::Good, format!("{shown} does not exist yet and can be created")),
         Err(error) => {
             let detail = format!("{} cannot be written: {error}", usable.display());
             let fix = format!(
                 "make {} writable for your user, set POSSE_HOME=DIR, or pass --no-transcript",
                 usable.display()
             );
-            checks.push(Check::new(AREA, "directory", Status::Problem, detail).fix(fix));
+            directory(Status::Problem, detail).fix(fix)
         }
-    }
+    }];
     if usable == dir
         && let Ok(metadata) = fs::metadata(dir)
     {
@@ -79,24 +65,18 @@ fn check_writable(dir: &Path) -> std::io::Result<()> {
 }
 
 fn privacy(dir: &Path, metadata: &Metadata) -> Check {
+    let check = |status, detail: String| Check::new("state", "permissions", status, detail);
     let mode = metadata.permissions().mode() & 0o777;
-    let name = "permissions";
     let shown = dir.display();
     if metadata.uid() != nix::unistd::geteuid().as_raw() {
-        let detail = format!("{shown} belongs to another user");
-        return Check::new("state", name, Status::Warning, detail)
+        return check(Status::Warning, format!("{shown} belongs to another user"))
             .fix(format!("sudo chown -R \"$USER\" {shown}"));
     }
-    let others = mode % 0o100;
-    if others == 0 {
-        return Check::new(
-            "state",
-            name,
-            Status::Good,
-            format!("{mode:03o}: accessible only to you"),
-        );
+    let of_others = mode & 0o077;
+    if of_others == 0 {
+        return check(Status::Good, format!("{mode:03o}: accessible only to you"));
     }
-    Check::new("state", name, Status::Warning, format!("{mode:03o}: other users can read {shown}"))
+    check(Status::Warning, format!("{mode:03o}: other users can read {shown}"))
         .fix(format!("chmod 700 {shown}"))
 }
 
@@ -110,12 +90,9 @@ fn space(dir: &Path) -> Option<Check> {
         NO_SPACE_BYTES..LOW_SPACE_BYTES => Status::Warning,
         _ => Status::Good,
     };
-    let check = Check::new("state", "space", status, detail);
-    Some(if status == Status::Good {
-        check
-    } else {
-        check.fix("free some space, or set POSSE_HOME to another disk")
-    })
+    let fix = "free some space, or set POSSE_HOME to another disk";
+    let fix = (status != Status::Good).then(|| fix.to_owned());
+    Some(Check { fix, ..Check::new("state", "space", status, detail) })
 }
 
 fn programs(examined: &Examined<'_>) -> Vec<Check> {
@@ -123,17 +100,15 @@ fn programs(examined: &Examined<'_>) -> Vec<Check> {
     let found = |name: &str| find(examined.environment.get("PATH").unwrap_or_default(), name);
     let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
     let bash = fixed.into_iter().find(|path| path.is_file()).or_else(|| found("bash"));
-    let bash = match bash {
-        Some(path) => Check::new(AREA, "bash", Status::Good, path.display().to_string()),
-        None => Check::new(AREA, "bash", Status::Warning, "not found; commands run in /bin/sh")
-            .fix("install bash (Debian: apt install bash)"),
+    let check = |name: &str, path: Option<PathBuf>, missing: &str| match path {
+        Some(path) => Check::new(AREA, name, Status::Good, path.display().to_string()),
+        None => Check::new(AREA, name, Status::Warning, missing)
+            .fix(format!("install {name} (Debian: apt install {name})")),
     };
-    let git = match found("git") {
-        Some(path) => Check::new(AREA, "git", Status::Good, path.display().to_string()),
-        None => Check::new(AREA, "git", Status::Warning, "not found; models expect it")
-            .fix("install git (Debian: apt install git)"),
-    };
-    vec![bash, git]
+    vec![
+        check("bash", bash, "not found; commands run in /bin/sh"),
+        check("git", found("git"), "not found; models expect it"),
+    ]
 }
 
 fn find(path: &str, name: &str) -> Option<PathBuf> {

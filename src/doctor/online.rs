@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::commands::runtime;
 use crate::doctor::{Check, Examined, Status};
-use crate::failure::{ErrorCode, Exit, Failure};
+use crate::failure::Failure;
 use crate::provider::connectivity::{Reached, reach};
 use crate::provider::profile::ProviderProfile;
 use crate::wiring::provider;
@@ -35,14 +36,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
         let detail = "no provider is configured, so no server was contacted";
         return Ok(vec![Check::new(AREA, "servers", Status::Fact, detail)]);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Failure::new(
-            ErrorCode::InternalFailure,
-            Exit::Internal,
-            format!("cannot start the async runtime: {error}"),
-        )
-    })?;
+    let runtime = runtime()?;
     let checks = names.into_iter().map(|name| {
         let profile = provider::profile(name, settings, examined.environment);
         async move {

@@ -8,12 +8,13 @@ use std::io;
 
 use posse_actors::event::{Announcement, Event, SessionEndReason};
 use posse_base::failure::{ErrorCode, Exit, Failure, lines as all_lines};
+use posse_base::or_pending;
 use posse_frontend::remote_session::{RemoteMessage, RemoteSession};
 use posse_frontend::signals::Signals;
 use tokio::sync::mpsc;
 
 use crate::driver::{InputLine, next_line};
-use crate::output::{Output, OutputTarget};
+use crate::output::{Output, OutputTarget, when_read};
 
 pub use person::{AttachDisplay, person};
 
@@ -83,9 +84,9 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
         let what = tokio::select! {
             biased;
             signal = signals.next() => break AttachOutcome::Left(signal),
-            what = next_when_read(&mut heard, &stdout) => what,
-            count = counted(&mut input) => {
-                (sent, input) = (Some(count), None);
+            what = when_read([&stdout], heard.recv()) => what,
+            count = or_pending(input.as_mut().map(mpsc::Receiver::recv)) => {
+                (sent, input) = (Some(count.unwrap_or_default()), None);
                 continue;
             }
         };
@@ -127,23 +128,6 @@ fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
         }
         Event::SessionEnded { .. } => Some(AttachOutcome::Ended),
         _ => None,
-    }
-}
-
-/// Next message, when there is space for it.
-async fn next_when_read(
-    heard: &mut mpsc::Receiver<RemoteMessage>,
-    stdout: &Output,
-) -> Option<RemoteMessage> {
-    stdout.room().await;
-    heard.recv().await
-}
-
-/// Number of lines sent, once standard input has ended.
-async fn counted(input: &mut Option<mpsc::Receiver<u64>>) -> u64 {
-    match input {
-        Some(input) => input.recv().await.unwrap_or_default(),
-        None => std::future::pending().await,
     }
 }
 

@@ -18,26 +18,13 @@ pub(crate) struct Numbered {
     pub(crate) what: Result<Instruction, String>,
 }
 
-/// Reads standard input on a separate thread.
-#[derive(Debug)]
-pub(crate) struct Driver {
-    lines: mpsc::Receiver<Numbered>,
-}
-
-impl Driver {
-    /// Starts reading.
-    pub(crate) fn start() -> Driver {
-        let (sender, lines) = mpsc::channel(WAITING_MAX);
-        std::thread::spawn(move || {
-            read(io::stdin().lock(), |numbered| sender.blocking_send(numbered).is_ok());
-        });
-        Driver { lines }
-    }
-
-    /// Next instruction. `None` at the end of standard input. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Option<Numbered> {
-        self.lines.recv().await
-    }
+/// Reads standard input on a separate thread, to its end.
+pub(crate) fn instructions() -> mpsc::Receiver<Numbered> {
+    let (sender, lines) = mpsc::channel(WAITING_MAX);
+    std::thread::spawn(move || {
+        read(io::stdin().lock(), |numbered| sender.blocking_send(numbered).is_ok());
+    });
+    lines
 }
 
 /// Passes on every line that is not blank, until the receiver is gone.

@@ -15,12 +15,14 @@ use posse_actors::event::{Announcement, DecisionSource, Event, SessionEndReason,
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_base::or_pending;
+use posse_cli::OutputFormat;
 use posse_frontend::Task;
 use posse_frontend::outcome::{PermissionHints, Verdict, judge};
 use posse_frontend::signals::Signals;
 use serde::Serialize;
 
-use crate::output::{Output, OutputTarget};
+use crate::output::{Output, OutputTarget, when_read};
 use crate::progress::ProgressPrinter;
 use crate::question::{self, AnswerLine, TerminalQuestions};
 use crate::resume_hint::Again;
@@ -47,17 +49,6 @@ fn wind_down() -> tokio::time::Instant {
     tokio::time::Instant::now() + WIND_DOWN
 }
 
-/// Content of standard output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunFormat {
-    /// The final answer.
-    Text,
-    /// One object at the end.
-    Json,
-    /// One event per line.
-    StreamJson,
-}
-
 /// Reaction to a hangup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OnHangup {
@@ -69,17 +60,15 @@ pub enum OnHangup {
 }
 
 /// Output and interaction of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct RunOptions {
     /// Content of standard output.
-    pub format: RunFormat,
+    pub format: OutputFormat,
     /// True if permission requests are shown at the terminal.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
-    /// True if no progress is shown.
-    pub quiet: bool,
     /// True with `--yes`.
     pub yes: bool,
     /// True if tools only describe their effects.
@@ -201,7 +190,7 @@ impl Front {
     fn new(session: SessionHandle, manner: RunOptions) -> Front {
         let events = session.subscribe();
         let stderr = Output::new(OutputTarget::Stderr);
-        let live = manner.format == RunFormat::Text && stderr.is_terminal();
+        let live = manner.format == OutputFormat::Text && stderr.is_terminal();
         Front {
             session,
             events,
@@ -237,10 +226,10 @@ impl Front {
                     self.hurried = true;
                     return None;
                 }
-                announcement = next_when_read(&mut self.events, &self.stdout, &self.stderr) => {
+                announcement = when_read([&self.stdout, &self.stderr], self.events.next()) => {
                     self.follow(&announcement?).await;
                 }
-                answered = answer(&mut self.questions) => self.answered(answered).await,
+                answered = or_pending(self.questions.as_mut().map(TerminalQuestions::answer)) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
             if self.look_who_reads().await == SignalEffect::Stop {
@@ -274,12 +263,12 @@ impl Front {
             }
             _ => (),
         }
-        if self.manner.format == RunFormat::StreamJson {
+        if self.manner.format == OutputFormat::StreamJson {
             self.stdout.write(line_of(announcement)).await;
             if self.look_again().await {
                 self.stdout.write(line_of(announcement)).await;
             }
-        } else if !self.manner.quiet {
+        } else {
             let text = self.progress.follow(announcement);
             self.stderr.write(text.into_bytes()).await;
         }
@@ -339,28 +328,25 @@ impl Front {
     }
 
     fn advised(&self) -> PermissionHints {
-        let shows = !self.manner.quiet && self.manner.format != RunFormat::StreamJson;
+        let shows = self.manner.format != OutputFormat::StreamJson;
         let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
         PermissionHints { yes: self.manner.yes, rule }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
         match self.manner.format {
-            RunFormat::StreamJson => (),
-            RunFormat::Json => {
+            OutputFormat::StreamJson => (),
+            OutputFormat::Json => {
                 let summary = self.summary(verdict, outcome);
                 self.stdout.write(summary).await;
             }
-            RunFormat::Text => {
+            OutputFormat::Text => {
                 let seen = self.progress.shown_live && self.stdout.is_terminal();
                 if let Some(result) = verdict.result.as_ref().filter(|_| !seen) {
-                    let mut text = result.clone();
-                    if !text.ends_with('\n') {
-                        text.push('\n');
-                    }
-                    self.stdout.write(text.into_bytes()).await;
+                    let end = if result.ends_with('\n') { "" } else { "\n" };
+                    self.stdout.write(format!("{result}{end}").into_bytes()).await;
                 }
-                if let Some(line) = self.cost_line().filter(|_| !self.manner.quiet) {
+                if let Some(line) = self.cost_line() {
                     self.stderr.write(line.into_bytes()).await;
                 }
             }
@@ -412,24 +398,6 @@ impl Front {
         let mut line = serde_json::to_vec(&summary).unwrap_or_default();
         line.push(b'\n');
         line
-    }
-}
-
-/// Next event, when there is space for its output: a blocked reader must not delay signals.
-async fn next_when_read(
-    events: &mut Subscription,
-    stdout: &Output,
-    stderr: &Output,
-) -> Option<Arc<Announcement>> {
-    stdout.room().await;
-    stderr.room().await;
-    events.next().await
-}
-
-async fn answer(questions: &mut Option<TerminalQuestions>) -> AnswerLine {
-    match questions {
-        Some(questions) => questions.answer().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -159,6 +159,18 @@ impl Output {
     }
 }
 
+/// Waits until `outputs` accept more, then for `next`: a slow reader slows the source down. Cancel
+/// safe if `next` is.
+pub(crate) async fn when_read<F: Future, const N: usize>(
+    outputs: [&Output; N],
+    next: F,
+) -> F::Output {
+    for output in outputs {
+        output.room().await;
+    }
+    next.await
+}
+
 fn write_to(target: OutputTarget, bytes: &[u8], broken: &OnceLock<String>) {
     let written = match target {
         OutputTarget::Stdout => write_all(&mut io::stdout().lock(), bytes),

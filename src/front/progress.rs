@@ -22,7 +22,7 @@ use lines::{
 use live::{LiveText, ScreenSize, fitting};
 
 /// Turns events into text for standard error.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
 pub(crate) struct ProgressPrinter {
     /// True if deltas are shown as they arrive.
@@ -39,7 +39,8 @@ pub(crate) struct ProgressPrinter {
     asks: bool,
     /// Shown part of the streamed reply.
     reply: Option<LiveText>,
-    screen: ScreenSize,
+    /// Size of the screen, if lines can be replaced there.
+    screen: Option<ScreenSize>,
     /// Name of this front end in records, if it is attached.
     name: Option<String>,
     /// Open questions and their calls.
@@ -57,18 +58,13 @@ impl ProgressPrinter {
         ProgressPrinter {
             live,
             color,
-            dry_run: false,
-            mid_line: false,
-            drawn: false,
-            asks: false,
-            reply: None,
-            screen: if live && color { live::screen } else { || None },
-            name: None,
-            asked: Vec::new(),
-            seen: Vec::new(),
-            own_call: None,
-            shown_live: false,
+            screen: (live && color).then_some(live::screen),
+            ..ProgressPrinter::default()
         }
+    }
+
+    fn screen_size(&self) -> Option<(u16, u16)> {
+        self.screen.and_then(|screen| screen())
     }
 
     /// Printer of an attached front end with that name.
@@ -147,7 +143,8 @@ impl ProgressPrinter {
         };
         let shown = format!("{start}{}", printable_lines(text));
         let screen = self.screen;
-        self.reply.get_or_insert_with(|| LiveText::new(screen())).add(&shown);
+        let reply = self.reply.get_or_insert_with(|| LiveText::new(screen.and_then(|size| size())));
+        reply.add(&shown);
         self.mid_line = !text.ends_with('\n');
         self.shown_live = true;
         shown
@@ -157,7 +154,7 @@ impl ProgressPrinter {
     fn draw(&mut self, line: &str) -> String {
         let start = self.start_line();
         self.drawn = true;
-        let text = format!("{start}{}", self.dim(fitting(line, (self.screen)())));
+        let text = format!("{start}{}", self.dim(fitting(line, self.screen_size())));
         if let Some(reply) = &mut self.reply {
             reply.add(&text);
         }
@@ -180,7 +177,7 @@ impl ProgressPrinter {
         };
         let start = self.start_line();
         self.shown_live = false;
-        reply.erased((self.screen)()).unwrap_or_else(|| {
+        reply.erased(self.screen_size()).unwrap_or_else(|| {
             let text = "! what stands above of the reply does not count";
             format!("{start}{}\n", self.paint("33", text))
         })

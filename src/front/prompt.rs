@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use posse_actors::conversation::{ContentPart, Prompt};
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_cli::PromptArg;
 use posse_images::ImageLimits;
 
 /// Maximum size of standard input as prompt or context, in bytes.
@@ -18,17 +19,6 @@ pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
 /// Wait for piped input if there is a prompt already, in milliseconds.
 const FIRST_BYTE_MS: u16 = 1000;
-
-/// Prompt given on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PromptSource {
-    /// This text; piped input is context.
-    Text(String),
-    /// Standard input.
-    Stdin,
-    /// None: standard input if it is not a terminal.
-    Nothing,
-}
 
 /// Images of a prompt.
 #[derive(Debug, Clone, Copy)]
@@ -43,18 +33,19 @@ pub struct Images<'a> {
     pub detail: &'a str,
 }
 
-/// Assembles the prompt.
-pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure> {
+/// Assembles the prompt of the command line. Piped input is the context of a text. Without a prompt
+/// it is the prompt, if standard input is not a terminal.
+pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
-        PromptSource::Text(text) => match context()? {
+        Some(PromptArg::Text(text)) => match context()? {
             Some(context) => format!("{text}\n\n<stdin>\n{context}\n</stdin>"),
             None => text,
         },
-        PromptSource::Nothing if io::stdin().is_terminal() => {
+        None if io::stdin().is_terminal() => {
             return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "there is no prompt")
                 .fix("say what to do: posse run \"fix the failing test\""));
         }
-        PromptSource::Stdin | PromptSource::Nothing => stdin_text()?,
+        Some(PromptArg::Stdin) | None => stdin_text()?,
     };
     of_text(text, images)
 }
@@ -149,17 +140,7 @@ fn dropped(text: &str) -> Option<PathBuf> {
         }
     }
     if let Some(path) = text.strip_prefix("file://") {
-        let mut bytes = Vec::with_capacity(path.len());
-        let mut rest = path.bytes();
-        while let Some(byte) = rest.next() {
-            if byte == b'%' {
-                let digits = [rest.next()?, rest.next()?];
-                let digits = std::str::from_utf8(&digits).ok()?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            } else {
-                bytes.push(byte);
-            }
-        }
+        let bytes = percent_encoding::percent_decode_str(path).collect();
         return Some(PathBuf::from(OsString::from_vec(bytes)));
     }
     let mut plain = String::with_capacity(text.len());

@@ -112,10 +112,7 @@ impl TerminalQuestions {
                 }
                 return self.show();
             }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionDenied { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. } => request_id,
-            _ => return None,
+            _ => event.closed_question()?,
         };
         let front = self.open.front().is_some_and(|open| open.id == *known);
         let before = self.open.len();

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use posse_base::shell_words::quoted;
+
 /// Margin between scheduling and start.
 const SLACK: Duration = Duration::from_secs(30);
 
@@ -49,13 +51,13 @@ impl Again {
         let seconds = wait.saturating_add(SLACK).as_secs();
         let words = [self.program.as_str(), "resume", &self.session, "--unattended"];
         let words = words.into_iter().map(str::to_owned).chain(self.flags.iter().cloned());
-        let command = words.map(|word| shell_word(&word)).collect::<Vec<_>>().join(" ");
-        let cwd = shell_word(&self.cwd);
+        let command = words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ");
+        let cwd = quoted(&self.cwd);
         match timer {
             Timer::Systemd => {
                 let names = self.variables.iter().map(|name| format!(" -E {name}"));
                 let set = |(name, value): &(String, String)| {
-                    format!(" -E {}", shell_word(&format!("{name}={value}")))
+                    format!(" -E {}", quoted(&format!("{name}={value}")))
                 };
                 let variables: Vec<String> = names.chain(self.values.iter().map(set)).collect();
                 format!(
@@ -66,11 +68,10 @@ impl Again {
             Timer::At => {
                 let minutes = seconds.div_ceil(60);
                 // It keeps the variables of the shell that runs it.
-                let set =
-                    |(name, value): &(String, String)| format!("{name}={} ", shell_word(value));
+                let set = |(name, value): &(String, String)| format!("{name}={} ", quoted(value));
                 let values: Vec<String> = self.values.iter().map(set).collect();
                 let line = format!("cd {cwd} && {}{command}", values.concat());
-                format!("echo {} | at now + {minutes} minutes", shell_word(&line))
+                format!("echo {} | at now + {minutes} minutes", quoted(&line))
             }
         }
     }
@@ -87,15 +88,6 @@ impl Timer {
             .into_iter()
             .find_map(|(name, timer)| is_there(name).then_some(timer))
     }
-}
-
-/// Quotes `text` as one word for a shell.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -118,7 +110,7 @@ mod tests {
     fn is_a_line_for_the_timer_that_there_is() {
         let hour = Duration::from_hours(1);
         insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY -E POSSE_BUDGET_TOKENS=1000 '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
-        insta::assert_snapshot!(again().line(hour, Timer::At), @r"echo 'cd /home/me/work && POSSE_BUDGET_TOKENS=1000 '\''/opt/my tools/posse'\'' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes");
+        insta::assert_snapshot!(again().line(hour, Timer::At), @r#"echo 'cd /home/me/work && POSSE_BUDGET_TOKENS=1000 '"'"'/opt/my tools/posse'"'"' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes"#);
         assert_eq!(again().command(), "posse resume 20260101-000000-aaaaaa");
     }
 
@@ -132,20 +124,5 @@ mod tests {
         assert_eq!(Timer::of(&path), Some(Timer::At));
         std::fs::write(dir.path().join("systemd-run"), "").unwrap();
         assert_eq!(Timer::of(&path), Some(Timer::Systemd));
-    }
-
-    /// Within single quotes only the quote itself is special to a shell.
-    #[test]
-    fn quotes_for_a_shell() {
-        let table = [
-            ("plain/a.b-c_d:=@%+,", "plain/a.b-c_d:=@%+,"),
-            ("", "''"),
-            ("$HOME `x` \\ \"y\"", "'$HOME `x` \\ \"y\"'"),
-            ("a\nb;c", "'a\nb;c'"),
-            ("it's", r"'it'\''s'"),
-        ];
-        for (text, word) in table {
-            assert_eq!(shell_word(text), word);
-        }
     }
 }

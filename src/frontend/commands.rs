@@ -83,6 +83,16 @@ pub struct Command {
     pub run: fn(&mut dyn CommandContext, Option<&str>),
 }
 
+/// A command without aliases and argument that is always available.
+const COMMAND: Command = Command {
+    name: "",
+    aliases: &[],
+    argument: "",
+    help: "",
+    when: Availability::Always,
+    run: |_, _| (),
+};
+
 impl PartialEq for Command {
     fn eq(&self, other: &Command) -> bool {
         self.name == other.name

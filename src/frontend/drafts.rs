@@ -4,17 +4,18 @@
 //! A process that exits normally removes its file. The next process finds the file of a process
 //! that no longer exists.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use nix::libc::{O_CLOEXEC, O_NOFOLLOW};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+
+use crate::history::private_file;
 
 /// Maximum bytes of a saved draft.
 const BYTES_MAX: usize = 1 << 20;
@@ -132,24 +133,18 @@ fn start_time(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(O_NOFOLLOW | O_CLOEXEC);
-    options
-}
-
 fn write(own: &Path, text: &str) -> io::Result<()> {
     if let Some(dir) = own.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
     let new = own.with_extension("new");
-    let mut file: File = options().write(true).create(true).truncate(true).open(&new)?;
+    let mut file: File = private_file().write(true).create(true).truncate(true).open(&new)?;
     file.write_all(text.as_bytes())?;
     std::fs::rename(new, own)
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let file = options().read(true).open(path)?;
+    let file = private_file().read(true).open(path)?;
     let mut text = String::new();
     file.take(BYTES_MAX as u64).read_to_string(&mut text)?;
     Ok(text)

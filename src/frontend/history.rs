@@ -59,7 +59,8 @@ impl History {
     }
 }
 
-fn options() -> OpenOptions {
+/// Options to open a file of one user, through no link.
+pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600).custom_flags(O_NOFOLLOW | O_CLOEXEC);
     options
@@ -70,7 +71,7 @@ fn append(file: &Path, line: &str) -> io::Result<()> {
         std::fs::create_dir_all(dir)?;
     }
     // One write for each line: several processes append to the same file.
-    options().append(true).create(true).open(file)?.write_all(&encoded(line))
+    private_file().append(true).create(true).open(file)?.write_all(&encoded(line))
 }
 
 fn encoded(line: &str) -> Vec<u8> {
@@ -80,7 +81,7 @@ fn encoded(line: &str) -> Vec<u8> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<String>> {
-    let mut file = options().read(true).open(path)?;
+    let mut file = private_file().read(true).open(path)?;
     let bytes = file.metadata()?.len();
     file.seek(SeekFrom::Start(bytes.saturating_sub(READ_BYTES_MAX)))?;
     let mut end = Vec::new();
@@ -98,7 +99,7 @@ fn read(path: &Path) -> io::Result<Vec<String>> {
 
 fn rewrite(path: &Path, lines: &[String]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file: File = options().write(true).create(true).truncate(true).open(&new)?;
+    let mut file: File = private_file().write(true).create(true).truncate(true).open(&new)?;
     let bytes: Vec<u8> = lines.iter().flat_map(|line| encoded(line)).collect();
     file.write_all(&bytes)?;
     std::fs::rename(new, path)

@@ -3,6 +3,7 @@
 use posse_actors::conversation::{ContentPart, QuestionId};
 use posse_actors::event::Scope;
 use posse_actors::permission_coordinator::HumanDecision;
+use posse_actors::text::clipped;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -149,10 +150,7 @@ fn unfit(error: &serde_json::Error) -> String {
 }
 
 fn short(error: &str) -> String {
-    match error.char_indices().nth(ERROR_CHARS_MAX) {
-        Some((end, _)) => format!("{} …", &error[..end]),
-        None => error.to_owned(),
-    }
+    clipped(error, ERROR_CHARS_MAX, " …")
 }
 
 /// Encodes an instruction as a line, with its newline.

@@ -57,7 +57,7 @@ pub fn judge(
             "the session ended unexpectedly",
         )
         .fix("run `posse sessions verify` and report the result");
-        return failed(Exit::Internal, SessionEndReason::Failed, failure, None);
+        return failed(SessionEndReason::Failed, failure, None);
     };
     match &outcome.ending {
         Ending::Answered(answer) if outcome.unanswered == 0 => Verdict {
@@ -72,7 +72,7 @@ pub fn judge(
                 format!("{count} permission request(s) were denied because no user could be asked");
             let failure = Failure::new(ErrorCode::PermissionUnanswered, Exit::Permission, what)
                 .fix(missing(outcome, advised));
-            failed(Exit::Permission, SessionEndReason::Permission, failure, Some(answer.clone()))
+            failed(SessionEndReason::Permission, failure, Some(answer.clone()))
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
         Ending::OverBudget(refused) => over_budget(refused),
@@ -121,13 +121,8 @@ fn missing(outcome: &TurnOutcome, advised: PermissionHints) -> String {
     )
 }
 
-fn failed(
-    exit: Exit,
-    reason: SessionEndReason,
-    failure: Failure,
-    result: Option<String>,
-) -> Verdict {
-    Verdict { exit, reason, result, failure: Some(failure) }
+fn failed(reason: SessionEndReason, failure: Failure, result: Option<String>) -> Verdict {
+    Verdict { exit: failure.exit, reason, result, failure: Some(failure) }
 }
 
 fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
@@ -148,12 +143,8 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
             "raise it with `--max-turns`",
         ),
     };
-    failed(
-        exit,
-        SessionEndReason::Limit,
-        Failure::new(ErrorCode::LimitReached, exit, what).fix(fix),
-        said,
-    )
+    let failure = Failure::new(ErrorCode::LimitReached, exit, what).fix(fix);
+    failed(SessionEndReason::Limit, failure, said)
 }
 
 fn over_budget(refused: &BudgetRefusal) -> Verdict {
@@ -175,7 +166,7 @@ fn over_budget(refused: &BudgetRefusal) -> Verdict {
     };
     let fix = format!("{raise}; `posse sessions show ID --cost` shows what used it");
     let failure = Failure::new(ErrorCode::BudgetReached, Exit::Limit, what).because(why).fix(fix);
-    failed(Exit::Limit, SessionEndReason::Limit, failure, None)
+    failed(SessionEndReason::Limit, failure, None)
 }
 
 /// Verdict for a run that was parked because the patience ran out. Completed work is kept.
@@ -201,7 +192,7 @@ fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
             }
         },
     ));
-    failed(Exit::Provider, SessionEndReason::Parked, failure, None)
+    failed(SessionEndReason::Parked, failure, None)
 }
 
 /// Formats a time in milliseconds since 1970 in the local time zone.
@@ -215,46 +206,42 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
     if let Some(class) = class.strip_prefix("provider.").filter(|class| *class != "filtered") {
         return provider_failed(class, cause);
     }
-    let (code, exit, reason, what, fix) = match class {
+    let (code, exit, what, fix) = match class {
         "content_filter" | "provider.filtered" => (
             ErrorCode::ReplyWithheld,
             Exit::Failed,
-            SessionEndReason::Failed,
             "the provider withheld the reply",
             "rephrase the prompt, or use another model",
         ),
         "loop" => (
             ErrorCode::LoopDetected,
             Exit::Failed,
-            SessionEndReason::Failed,
             "the model kept making the same failing call",
             "check the call above, and tell the model what to do instead",
         ),
         "hook" => (
             ErrorCode::HookEndedRun,
             Exit::Failed,
-            SessionEndReason::Failed,
             "a hook ended the run",
             "follow its message, or check `hooks` in `posse config show --origin`",
         ),
         "journal" => (
             ErrorCode::JournalUnwritable,
             Exit::Session,
-            SessionEndReason::Failed,
             "the journal cannot be written, so the run was stopped",
             "free space on the disk of the state directory",
         ),
         _ => (
             ErrorCode::ComponentCrashed,
             Exit::Internal,
-            SessionEndReason::Parked,
             "an internal component crashed too often",
             "report it with the journal; all recorded data is kept",
         ),
     };
     let fix = remedy(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
-    failed(exit, reason, failure, None)
+    let parked = exit == Exit::Internal;
+    failed(if parked { SessionEndReason::Parked } else { SessionEndReason::Failed }, failure, None)
 }
 
 fn provider_failed(class: &str, cause: &str) -> Verdict {
@@ -326,7 +313,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     };
     let fix = remedy(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
-    failed(exit, SessionEndReason::Provider, failure, None)
+    failed(SessionEndReason::Provider, failure, None)
 }
 
 /// Returns `true` if a server's error is about the history and not about the request itself: roles

@@ -2,6 +2,7 @@
 
 use posse_actors::conversation::{MessageId, text_of};
 use posse_actors::event::{Event, MessageKind};
+use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
 /// Maximum characters of a message that are shown.
@@ -53,15 +54,14 @@ impl Queue {
         let (mut text, mut nth) = (String::new(), 0);
         for QueueEntry { kind, text: said, .. } in &self.0 {
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-            let cut: String = said.chars().take(TEXT_CHARS_MAX).collect();
-            let more = if cut.len() < said.len() { " …" } else { "" };
+            let said = clipped(&said, TEXT_CHARS_MAX, " …");
             let number = if *kind == MessageKind::Notice {
                 "-".to_owned()
             } else {
                 nth += 1;
                 nth.to_string()
             };
-            let line = format!("{number:>3}  {}: {cut}{more}", when(*kind, busy));
+            let line = format!("{number:>3}  {}: {said}", when(*kind, busy));
             text.extend([printable(&line).as_str(), "\n"]);
         }
         match (text.is_empty(), nth) {

@@ -5,6 +5,7 @@
 
 use nix::libc;
 use posse_base::failure::Exit;
+use posse_base::or_pending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Receiver of SIGHUP, SIGINT and SIGTERM.
@@ -37,20 +38,16 @@ impl Signals {
     /// Waits for the next signal and returns its exit code. Cancel safe.
     pub async fn next(&mut self) -> Exit {
         tokio::select! {
-            () = received(&mut self.hang_up) => Exit::HangUp,
-            () = received(&mut self.interrupt) => Exit::Interrupt,
-            () = received(&mut self.terminate) => Exit::Terminate,
+            _ = received(&mut self.hang_up) => Exit::HangUp,
+            _ = received(&mut self.interrupt) => Exit::Interrupt,
+            _ = received(&mut self.terminate) => Exit::Terminate,
         }
     }
 }
 
-async fn received(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
+/// Waits for a signal, forever if it has no handler. Cancel safe.
+pub async fn received(signal: &mut Option<Signal>) -> Option<()> {
+    or_pending(signal.as_mut().map(Signal::recv)).await
 }
 
 /// Returns `true` if the parent process set this signal to be ignored.

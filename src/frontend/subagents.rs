@@ -3,6 +3,7 @@
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Event, Origin};
+use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
 use crate::table::table;
@@ -14,7 +15,7 @@ const SHOWN_MAX: usize = 40;
 const TASK_CHARS_MAX: usize = 60;
 
 /// One subagent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SubagentRow {
     id: InvocationId,
     agent: String,
@@ -54,11 +55,7 @@ impl SubagentTable {
                         provider: provider.clone(),
                         task: task.clone(),
                         background: *background,
-                        usage: Usage::default(),
-                        nano_usd: 0,
-                        unpriced: false,
-                        questions: Vec::new(),
-                        ended: None,
+                        ..SubagentRow::default()
                     });
                 }
                 return;
@@ -104,12 +101,7 @@ impl SubagentRow {
             Event::PermissionRequested { request_id, .. } => {
                 self.questions.push(request_id.clone());
             }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionDenied { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. } => {
-                self.questions.retain(|open| open != request_id);
-            }
-            _ => (),
+            _ => self.questions.retain(|open| Some(open) != event.closed_question()),
         }
     }
 
@@ -144,8 +136,7 @@ impl SubagentRow {
 }
 
 fn cut(text: &str) -> String {
-    let short: String = text.chars().take(TASK_CHARS_MAX).collect();
-    if short.len() < text.len() { short + " …" } else { short }
+    clipped(text, TASK_CHARS_MAX, " …")
 }
 
 /// Name with the counter of the invocation id, to distinguish agents of the same name.

@@ -6,6 +6,7 @@
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::HookEvent;
 use posse_actors::ports::{HookReport, HookResult};
+use posse_actors::text::clipped;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -197,10 +198,7 @@ fn words(bytes: &[u8]) -> String {
 
 /// A message without control characters, of bounded length.
 pub(super) fn shown(text: &str) -> String {
-    match text.char_indices().nth(MESSAGE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", printable_lines(&text[..end])),
-        None => printable_lines(text),
-    }
+    printable_lines(&clipped(text, MESSAGE_CHARS_MAX, "…"))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Event, JobEnd, StoredRecord};
+use posse_actors::text::clipped;
 use posse_base::failure::{printable, printable_lines};
 
 /// Width of the column with the kind of a line.
@@ -215,10 +216,7 @@ pub(crate) fn describe_note(event: &Event) -> Option<Line> {
 fn answer(text: &str, duration_ms: Option<u64>) -> String {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
-    let mut shown: String = first.chars().take(ANSWER_MAX).collect();
-    if shown.len() < first.len() {
-        shown.push('…');
-    }
+    let shown = clipped(first, ANSWER_MAX, "…");
     let more = lines.count() as u64;
     let mut notes = Vec::new();
     if more > 0 {

@@ -3,6 +3,7 @@
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{AnswerSource, Operation, PermissionQuestion, Situation};
+use posse_actors::text::clipped;
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 
@@ -243,10 +244,7 @@ fn said(missing: &[Uncovered<'_>]) -> String {
             Some(part) if part.words.is_empty() => uncovered.reason.clone(),
             Some(part) => {
                 let words = quoted(&part.words);
-                let mut shown: String = words.chars().take(NAMED_CHARS_MAX).collect();
-                if shown.len() < words.len() {
-                    shown.push('…');
-                }
+                let shown = clipped(&words, NAMED_CHARS_MAX, "…");
                 format!("`{}`: {}", printable(&shown), printable(&uncovered.reason))
             }
             None => printable(&uncovered.reason),

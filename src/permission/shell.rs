@@ -17,6 +17,8 @@ pub(crate) mod word;
 pub(crate) mod wrappers;
 
 use outline::Outline;
+use posse_base::shell_words;
+
 /// Characters of a command above which nothing allows it but a human who sees it.
 pub(crate) const COMMAND_CHARS_MAX: usize = 10_000;
 
@@ -78,7 +80,7 @@ pub(crate) fn split(target: &str) -> Option<Vec<String>> {
                 word.get_or_insert_default().push_str(inside);
                 rest = after;
             }
-            c if is_plain(c) => word.get_or_insert_default().push(c),
+            c if shell_words::is_plain(c) => word.get_or_insert_default().push(c),
             _ => return None,
         }
     }
@@ -86,21 +88,9 @@ pub(crate) fn split(target: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// True if the character needs no quotes.
-fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
-}
-
 /// Words as a shell reads them back.
 pub(crate) fn quoted(words: &[String]) -> String {
-    let quote = |word: &String| {
-        if !word.is_empty() && word.chars().all(is_plain) {
-            word.clone()
-        } else {
-            format!("'{}'", word.replace('\'', "'\"'\"'"))
-        }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| shell_words::quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// Judges `text` without a place: for examples.

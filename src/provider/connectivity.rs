@@ -68,14 +68,7 @@ pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached
 async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
     let provider = live(profile.clone())?;
     let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
-    let request = Request {
-        messages: vec![Arc::new(greeting)],
-        tools: Arc::default(),
-        stream: false,
-        tokens_max: None,
-        temperature: None,
-        thinking: None,
-    };
+    let request = Request { messages: vec![Arc::new(greeting)], ..Request::default() };
     Ok(match provider.count_tokens(request).await {
         Ok(_) => Some(Reached::Listed(Some(true))),
         Err(ProviderError::Rejected { .. } | ProviderError::Broken { .. }) => None,

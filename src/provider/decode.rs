@@ -104,13 +104,7 @@ pub(crate) async fn read<A: Assembly>(
     let mut reader = StreamReader {
         origin,
         shape: BodyShape::Unknown { skipped: 0 },
-        events: Events {
-            reply: A::default(),
-            done: false,
-            without_content: 0,
-            has_content: false,
-            fault: None,
-        },
+        events: Events::<A>::default(),
     };
     let Patience { silence, idle } = patience;
     let mut watch = Watch::new(silence, idle);
@@ -348,6 +342,7 @@ fn explain(
 }
 
 /// Effect of events.
+#[derive(Default)]
 struct Events<A> {
     reply: A,
     /// Events in which there was nothing to know.

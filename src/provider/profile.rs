@@ -64,7 +64,7 @@ fn ends_with_version(base: &str) -> bool {
 }
 
 /// One server, one model, one set of credentials.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ProviderProfile {
     /// Its name in the configuration.
     pub name: String,
@@ -249,19 +249,11 @@ impl ProviderProfile {
     ) -> ProviderProfile {
         ProviderProfile {
             name: name.to_owned(),
-            protocol: Protocol::default(),
             base_url: base_url.to_owned(),
             model: model.to_owned(),
             api_key,
-            auth: None,
-            headers: Vec::new(),
-            quirks: Quirks::default(),
-            max_tokens: None,
             stream: true,
-            timeouts: Timeouts::default(),
-            sight: ModelFact::default(),
-            insight: ModelFact::default(),
-            login: None,
+            ..ProviderProfile::default()
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use posse_actors::context::ContextBudget;
-use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
+use posse_actors::conversation::CallId;
 use posse_actors::event::{Event, RecordId, Scope};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
@@ -344,21 +344,13 @@ impl Clock for ReplayContext {
 
 /// Reuses the recorded call ids; other ids are counted.
 impl Ids for ReplayContext {
+    fn mint(&self, kind: &str) -> String {
+        format!("{kind}{}", self.next_number())
+    }
+
     fn call(&self) -> CallId {
         let next = lock(&self.calls).pop_front();
-        next.unwrap_or_else(|| CallId::new(format!("new-{}", self.next_number())))
-    }
-
-    fn invocation(&self) -> InvocationId {
-        InvocationId::new(format!("i{}", self.next_number()))
-    }
-
-    fn question(&self) -> QuestionId {
-        QuestionId::new(format!("q{}", self.next_number()))
-    }
-
-    fn message(&self) -> MessageId {
-        MessageId::new(format!("m{}", self.next_number()))
+        next.unwrap_or_else(|| CallId::new(self.mint("new-")))
     }
 
     fn record(&self) -> RecordId {

@@ -9,7 +9,7 @@ use posse_actors::event::SandboxTier;
 use crate::wire::is_plain;
 
 /// Mechanism that applies a confinement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// Namespaces created by the helper, Landlock and seccomp.
     Namespaces,
@@ -18,6 +18,7 @@ pub enum Backend {
     /// Landlock and seccomp.
     Landlock,
     /// None.
+    #[default]
     Nothing,
 }
 
@@ -51,7 +52,7 @@ impl Backend {
 }
 
 /// Confinement of one command: plain data, made before it starts, applied by the helper.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Required tier; otherwise the command does not run.
     pub(crate) tier: SandboxTier,
@@ -79,18 +80,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Plan without confinement.
     pub(crate) fn open() -> Plan {
-        Plan {
-            tier: SandboxTier::None,
-            backend: Backend::Nothing,
-            writable: Vec::new(),
-            visible: Vec::new(),
-            masked: Vec::new(),
-            read_only: Vec::new(),
-            pinned: Vec::new(),
-            hidden: Vec::new(),
-            network: true,
-            processes_max: 0,
-        }
+        Plan { tier: SandboxTier::None, network: true, ..Plan::default() }
     }
 
     /// All lists of paths, in the order of the protocol.

@@ -64,7 +64,7 @@ pub struct Protection {
 /// Set of folders that may grow during a scan.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct GuardState {
     roots: Vec<Watched>,
     reader: FileStateReader,
@@ -329,21 +329,10 @@ impl Protection {
             written: ToolWrites::default(),
             inner: Mutex::new(GuardState {
                 roots,
-                reader: FileStateReader::default(),
-                links: links::Links::default(),
-                stores: stores::Keys::default(),
                 quarantine: Quarantine::new(quarantine),
                 temporary,
-                baseline: None,
-                running: 0,
-                were_several: false,
-                owed: None,
-                born: HashMap::new(),
-                findings: Vec::new(),
-                untold: Vec::new(),
-                lifted: Lifted::default(),
                 is_complete: true,
-                told_too_much: false,
+                ..GuardState::default()
             }),
         })
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::sys::stat::fstat;
 use posse_actors::event::SandboxTier;
+use posse_base::or_pending;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
@@ -258,7 +259,7 @@ impl RunningCommand {
                 // The enforcement report precedes all output. The deadline is checked after each
                 // step, so a flood of output cannot delay it.
                 biased;
-                length = read(&mut self.control, &mut line), if self.control.is_some() => {
+                length = read(&mut self.control, &mut line) => {
                     let was_enforced = self.is_enforced;
                     // An error here is equal to the end: the data before it counts.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
@@ -270,7 +271,7 @@ impl RunningCommand {
                     self.status = Some(status?);
                     self.deadline = Instant::now() + STRAGGLER_GRACE;
                 }
-                length = read(&mut self.output, &mut chunk), if self.output.is_some() => {
+                length = read(&mut self.output, &mut chunk) => {
                     self.take_output(&chunk[..length?]);
                     reads = reads.wrapping_add(1);
                     if reads.is_multiple_of(16) {
@@ -278,10 +279,10 @@ impl RunningCommand {
                         tokio::task::yield_now().await;
                     }
                 }
-                length = read(&mut self.errors, &mut errors), if self.errors.is_some() => {
+                length = read(&mut self.errors, &mut errors) => {
                     self.errors_text.push(&errors[..length?]);
                 }
-                () = told_to_stop(&mut self.stop), if self.stop.is_some() => {
+                _ = or_pending(self.stop.as_mut()) => {
                     self.stop = None;
                     if self.status.is_none() && self.ended.is_none() && self.forced.is_none() {
                         self.force(Exit::Stopped, Instant::now());
@@ -487,18 +488,7 @@ fn exit_of(status: ExitStatus) -> Exit {
 
 /// Waits for output, or for a message of the helper. An empty read is the end.
 async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
-    match from {
-        Some(stream) => stream.read(into).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Resolves when the stop signal arrives; never if its sender is gone.
-async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
-    match stop {
-        Some(told) => drop(told.await),
-        None => std::future::pending().await,
-    }
+    or_pending(from.as_mut().map(|stream| stream.read(into))).await
 }
 
 /// Data that can be read at once. `None` at the end.

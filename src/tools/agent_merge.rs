@@ -20,11 +20,12 @@ use serde_json::json;
 use crate::agent_diff::{AgentWorktrees, found, of_left_out, opened, reads, unavailable};
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::change::{ChangeTarget, FileChange};
-use crate::text::{count, is_binary, sha256};
+use crate::text::{count, is_binary};
 use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
 use crate::{ToolEnvironment, blocking, digest, prepared, refusal, spec};
+use posse_base::hex::sha256;
 
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::MERGE;

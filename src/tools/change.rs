@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::builtin_tool::RunResult;
 use crate::diff::{self, Diff};
-use crate::text::{self, count};
+use crate::text::count;
 use crate::workspace::{FileKind, FileStatus, Located, refused};
 use crate::{ToolEnvironment, atomic_write, blocking, digest, prepared, refusal};
 
@@ -49,7 +49,7 @@ impl ChangeTarget {
                     return Err(ToolError::new("FIL003", message));
                 }
                 let (bytes, entry) = read(&place)?;
-                Some(FileBefore { hash: text::sha256(&bytes), bytes, entry })
+                Some(FileBefore { hash: posse_base::hex::sha256(&bytes), bytes, entry })
             }
         };
         let parent = match place.open_parent(false) {
@@ -171,7 +171,7 @@ impl FileChange {
 
     /// SHA-256 of the new content; `None`: the file is removed.
     pub(crate) fn hash(&self) -> Option<String> {
-        self.after.as_deref().map(text::sha256)
+        self.after.as_deref().map(posse_base::hex::sha256)
     }
 
     pub(crate) fn write(&self) -> Operation {
@@ -250,7 +250,7 @@ impl FileChange {
                 _ => failed(&place.shown(), &error),
             })?;
         }
-        env.reads.wrote(call, place.absolute(), text::sha256(self.bytes()));
+        env.reads.wrote(call, place.absolute(), posse_base::hex::sha256(self.bytes()));
         Ok(self.report(verdict, self.sentence(verdict)))
     }
 
@@ -289,7 +289,7 @@ impl FileChange {
             // Another file may have the name by now.
             let there = place.absolute().to_str().and_then(|path| env.workspace.locate(path).ok());
             let now = there.and_then(|there| read(&there).ok());
-            let now = now.map(|(bytes, _)| text::sha256(&bytes));
+            let now = now.map(|(bytes, _)| posse_base::hex::sha256(&bytes));
             stale(place, &env.reads.who(place.absolute(), now.as_deref()))
         };
         let folder = place.status(parent)?;

@@ -56,7 +56,7 @@ pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 const JOBS_MAX: usize = 8;
 
 /// State shared by all tools of a session.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
     /// Accessible roots.
@@ -77,7 +77,7 @@ pub struct ToolEnvironment {
     /// Limits of an image.
     pub images: ImageLimits,
     /// Reads and writes so far.
-    pub reads: ReadTable,
+    pub reads: Arc<ReadTable>,
     /// Tool budgets of a run.
     pub budgets: Arc<Budgets>,
     /// Background commands.
@@ -100,7 +100,7 @@ impl ToolEnvironment {
             dedup_reads: true,
             readable_secrets: Vec::new(),
             images: ImageLimits::default(),
-            reads: ReadTable::default(),
+            reads: Arc::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
             recall: stored_output::Recall::default(),

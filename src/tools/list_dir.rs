@@ -16,9 +16,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::builtin_tool::{BuiltinTool, RunResult};
-use crate::text::{count, sha256};
+use crate::text::count;
 use crate::workspace::{FileKind, FileStatus, names, refused};
 use crate::{ToolEnvironment, blocking, prepared, refusal, spec};
+use posse_base::hex::sha256;
 
 const NAME: &str = "list_dir";
 

@@ -27,9 +27,9 @@ use crate::change::failed;
 use crate::listing::Stop;
 use crate::read_file::page::{LINES_DEFAULT, LINES_MAX, Slice};
 use crate::reads::FilePart;
-use crate::text::sha256;
 use crate::workspace::{FileKind, FileStatus, Located, refused};
 use crate::{ToolEnvironment, blocking, prepared, refusal, sized, spec};
+use posse_base::hex::sha256;
 
 const NAME: &str = "read_file";
 

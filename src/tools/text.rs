@@ -1,8 +1,5 @@
 //! Text properties of file content: binary check and line ends.
 
-use posse_base::hex::hex;
-use sha2::{Digest, Sha256};
-
 /// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;
 
@@ -34,11 +31,6 @@ pub(crate) fn lines(bytes: &[u8]) -> usize {
 /// `text` with every LF replaced by CR LF.
 pub(crate) fn with_crlf(text: &str) -> String {
     text.replace('\n', "\r\n")
-}
-
-/// SHA-256 as 64 hex digits.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
 }
 
 /// A count with its noun: `1 line`, `2 lines`.

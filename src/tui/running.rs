@@ -24,8 +24,9 @@ use posse_frontend::drafts::Drafts;
 use posse_frontend::files::Finder;
 use posse_frontend::history::History;
 use posse_frontend::signals::Signals;
+use posse_frontend::signals::received;
 use posse_frontend::{OpenedSession, SessionSelection};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::app::App;
@@ -234,7 +235,7 @@ impl Tui<'_> {
             tokio::select! {
                 biased;
                 exit = signals.next() => self.leaving = Some(exit),
-                () = received(&mut quit) => self.leaving = Some(Exit::Terminate),
+                _ = received(&mut quit) => self.leaving = Some(Exit::Terminate),
                 found = inputs.recv() => match found {
                     Some(found) => {
                         for input in found {
@@ -246,11 +247,11 @@ impl Tui<'_> {
                     }
                     None => self.leaving = Some(Exit::HangUp),
                 },
-                () = received(&mut resized) => {
+                _ = received(&mut resized) => {
                     self.window_size.observe(terminal::size(), self.now());
                     self.dirty = true;
                 }
-                () = received(&mut continued) => {
+                _ = received(&mut continued) => {
                     self.terminal.reacquire();
                     self.invalidate();
                 }
@@ -410,13 +411,4 @@ impl Tui<'_> {
 
 fn internal(what: String) -> Failure {
     Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)
-}
-
-async fn received(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
 }

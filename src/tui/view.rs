@@ -382,16 +382,11 @@ impl View {
 
 /// Returns `true` for events of subagents that are shown beyond the tree.
 fn is_shown_for_subagents(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::PermissionRequested { .. }
-            | Event::PermissionGranted { .. }
-            | Event::PermissionDenied { .. }
-            | Event::PermissionWithdrawn { .. }
-            | Event::Warning { .. }
-            | Event::ActorCrashed { .. }
-            | Event::ProviderFailover { .. }
-    )
+    event.question().is_some()
+        || matches!(
+            event,
+            Event::Warning { .. } | Event::ActorCrashed { .. } | Event::ProviderFailover { .. }
+        )
 }
 
 fn shown(content: &[ContentPart]) -> String {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use posse_actors::event::RecordId;
 use posse_actors::ports::{Clock, Ids, PortFuture};
 
@@ -81,28 +80,12 @@ impl RealIds {
     pub(crate) fn new(process: u32) -> RealIds {
         RealIds { process, next: AtomicU32::new(1), records: AtomicU32::new(1) }
     }
-
-    fn mint(&self, kind: &str) -> String {
-        let nth = self.next.fetch_add(1, Ordering::Relaxed);
-        format!("{kind}{:06x}-{nth}", self.process & 0x00ff_ffff)
-    }
 }
 
 impl Ids for RealIds {
-    fn call(&self) -> CallId {
-        CallId::new(self.mint("c"))
-    }
-
-    fn invocation(&self) -> InvocationId {
-        InvocationId::new(self.mint("i"))
-    }
-
-    fn question(&self) -> QuestionId {
-        QuestionId::new(self.mint("q"))
-    }
-
-    fn message(&self) -> MessageId {
-        MessageId::new(self.mint("m"))
+    fn mint(&self, kind: &str) -> String {
+        let nth = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{kind}{:06x}-{nth}", self.process & 0x00ff_ffff)
     }
 
     fn record(&self) -> RecordId {

@@ -38,15 +38,7 @@ pub(crate) fn sandbox(
         runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
         readable_secrets: settings.readable_secrets.clone(),
     };
-    let sandbox = Sandbox::new(secrets).map_err(|error| {
-        Failure::new(
-            ErrorCode::ExecutableUnknown,
-            Exit::Internal,
-            "cannot determine the path of the posse executable",
-        )
-        .because(error.to_string())
-    })?;
-    let mut sandbox = sandbox.confined(wanted, surroundings).beside(WRITTEN.clone());
+    let mut sandbox = unconfined(secrets)?.confined(wanted, surroundings).beside(WRITTEN.clone());
     if let Some(folders) = setup.environment.get(SURVEY).and_then(|folders| folders.parse().ok()) {
         sandbox = sandbox.surveying_at_most(folders);
     }
@@ -54,6 +46,14 @@ pub(crate) fn sandbox(
         check(&sandbox, settings)?;
     }
     Ok(sandbox)
+}
+
+/// A sandbox that does not confine. `secrets` are masked in output.
+pub(crate) fn unconfined(secrets: Vec<SecretString>) -> Result<Sandbox, Failure> {
+    Sandbox::new(secrets).map_err(|error| {
+        let what = "cannot determine the path of the posse executable";
+        Failure::new(ErrorCode::ExecutableUnknown, Exit::Internal, what).because(error.to_string())
+    })
 }
 
 fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {

@@ -16,7 +16,6 @@ use crate::hooks::Masking;
 use crate::permission::{PolicySettings, Relocated, RulePolicy};
 use crate::project;
 use crate::sandbox::Sandbox;
-use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::{WorktreePaths, Worktrees};
 use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
@@ -91,19 +90,10 @@ impl WorkspaceServices {
         let tree = place.tree.canonicalize().map_err(|error| error.to_string())?;
         let env = ToolEnvironment {
             workspace,
-            session_dir: self.env.session_dir.clone(),
             readable_secrets: Vec::new(),
             // Files read in the copy do not count as read in the workspace.
-            reads: ReadTable::default(),
-            budgets: Arc::clone(&self.env.budgets),
-            jobs: Arc::clone(&self.env.jobs),
-            recall: self.env.recall.clone(),
-            written: self.env.written.clone(),
-            dry_run: self.env.dry_run,
-            fuzzy_edit: self.env.fuzzy_edit,
-            require_read: self.env.require_read,
-            dedup_reads: self.env.dedup_reads,
-            images: self.env.images,
+            reads: Arc::default(),
+            ..(*self.env).clone()
         };
         let relocated = Relocated {
             workspace: self.env.workspace.cwd().display().to_string(),

@@ -335,6 +335,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
 }
 
 /// Instructions common to all agents of a session.
+#[derive(Clone)]
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
     instructions: Instructions,
@@ -357,8 +358,7 @@ impl Prompts {
         let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
-        let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
-        let there = Prompts { environment, instructions, skills };
+        let there = Prompts { environment, ..self.clone() };
         let named = subagents.iter().filter_map(|subagent| roster.find(&subagent.name));
         // A subagent there cannot call agents.
         named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
@@ -378,8 +378,7 @@ impl Prompts {
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
-        let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
-        let lasting = Prompts { environment, instructions, skills };
+        let lasting = Prompts { environment, ..self.clone() };
         let digest = Sha256::digest(lasting.of(agent, roster, multi_agent).as_bytes());
         hex(&digest[..DIGEST_BYTES])
     }
@@ -464,14 +463,10 @@ impl JournalSettings {
 }
 
 fn unusable(dir: &Path, error: &JournalError) -> Failure {
-    let why = std::error::Error::source(error).map(ToString::to_string);
-    let failure = Failure::new(ErrorCode::SessionFolderUnusable, Exit::Session, error.to_string())
+    Failure::new(ErrorCode::SessionFolderUnusable, Exit::Session, error.to_string())
         .at(dir.display().to_string())
-        .fix("make the state directory writable, set POSSE_HOME, or pass --no-transcript");
-    match why {
-        Some(why) => failure.because(why),
-        None => failure,
-    }
+        .caused_by(error)
+        .fix("make the state directory writable, set POSSE_HOME, or pass --no-transcript")
 }
 
 /// Cassette of a run, without secrets, if requested. `info`: first provider.

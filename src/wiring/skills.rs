@@ -8,7 +8,7 @@ use posse_actors::ports::Tool;
 
 use crate::agents::{self, Rights, Roster, SkillPlaces, Skills};
 use crate::config::{Dirs, Environment, Settings};
-use crate::failure::{ErrorCode, Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
@@ -89,15 +89,9 @@ pub(crate) fn with_skills(
     names: &[String],
     skills: &Skills,
 ) -> Result<Prompt, Vec<Failure>> {
-    let found = names.iter().map(|name| skills.find(name));
-    let (found, wrong): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
-    let wrong: Vec<Failure> = wrong.into_iter().filter_map(Result::err).collect();
-    if !wrong.is_empty() {
-        return Err(wrong);
-    }
-    let with_requested_skills =
-        found.into_iter().flatten().map(|skill| ContentPart::text(skill.content()));
-    Ok(Prompt { content: with_requested_skills.chain(prompt.content).collect() })
+    let found = all_or_failures(names.iter().map(|name| skills.find(name)))?;
+    let requested = found.into_iter().map(|skill| ContentPart::text(skill.content()));
+    Ok(Prompt { content: requested.chain(prompt.content).collect() })
 }
 
 /// The prompt with the skills of `--skill`.

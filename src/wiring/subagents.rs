@@ -8,12 +8,11 @@ use std::time::Duration;
 use posse_actors::delegation::{Caps, Delegation, Subagent, TOOLS};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking, ToolSpec};
-use sha2::{Digest, Sha256};
 
 use crate::agents::{self, Agent, AgentDecision, Folders, KnownNames, Roster, SKILL_TOOL};
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
-use crate::hex::hex;
+use crate::hex::sha256;
 use crate::permission::{self, AgentPolicy};
 use crate::project::{self, Identity};
 use crate::provider::presets;
@@ -34,7 +33,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     });
     let trusted = trusted.flatten().map(|trusted| trusted.agents).unwrap_or_default();
     let believes = |name: &str, bytes: &[u8]| {
-        settings.trust_project || trusted.get(name).is_some_and(|known| *known == digest(bytes))
+        settings.trust_project || trusted.get(name).is_some_and(|known| *known == sha256(bytes))
     };
     // Always visible to agents that can delegate.
     let mut of_delegation = TOOLS.map(str::to_owned);
@@ -64,12 +63,7 @@ pub(crate) fn project_folder(root: &Path) -> PathBuf {
 pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
     let folder = project_folder(root);
     let files = agents::project_files(&folder, root);
-    files.map(|(name, bytes)| (name, digest(&bytes))).collect()
-}
-
-/// SHA-256 in hex.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    files.map(|(name, bytes)| (name, sha256(&bytes))).collect()
 }
 
 /// Warnings: rejected, questionable and untrusted agents.

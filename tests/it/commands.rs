@@ -33,7 +33,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("queue", "/queue", "No message is queued", "no message is queued"),
     ("stop", "/stop", "Nothing runs.", "(nothing runs)"),
     ("compact", "/compact", "nothing to remove", "nothing to remove"),
-    ("undo", "/undo", "rm -- 'a.txt'", "rm -- 'a.txt'"),
+    ("undo", "/undo", "rm -- a.txt", "rm -- a.txt"),
     ("model", "/model other-1", "other-1 (/model)", "other-1 (/model)"),
     ("provider", "/provider local", "local (/provider)", "local (/provider)"),
     ("agent", "/agent plan", "plan (/agent)", "plan (/agent)"),

@@ -1,6 +1,8 @@
 //! Handoff packet for a subagent: labelled parts within size limits, without the rest of the
 //! conversation. Pure.
 
+use crate::text::clipped;
+
 use serde::Deserialize;
 
 /// Maximum sizes of task and answer, in bytes of text; about four are a token.
@@ -127,10 +129,7 @@ pub(super) fn one_line(text: &str) -> String {
 /// Beginning of `text` in one line.
 pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(chars_max) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
+    clipped(&line, chars_max, "…")
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::delegation::{
     DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, StartRequest,
     StartedSubagent, Subagent, SubagentInfo, depth_of, spec,
 };
+use crate::digest::digest_of;
 use crate::event::Origin;
-use crate::hex::digest;
 use crate::mailbox::Report;
 use crate::outcome::SubagentOutcome;
 use crate::ports::{
@@ -185,7 +185,7 @@ impl DelegateTool {
                 if isolated_work { "isolation: a worktree of its own\n" } else { "" },
                 handoff.text
             ),
-            digest: digest(&[
+            digest: digest_of(&[
                 &subagent.name,
                 &place,
                 &handoff.text,
@@ -467,7 +467,7 @@ fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),
         operations: Vec::new(),
-        digest: digest(&[tool, &summary]),
+        digest: digest_of(&[tool, &summary]),
         detail: summary.clone(),
         summary,
     };

@@ -1,8 +1,8 @@
 //! Binding of an answer: one call of one agent, in one place, with exactly these bytes.
 
 use crate::conversation::CallId;
+use crate::digest::digest_of;
 use crate::event::Origin;
-use crate::hex;
 
 /// Hash over everything that a permission request shows. An answer applies to this hash only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ impl Binding {
     /// `digest`: of exactly what would happen. `cwd`: where.
     pub(crate) fn of(call: &CallId, digest: &str, cwd: &str, origin: &Origin) -> Binding {
         let (path, invocation) = (&origin.agent_path, origin.invocation_id.as_str());
-        Binding(hex::digest(&[call.as_str(), digest, cwd, path, invocation]))
+        Binding(digest_of(&[call.as_str(), digest, cwd, path, invocation]))
     }
 
     pub(crate) fn as_str(&self) -> &str {

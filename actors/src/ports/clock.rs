@@ -23,17 +23,28 @@ pub trait Clock: Send + Sync + 'static {
 
 /// New ids.
 pub trait Ids: Send + Sync + 'static {
+    /// Text of a new id that begins with `kind`.
+    fn mint(&self, kind: &str) -> String;
+
     /// A call.
-    fn call(&self) -> CallId;
+    fn call(&self) -> CallId {
+        CallId::new(self.mint("c"))
+    }
 
     /// An invocation.
-    fn invocation(&self) -> InvocationId;
+    fn invocation(&self) -> InvocationId {
+        InvocationId::new(self.mint("i"))
+    }
 
     /// A question to a human.
-    fn question(&self) -> QuestionId;
+    fn question(&self) -> QuestionId {
+        QuestionId::new(self.mint("q"))
+    }
 
     /// A queued message.
-    fn message(&self) -> MessageId;
+    fn message(&self) -> MessageId {
+        MessageId::new(self.mint("m"))
+    }
 
     /// A record.
     fn record(&self) -> RecordId;

@@ -143,7 +143,7 @@ pub struct Abilities {
 }
 
 /// Request to a model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The whole history, oldest first. Messages are shared between requests, and a history only
     /// grows at its end unless it is compacted: an encoder may cache by pointer (`Arc::ptr_eq`).

@@ -283,14 +283,10 @@ impl RequestCounter {
             request: self.number,
             provider: self.args.info.profile.clone(),
             model: self.args.info.model.clone(),
-            answered_by: None,
             attempt: self.args.attempt,
             outcome: outcome.to_owned(),
             counted,
-            claimed: None,
-            prices: None,
-            cost_nano_usd: None,
-            charged: None,
+            ..Billing::default()
         }
     }
 

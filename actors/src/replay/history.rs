@@ -65,15 +65,7 @@ impl FoldedHistory {
         for call in new {
             let message = self.entries.len();
             self.places.insert(call.id.clone(), message);
-            let open = OpenCall {
-                call,
-                requested: false,
-                started: false,
-                effect: false,
-                begun: None,
-                approved: None,
-                message,
-            };
+            let open = OpenCall { call, message, ..OpenCall::default() };
             let call = FoldedCall { open, agent: false, end: None };
             self.entries.push(HistoryEntry::Result(Box::new(call)));
         }

@@ -3,6 +3,8 @@
 //! Pure. Unambiguous deviations are coerced and noted; anything that would have to be guessed is an
 //! error that states the expectation. Paths and commands are never changed.
 
+use crate::text::clipped;
+
 mod check;
 mod coerce;
 
@@ -171,14 +173,11 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+const QUOTED_CHARS_MAX: usize = 60;
+
 /// `text` in quotes, escaped, and cut if it is long.
 fn quoted(text: &str) -> String {
-    const CHARS_MAX: usize = 60;
-    let mut short: String = text.chars().take(CHARS_MAX).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    format!("{short:?}")
+    format!("{:?}", clipped(text, QUOTED_CHARS_MAX, "…"))
 }
 
 /// `value` as JSON, cut if it is long.

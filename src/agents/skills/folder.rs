@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
-use posse_base::hex::hex;
+use posse_base::hex::{hex, sha256};
 use sha2::{Digest, Sha256};
 
 /// The file that makes a folder a skill.
@@ -96,7 +96,7 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     let mut main = Vec::new();
     for path in listing.files.keys() {
         let bytes = read(folder, path, SEALED_BYTES_MAX).map_err(text)?;
-        let digest = digest(&bytes);
+        let digest = sha256(&bytes);
         whole.update(format!("{digest} {path}\n"));
         files.insert(path.clone(), digest);
         if path == MAIN {
@@ -146,9 +146,4 @@ pub(super) fn why(error: &io::Error) -> String {
         }
         _ => error.to_string(),
     }
-}
-
-/// SHA-256 in hex.
-pub(super) fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
 }

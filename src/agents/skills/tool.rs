@@ -9,10 +9,11 @@ use posse_actors::ports::{
     ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::{nearest, printable, printable_lines};
+use posse_base::hex::sha256;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::skills::{Skill, Skills, TOOL, folder};
+use crate::skills::{Skill, Skills, TOOL};
 
 /// Maximum number of lines per call.
 const LINES_MAX: usize = 1000;
@@ -98,7 +99,7 @@ impl SkillTool {
             operations: Vec::new(),
             summary,
             detail: format!("{} ({})", skill.description, skill.place),
-            digest: folder::digest(hashed.as_bytes()),
+            digest: sha256(hashed.as_bytes()),
         };
         let output = ToolOutput::text(text).with_metadata(json!({ "skill": name, "path": path }));
         Ok(Prepared { action, payload: Box::new(output) })

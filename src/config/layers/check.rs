@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use posse_actors::text::clipped;
+
 use serde_json::{Value, json};
 
 use crate::schema::{ConfigKey, ValueKind};
@@ -63,9 +65,7 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
         Value::Object(_) => "an object".into(),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     };
-    let cut = if shown.chars().count() > SHOWN_CHARS_MAX { "…" } else { "" };
-    let shown: String = shown.chars().take(SHOWN_CHARS_MAX).collect();
-    format!("{path} must be {expected}, got {shown}{cut}")
+    format!("{path} must be {expected}, got {}", clipped(&shown, SHOWN_CHARS_MAX, "…"))
 }
 
 /// An example of a valid value for `path`.

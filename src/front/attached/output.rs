@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use posse_actors::conversation::{QuestionId, text_of};
+use posse_actors::conversation::text_of;
 use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, MessageKind};
 use posse_base::failure::{printable, printable_lines};
 use posse_frontend::context;
@@ -180,13 +180,13 @@ impl AttachedOutput {
     fn questions(&mut self, announcement: &Arc<Announcement>, added: &mut Added) {
         let event = announcement.event();
         if self.caught_up {
-            if asked(event).is_some() || decided(event).is_some() {
+            if event.question().is_some() {
                 added.questions.push(Arc::clone(announcement));
             }
             return;
         }
-        if let Some(id) = decided(event).or_else(|| asked(event)) {
-            self.open.retain(|open| asked(open.event()) != Some(id));
+        if let Some(id) = event.question() {
+            self.open.retain(|open| open.event().question() != Some(id));
         }
         match event {
             Event::PermissionRequested { .. } => self.open.push(Arc::clone(announcement)),
@@ -246,26 +246,10 @@ fn said(mark: &str, text: &str) -> String {
     lines.lines().flat_map(|line| [mark, " ", line, "\n"]).collect()
 }
 
-fn asked(event: &Event) -> Option<&QuestionId> {
-    match event {
-        Event::PermissionRequested { request_id, .. } => Some(request_id),
-        _ => None,
-    }
-}
-
-fn decided(event: &Event) -> Option<&QuestionId> {
-    match event {
-        Event::PermissionGranted { request_id, .. }
-        | Event::PermissionDenied { request_id, .. }
-        | Event::PermissionWithdrawn { request_id, .. } => Some(request_id),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::{
-        AssistantMessage, CallId, ContentPart, SessionId, StopReason, ToolCall, Usage,
+        AssistantMessage, CallId, ContentPart, QuestionId, SessionId, StopReason, ToolCall, Usage,
     };
     use posse_actors::event::{AnnouncedEvent, ContextUse, RecordId, Scope, StoredRecord};
 

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::conversation::{ContentPart, QuestionId};
+use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Announcement, Event};
 use posse_base::failure::{Exit, printable};
+use posse_base::or_pending;
 use posse_frontend::commands::{
     Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
     parse,
@@ -22,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::attached::output::AttachedOutput;
 use crate::attached::{AttachOutcome, GONE, end_of};
-use crate::output::{Output, OutputTarget};
+use crate::output::{Output, OutputTarget, when_read};
 use crate::plain::terminal::{LineTerminal, TerminalInput};
 use crate::question::{AnswerLine, TerminalQuestions};
 
@@ -145,13 +146,13 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
                 let exit = if signal == Exit::Interrupt { Exit::Done } else { signal };
                 break AttachOutcome::Left(exit);
             }
-            what = next_when_read(&mut heard, &person.stdout, &person.stderr) => match what {
+            what = when_read([&person.stdout, &person.stderr], heard.recv()) => match what {
                 Some(what) => if let Some(visit) = person.hear(what).await {
                     break visit;
                 },
                 None => break person.ended.take().unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
             },
-            () = shown_at(person.held.front().map(|(at, _)| *at)) => person.show_held().await,
+            () = or_pending(person.held.front().map(|(at, _)| sleep_until(*at))) => person.show_held().await,
             input = person.terminal.next(), if manner.interactive => {
                 if let Some(visit) = person.typed(input).await {
                     break visit;
@@ -164,35 +165,6 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
     };
     person.leave(&visit).await;
     visit
-}
-
-async fn next_when_read(
-    heard: &mut mpsc::Receiver<RemoteMessage>,
-    stdout: &Output,
-    stderr: &Output,
-) -> Option<RemoteMessage> {
-    stdout.room().await;
-    stderr.room().await;
-    heard.recv().await
-}
-
-/// Sleeps until that time, or forever.
-async fn shown_at(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Question of an event.
-fn question_of(event: &Event) -> Option<&QuestionId> {
-    match event {
-        Event::PermissionRequested { request_id, .. }
-        | Event::PermissionGranted { request_id, .. }
-        | Event::PermissionDenied { request_id, .. }
-        | Event::PermissionWithdrawn { request_id, .. } => Some(request_id),
-        _ => None,
-    }
 }
 
 struct Person {
@@ -260,8 +232,8 @@ impl Person {
                 continue;
             }
             let before = self.held.len();
-            let over = question_of(announcement.event());
-            self.held.retain(|(_, held)| question_of(held.event()) != over);
+            let over = announcement.event().question();
+            self.held.retain(|(_, held)| held.event().question() != over);
             // The request was answered before it was shown.
             if self.controls && self.held.len() == before {
                 let question = self.questions.follow_announced(&announcement);

@@ -10,12 +10,16 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::root_session::{DeliverError, RunningPrompt, SessionHandle, TurnOutcome};
 use posse_base::failure::Exit;
+use posse_base::or_pending;
 use posse_frontend::Task;
 use posse_frontend::instruction::Instruction;
 
-use crate::driver::{Driver, Numbered};
+use tokio::sync::mpsc::Receiver;
+
+use crate::driver::{Numbered, instructions};
 use crate::headless::shutdown_signals::SignalEffect;
-use crate::headless::{Front, RunOptions, far_away, next_when_read, wind_down};
+use crate::headless::{Front, RunOptions, far_away, wind_down};
+use crate::output::when_read;
 
 /// Maximum number of error answers to invalid lines.
 const COMPLAINTS_MAX: u32 = 1000;
@@ -29,7 +33,7 @@ type RunFuture = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOptions) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
-        driver: Some(Driver::start()),
+        driver: Some(instructions()),
         running: None,
         open: Vec::new(),
         unanswered: 0,
@@ -55,7 +59,7 @@ pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOption
 struct Driven {
     front: Front,
     /// `None` at the end of standard input.
-    driver: Option<Driver>,
+    driver: Option<Receiver<Numbered>>,
     running: Option<RunFuture>,
     /// Questions without an answer.
     open: Vec<QuestionId>,
@@ -87,18 +91,18 @@ impl Driven {
                     front.hurried = true;
                     return false;
                 }
-                announcement = next_when_read(&mut front.events, &front.stdout, &front.stderr) => match announcement {
+                announcement = when_read([&front.stdout, &front.stderr], front.events.next()) => match announcement {
                     Some(announcement) => self.announce(&announcement).await,
                     None => return false,
                 },
-                outcome = ended(running) => {
+                outcome = or_pending(running.as_mut()) => {
                     self.running = None;
                     match outcome {
                         Some(outcome) => self.last = Some(outcome),
                         None => return false,
                     }
                 }
-                numbered = instruction(driver) => match numbered {
+                numbered = or_pending(driver.as_mut().map(Receiver::recv)) => match numbered {
                     Some(numbered) => self.follow(numbered).await,
                     None => self.nobody_left().await,
                 },
@@ -118,12 +122,7 @@ impl Driven {
                     self.nobody_left().await;
                 }
             }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionDenied { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. } => {
-                self.open.retain(|open| open != request_id);
-            }
-            _ => (),
+            event => self.open.retain(|open| Some(open) != event.closed_question()),
         }
     }
 
@@ -238,19 +237,5 @@ fn refused(error: &AnswerError) -> String {
             format!("the question does not offer the scope `{name}`; its `scopes` are what it does")
         }
         other => other.to_string(),
-    }
-}
-
-async fn ended(running: &mut Option<RunFuture>) -> Option<TurnOutcome> {
-    match running {
-        Some(running) => running.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn instruction(driver: &mut Option<Driver>) -> Option<Numbered> {
-    match driver {
-        Some(driver) => driver.next().await,
-        None => std::future::pending().await,
     }
 }

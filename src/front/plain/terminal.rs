@@ -6,7 +6,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc as std_mpsc;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,10 +22,10 @@ use rustyline::{Editor, Helper};
 use tokio::sync::mpsc;
 
 use crate::driver::{InputLine, next_line};
-use crate::question::keyboard::{self, HUSH, Hushed};
+use crate::question::keyboard::{self, HUSH, Hushed, Waited, take, wait};
 
-/// Lines with a shorter interval were pasted, and form one input.
-const PASTE_GAP: Duration = Duration::from_millis(30);
+/// Milliseconds. Lines with a shorter interval were pasted, and form one input.
+const PASTE_GAP_MS: u8 = 30;
 
 /// Maximum size of such an input in bytes.
 const INPUT_BYTES_MAX: usize = 1 << 20;
@@ -224,27 +223,28 @@ impl InputThread {
     }
 
     fn watch(&mut self) -> Option<()> {
-        let mut text = Vec::new();
+        let (mut text, stdin) = (Vec::new(), io::stdin());
         loop {
-            let gap = (!text.is_empty() && !text.ends_with(b"\\\n")).then_some(PASTE_GAP);
-            match self.wait(true, gap) {
-                Waited::Woken(Some(HUSH)) => {
+            let orders = self.woken.as_fd();
+            let goes_on = text.is_empty() || text.ends_with(b"\\\n");
+            let limit = if goes_on { PollTimeout::NONE } else { PASTE_GAP_MS.into() };
+            match wait(stdin.as_fd(), orders, limit) {
+                Waited::Order(Some(HUSH)) => {
                     self.hand_on(&mut text)?;
-                    let (stdin, orders) = (io::stdin(), self.woken.as_fd());
                     match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
                         // The end is detected by reading.
                         Hushed::Quiet | Hushed::Gone => self.send(TerminalInput::Quiet)?,
                         Hushed::Order(_) => return self.send(TerminalInput::Stopped),
                     }
                 }
-                Waited::Woken(_) => {
+                Waited::Order(_) => {
                     self.hand_on(&mut text)?;
                     return self.send(TerminalInput::Stopped);
                 }
-                Waited::Quiet => self.hand_on(&mut text)?,
+                Waited::Nothing => self.hand_on(&mut text)?,
                 Waited::Typed => {
                     let mut piece = [0; 8192];
-                    match nix::unistd::read(io::stdin(), &mut piece) {
+                    match nix::unistd::read(&stdin, &mut piece) {
                         Err(Errno::EINTR | Errno::EAGAIN) => (),
                         Ok(count) if count > 0 && text.len() < INPUT_BYTES_MAX => {
                             text.extend_from_slice(&piece[..count]);
@@ -255,7 +255,7 @@ impl InputThread {
                             self.send(TerminalInput::End)?;
                             // A further request would get the same answer at once, in an endless
                             // loop.
-                            while matches!(self.wait(false, None), Waited::Woken(Some(HUSH))) {
+                            while take(orders) == Some(HUSH) {
                                 self.hushes += 1;
                             }
                             return self.send(TerminalInput::Stopped);
@@ -274,36 +274,6 @@ impl InputThread {
         text.clear();
         self.send(TerminalInput::Line(typed.trim_end_matches('\n').to_owned()))
     }
-
-    fn wait(&self, typed: bool, limit: Option<Duration>) -> Waited {
-        let stdin = io::stdin();
-        let mut ready = vec![PollFd::new(self.woken.as_fd(), PollFlags::POLLIN)];
-        if typed {
-            ready.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
-        }
-        let limit = limit.and_then(|limit| PollTimeout::try_from(limit).ok());
-        loop {
-            match poll(&mut ready, limit.unwrap_or(PollTimeout::NONE)) {
-                Err(Errno::EINTR) => (),
-                Ok(0) => return Waited::Quiet,
-                Err(_) => return Waited::Woken(None),
-                Ok(_) => break,
-            }
-        }
-        if ready[0].any().unwrap_or(true) {
-            let mut order = [0];
-            let read = nix::unistd::read(&self.woken, &mut order);
-            return Waited::Woken(matches!(read, Ok(1)).then_some(order[0]));
-        }
-        Waited::Typed
-    }
-}
-
-enum Waited {
-    /// With the received command.
-    Woken(Option<u8>),
-    Typed,
-    Quiet,
 }
 
 fn editor(lines: &[String]) -> rustyline::Result<Editor<Continued, MemHistory>> {

@@ -3,6 +3,7 @@
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
 use posse_actors::outcome::WorktreeSummary;
+use posse_actors::text;
 use posse_base::failure::printable;
 
 /// Maximum number of characters of a line.
@@ -39,10 +40,7 @@ pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
 
 /// Truncates a line with control characters escaped.
 pub(super) fn clipped(line: &str) -> String {
-    match line.char_indices().nth(RESULT_CHARS_MAX) {
-        Some((end, _)) => format!("{} …", printable(&line[..end])),
-        None => printable(line),
-    }
+    printable(&text::clipped(line, RESULT_CHARS_MAX, " …"))
 }
 
 /// Changes of a subagent in its worktree.

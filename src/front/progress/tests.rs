@@ -224,7 +224,7 @@ trait TakeWhileInclusive: Iterator<Item = char> + Sized {
 impl<I: Iterator<Item = char>> TakeWhileInclusive for I {}
 
 fn on_terminal(screen: ScreenSize) -> ProgressPrinter {
-    ProgressPrinter { screen, ..ProgressPrinter::new(true, true) }
+    ProgressPrinter { screen: Some(screen), ..ProgressPrinter::new(true, true) }
 }
 
 fn delta(text: &str) -> Event {

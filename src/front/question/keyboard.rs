@@ -152,7 +152,7 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
             }
         }
         order = match wait(keyboard, orders, PollTimeout::NONE) {
-            Waited::Order => take(orders),
+            Waited::Order(order) => order,
             Waited::Typed => {
                 let heard = line(keyboard)
                     .map(|line| said.blocking_send((questions, KeyboardEvent::Line(line))));
@@ -208,50 +208,49 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
         // Rounded up: a wait that ends too early would be repeated.
         let left = left + std::time::Duration::from_millis(1);
         match wait(keyboard, orders, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
-            Waited::Nothing => (),
-            Waited::Order => match take(orders) {
-                Some(HUSH) => {
-                    *questions += 1;
-                    silence = QuietPeriod::begin(start.elapsed());
-                }
-                Some(MORE) => (),
-                other => return Hushed::Order(other),
-            },
+            Waited::Nothing | Waited::Order(Some(MORE)) => (),
+            Waited::Order(Some(HUSH)) => {
+                *questions += 1;
+                silence = QuietPeriod::begin(start.elapsed());
+            }
+            Waited::Order(other) => return Hushed::Order(other),
             Waited::Typed => match nix::unistd::read(keyboard, &mut [0; 256]) {
-                Ok(0) => return Hushed::Gone,
-                Ok(_) => {
-                    silence.key(start.elapsed());
-                }
                 Err(Errno::EINTR | Errno::EAGAIN) => (),
-                Err(_) => return Hushed::Gone,
+                Ok(0) | Err(_) => return Hushed::Gone,
+                Ok(_) => drop(silence.key(start.elapsed())),
             },
         }
     }
     Hushed::Quiet
 }
 
-enum Waited {
+/// First of what a thread waits for.
+pub(crate) enum Waited {
+    /// Input at the terminal.
     Typed,
-    Order,
+    /// A command for the thread; `None`: no more will come.
+    Order(Option<u8>),
+    /// The time limit.
     Nothing,
 }
 
-fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) -> Waited {
+/// Waits for a command or input, commands first.
+pub(crate) fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) -> Waited {
     let mut ready =
         [PollFd::new(orders, PollFlags::POLLIN), PollFd::new(keyboard, PollFlags::POLLIN)];
     loop {
         match poll(&mut ready, limit) {
             Err(Errno::EINTR) => (),
             Ok(0) => return Waited::Nothing,
-            Err(_) => return Waited::Order,
+            Err(_) => return Waited::Order(None),
             Ok(_) => break,
         }
     }
-    if ready[0].any().unwrap_or(true) { Waited::Order } else { Waited::Typed }
+    if ready[0].any().unwrap_or(true) { Waited::Order(take(orders)) } else { Waited::Typed }
 }
 
 /// Next command; `None` at the end.
-fn take(orders: BorrowedFd<'_>) -> Option<u8> {
+pub(crate) fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     let mut order = [0];
     loop {
         match nix::unistd::read(orders, &mut order) {

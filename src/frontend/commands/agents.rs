@@ -3,20 +3,18 @@
 use posse_actors::root_session::SessionHandle;
 
 use crate::Report;
-use crate::commands::{Availability, Command, ReportRequest};
+use crate::commands::{COMMAND, Command, ReportRequest};
 use crate::session_records::{UNREAD, records};
 use crate::subagents::SubagentTable;
 
 pub(super) const AGENTS: Command = Command {
     name: "agents",
-    aliases: &[],
-    argument: "",
     help: "list all agents, and the subagents of this session",
-    when: Availability::Always,
     run: |context, _| {
         let request = ReportRequest::new(Report::Agents, "agents");
         context.report(request.followed_by(|session| async move { subagents(&session).await }));
     },
+    ..COMMAND
 };
 
 /// Subagents of this conversation.

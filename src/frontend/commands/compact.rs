@@ -2,13 +2,12 @@
 
 use posse_actors::root_session::SessionHandle;
 
-use crate::commands::{Availability, Command, QueryAnswer, SessionQuery};
+use crate::commands::{Availability, COMMAND, Command, QueryAnswer, SessionQuery};
 use crate::context;
 use crate::instruction::Instruction;
 
 pub(super) const COMPACT: Command = Command {
     name: "compact",
-    aliases: &[],
     argument: "[WHAT]",
     help: "shorten the history; WHAT is kept",
     when: Availability::Idle,
@@ -18,6 +17,7 @@ pub(super) const COMPACT: Command = Command {
         let query = SessionQuery::new(|session| async move { compact(&session, keep).await });
         context.query(query.with_instruction(instruction));
     },
+    ..COMMAND
 };
 
 /// Compacts the history. An event announces what was removed.

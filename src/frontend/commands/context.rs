@@ -2,21 +2,20 @@
 
 use posse_actors::root_session::SessionHandle;
 
-use crate::commands::{Availability, Command, SessionQuery};
+use crate::commands::{COMMAND, Command, SessionQuery};
 use crate::context::table;
 use crate::instruction::Instruction;
 
 pub(super) const CONTEXT: Command = Command {
     name: "context",
-    aliases: &[],
     argument: "[--json]",
     help: "show the parts of a request, in tokens",
-    when: Availability::Always,
     run: |context, argument| {
         let json = argument == Some("--json");
         let query = SessionQuery::text(move |session| async move { usage(&session, json).await });
         context.query(query.with_instruction(Instruction::Context));
     },
+    ..COMMAND
 };
 
 async fn usage(session: &SessionHandle, json: bool) -> String {

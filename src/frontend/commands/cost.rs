@@ -3,17 +3,16 @@
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
 
-use crate::commands::{Availability, Command, SessionQuery};
+use crate::commands::{COMMAND, Command, SessionQuery};
 
 pub(super) const COST: Command = Command {
     name: "cost",
     aliases: &["usage"],
-    argument: "",
     help: "show tokens and cost so far, by model and by agent",
-    when: Availability::Always,
     run: |context, _| {
         context.query(SessionQuery::text(|session| async move { cost(&session).await }));
     },
+    ..COMMAND
 };
 
 async fn cost(session: &SessionHandle) -> String {

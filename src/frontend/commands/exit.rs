@@ -1,12 +1,12 @@
 //! `/exit`: ends the front end, even while a question is open.
 
-use crate::commands::{Availability, Command};
+use crate::commands::{Availability, COMMAND, Command};
 
 pub(super) const EXIT: Command = Command {
     name: "exit",
     aliases: &["quit", "q"],
-    argument: "",
     help: "exit (also Ctrl+D)",
     when: Availability::Immediate,
     run: |context, _| context.exit(),
+    ..COMMAND
 };

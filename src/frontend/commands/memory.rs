@@ -4,31 +4,28 @@ use posse_actors::outcome::Memories;
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::{printable, printable_lines};
 
-use crate::commands::{Availability, Command, SessionQuery};
+use crate::commands::{COMMAND, Command, SessionQuery};
 
 pub(super) const MEMORY: Command = Command {
     name: "memory",
-    aliases: &[],
-    argument: "",
     help: "show what agents have reported; later agents of the same name receive it",
-    when: Availability::Always,
     run: |context, _| {
         context.query(SessionQuery::text(
             |session| async move { memories(&session.memories().await) },
         ));
     },
+    ..COMMAND
 };
 
 pub(super) const FORGET: Command = Command {
     name: "forget",
-    aliases: &[],
     argument: "[NAME]",
     help: "delete that memory, of one agent or of all",
-    when: Availability::Always,
     run: |context, argument| {
         let agent = argument.map(str::to_owned);
         context.query(SessionQuery::text(|session| async move { forget(&session, agent).await }));
     },
+    ..COMMAND
 };
 
 /// Deletes the memories of one agent or of all, and returns a summary of what was deleted and what

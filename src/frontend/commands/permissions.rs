@@ -7,20 +7,18 @@ use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
 
 use crate::Report;
-use crate::commands::{Availability, Command, ReportRequest};
+use crate::commands::{COMMAND, Command, ReportRequest};
 use crate::session_records::{UNREAD, records};
 
 pub(super) const PERMISSIONS: Command = Command {
     name: "permissions",
-    aliases: &[],
-    argument: "",
     help: "show how permissions are decided, current grants, and how to revoke them",
-    when: Availability::Always,
     run: |context, _| {
         let request = ReportRequest::new(Report::Permissions, "permissions");
         let grants = request.followed_by(|session| async move { session_grants(&session).await });
         context.report(grants);
     },
+    ..COMMAND
 };
 
 /// Grants that last until the session ends, and how to revoke them.

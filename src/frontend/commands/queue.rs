@@ -1,15 +1,14 @@
 //! `/queue`: lists queued messages, or deletes one.
 
-use crate::commands::{Availability, Choice, Command, after_word};
+use crate::commands::{COMMAND, Choice, Command, after_word};
 
 pub(super) const QUEUE: Command = Command {
     name: "queue",
-    aliases: &[],
     argument: "[drop N]",
     help: "list queued messages to edit or delete them; drop: delete the Nth",
-    when: Availability::Always,
     run: |context, argument| match after_word(argument, "drop") {
         Some(number) => context.withdraw(number),
         None => context.choose(Choice::QueuedMessage),
     },
+    ..COMMAND
 };

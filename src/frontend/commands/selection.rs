@@ -1,35 +1,35 @@
 //! `/model`, `/provider` and `/agent`: select a value of a setting, or list the known ones.
 
 use crate::Selectable;
-use crate::commands::{Availability, Choice, Command, CommandContext, SessionSwitch};
+use crate::commands::{Availability, COMMAND, Choice, Command, CommandContext, SessionSwitch};
 
 pub(super) const MODEL: Command = Command {
     name: "model",
-    aliases: &[],
     argument: "[NAME]",
     help: "use another model of this provider, also next time; `default` resets; without NAME: \
            choose one",
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Model, argument),
+    ..COMMAND
 };
 
 pub(super) const PROVIDER: Command = Command {
     name: "provider",
-    aliases: &[],
     argument: "[NAME]",
     help: "use another provider with its own model, also next time; `default` resets; without \
            NAME: choose one",
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Provider, argument),
+    ..COMMAND
 };
 
 pub(super) const AGENT: Command = Command {
     name: "agent",
-    aliases: &[],
     argument: "[NAME]",
     help: "use another agent; without NAME: choose one",
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Agent, argument),
+    ..COMMAND
 };
 
 fn select(context: &mut dyn CommandContext, what: Selectable, name: Option<&str>) {

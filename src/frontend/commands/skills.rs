@@ -1,20 +1,17 @@
 //! `/skills` and `/skill`: list skills, and run a task with one.
 
 use crate::Report;
-use crate::commands::{Availability, Command, CommandContext, ReportRequest};
+use crate::commands::{Availability, COMMAND, Command, CommandContext, ReportRequest};
 
 pub(super) const SKILLS: Command = Command {
     name: "skills",
-    aliases: &[],
-    argument: "",
     help: "list skills: instructions for kinds of task",
-    when: Availability::Always,
     run: |context, _| list(context),
+    ..COMMAND
 };
 
 pub(super) const SKILL: Command = Command {
     name: "skill",
-    aliases: &[],
     argument: "NAME [TASK]",
     help: "run a task with a skill",
     when: Availability::Idle,
@@ -25,6 +22,7 @@ pub(super) const SKILL: Command = Command {
         }
         None => list(context),
     },
+    ..COMMAND
 };
 
 fn list(context: &mut dyn CommandContext) {

@@ -1,12 +1,12 @@
 //! `/stop`: stops the task, even while a question is open.
 
-use crate::commands::{Availability, Command};
+use crate::commands::{Availability, COMMAND, Command};
 
 pub(super) const STOP: Command = Command {
     name: "stop",
-    aliases: &[],
     argument: "[all]",
     help: "stop the task (also Esc); all: also background agents",
     when: Availability::Immediate,
     run: |context, argument| context.stop(argument == Some("all")),
+    ..COMMAND
 };

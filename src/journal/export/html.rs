@@ -3,6 +3,8 @@
 
 use std::io::{self, Write};
 
+use posse_actors::text::clipped;
+
 use jiff::tz::TimeZone;
 
 use crate::export::markdown::moment;
@@ -57,10 +59,7 @@ fn title(story: &Story) -> String {
     let prompt = story.prompt.as_deref().unwrap_or_default();
     let line = prompt.trim().lines().next().unwrap_or_default();
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut title: String = line.chars().take(TITLE_MAX).collect();
-    if title.len() < line.len() {
-        title.push('…');
-    }
+    let title = clipped(&line, TITLE_MAX, "…");
     if title.is_empty() { html_line(&format!("Session {}", story.id)) } else { html_line(&title) }
 }
 

@@ -21,7 +21,7 @@ const COPY_DEPTH_MAX: usize = 32;
 const NAME_LETTERS_MAX: usize = 60;
 
 /// Folder of the session for quarantined files. Created when needed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Quarantine {
     path: PathBuf,
     next: u32,

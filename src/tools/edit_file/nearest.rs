@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use posse_actors::text::clipped;
+
 use posse_base::failure::printable;
 
 /// Larger files are not searched.
@@ -106,7 +108,5 @@ fn visible(line: &str) -> String {
     let tail = &tail[text.len().min(tail.len())..];
     let blank = |blank: &str| blank.replace('\t', "→").replace(' ', "·").replace('\r', "␍");
     let text = printable(text).replace('\t', "→");
-    let cut: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-    let more = if cut.len() < text.len() { "…" } else { "" };
-    format!("{}{cut}{more}{}", blank(head), blank(tail))
+    format!("{}{}{}", blank(head), clipped(&text, SHOWN_CHARS_MAX, "…"), blank(tail))
 }

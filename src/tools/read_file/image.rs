@@ -15,7 +15,6 @@ use crate::ToolEnvironment;
 use crate::builtin_tool::RunResult;
 use crate::change::failed;
 use crate::reads::FilePart;
-use crate::text;
 
 /// True if the file begins like a supported image.
 pub(super) fn is_image(file: &File) -> bool {
@@ -39,7 +38,7 @@ pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext)
     let mut bytes = Vec::new();
     let read = file.take(env.images.file_bytes_max + 1).read_to_end(&mut bytes);
     read.map_err(|error| failed(&shown, &error))?;
-    let content = text::sha256(&bytes);
+    let content = posse_base::hex::sha256(&bytes);
     let image = images::from_bytes(bytes, &env.images);
     let image = image.map_err(|failure| placeholder(&shown, &failure))?;
     let url = image.data_url();

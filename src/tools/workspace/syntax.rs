@@ -1,6 +1,7 @@
 //! Validity of path texts.
 
 use posse_actors::ports::ToolError;
+use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
 /// Longer paths cannot be opened anyway.
@@ -52,9 +53,5 @@ fn is_windows(path: &str) -> bool {
 
 /// The path, escaped and shortened for an error.
 fn shown(path: &str) -> String {
-    let mut shown: String = printable(path).chars().take(200).collect();
-    if shown.len() < path.len() {
-        shown.push('…');
-    }
-    shown
+    clipped(&printable(path), 200, "…")
 }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use posse_base::failure::printable;
 use serde::{Deserialize, Serialize};
 
-use crate::text::sha256;
 use crate::worktree::changes::OpenWorktree;
 use crate::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::worktree::{Unavailable, failed, load, make_folder, store};
+use posse_base::hex::sha256;
 
 /// File with that state, next to the worktree.
 const TAKEN: &str = "taken.json";

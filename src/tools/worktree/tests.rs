@@ -248,7 +248,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
 
 #[test]
 fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
-    let hash = |text: &str| Some(crate::text::sha256(text.as_bytes()));
+    let hash = |text: &str| Some(posse_base::hex::sha256(text.as_bytes()));
     for broke_off in [false, true] {
         let world = WorktreeFixture::new();
         let worktrees = world.make("i1", "").unwrap();

@@ -17,7 +17,7 @@ use super::*;
 use crate::testing::ToolFixture;
 #[cfg(target_os = "linux")]
 use crate::testing::{SetOnDrop, exchange};
-use crate::text::sha256;
+use posse_base::hex::sha256;
 
 fn write(desk: &ToolFixture, path: &str, content: &str) -> String {
     desk.ask("write_file", &arguments(path, content))

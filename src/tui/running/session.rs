@@ -16,6 +16,7 @@ use posse_actors::root_session::{
 };
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, Failure};
+use posse_base::or_pending;
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::session_records::Changes;
 use posse_frontend::{LoadedSession, OpenedSession};
@@ -234,15 +235,9 @@ pub(super) async fn next(current: &mut Option<CurrentSession>) -> SessionUpdate 
         return std::future::pending().await;
     };
     let outcome = task.as_mut().and_then(|task| task.outcome.as_mut());
-    let outcome = async {
-        match outcome {
-            Some(outcome) => outcome.await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         biased;
         event = events.next() => event.map_or(SessionUpdate::Closed, SessionUpdate::Event),
-        outcome = outcome => SessionUpdate::Outcome(outcome),
+        outcome = or_pending(outcome) => SessionUpdate::Outcome(outcome),
     }
 }

@@ -1,6 +1,7 @@
 //! Texts for events that are shown on a line of their own.
 
 use posse_actors::event::{DecisionSource, Event, Grant, Scope};
+use posse_actors::text::clipped;
 use posse_frontend::context;
 use posse_frontend::notices::{failover_notice, hook_notice};
 use posse_frontend::outcome::clock_time;
@@ -17,9 +18,7 @@ const NOTICE_CHARS_MAX: usize = 240;
 pub(super) fn brief(text: &str) -> String {
     let text = text.strip_prefix(FROM_POSSE).unwrap_or(text);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut: String = text.chars().take(NOTICE_CHARS_MAX).collect();
-    let more = if cut.len() < text.len() { " …" } else { "" };
-    cut + more
+    clipped(&text, NOTICE_CHARS_MAX, " …")
 }
 
 /// Text of a grant: its scope, and how to revoke it.

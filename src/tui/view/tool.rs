@@ -40,9 +40,10 @@ const SUMMARY_ARGUMENTS: [&str; 8] =
 const WANTED_COLUMNS_MAX: usize = 200;
 
 /// State of a call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum State {
     /// Requested; under review.
+    #[default]
     Asked,
     /// Running.
     Running,
@@ -64,7 +65,7 @@ pub(super) const USER_ANSWER: WaitReason = (Role::Warn, "?", "waiting for your a
 pub(super) const EARLIER_CALL: WaitReason = (Role::Dim, "·", "waiting for earlier calls");
 
 /// View of a tool call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ToolCallView {
     pub(super) call: CallId,
     pub(super) name: String,
@@ -88,20 +89,7 @@ pub(crate) struct ToolCallView {
 
 impl ToolCallView {
     pub(super) fn asked(call: CallId, name: &str, now: Duration) -> ToolCallView {
-        ToolCallView {
-            call,
-            name: name.to_owned(),
-            summary: None,
-            state: State::Asked,
-            since: now,
-            live: String::new(),
-            ended: None,
-            output: Vec::new(),
-            above: 0,
-            diff: None,
-            waits: None,
-            delegated: false,
-        }
+        ToolCallView { call, name: name.to_owned(), since: now, ..ToolCallView::default() }
     }
 
     /// Makes a preliminary summary from the arguments.

@@ -287,13 +287,7 @@ impl SubagentNode {
                 self.questions.push(request_id.clone());
                 return;
             }
-            Event::PermissionGranted { request_id, .. }
-            | Event::PermissionDenied { request_id, .. }
-            | Event::PermissionWithdrawn { request_id, .. } => {
-                self.questions.retain(|open| open != request_id);
-                return;
-            }
-            _ => return,
+            _ => return self.questions.retain(|open| Some(open) != event.closed_question()),
         };
         self.activity = activity;
     }

@@ -262,7 +262,7 @@ fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     // The tool keeps a file's line ends.
     assert_eq!(machine.read("a.txt"), "new\r\n");
     tmux.says("/undo");
-    tmux.wait_for("rm -- 'b.txt'");
+    tmux.wait_for("rm -- b.txt");
     tmux.wait_until("no file", |_| !machine.work("b.txt").exists());
     tmux.wait_for("❯ a task");
     machine.write("a.txt", "mine\n");

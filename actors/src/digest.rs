@@ -1,0 +1,20 @@
+//! Hashes of texts.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+/// Hash of a list of parts, in hex digits.
+pub(crate) fn digest_of(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        // The length goes first, so that different lists of parts have different hashes.
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{byte:02x}");
+        text
+    })
+}
