@@ -40,7 +40,7 @@ pub struct Grants {
 
 #[derive(Debug)]
 struct GrantsState {
-    vault: SignedStore,
+    store: SignedStore,
     /// `None`: the project could not be identified, and none of its grants is valid.
     project: Option<Identity>,
     settings: GrantSettings,
@@ -54,7 +54,7 @@ struct LastRead {
     /// Empty if the file is not believed.
     stored: GrantFile,
     /// Why it is not believed.
-    distrust: Option<String>,
+    tamper_error: Option<String>,
     /// The latest generation that was believed.
     generation: u64,
     /// Start of observation, by both clocks.
@@ -67,9 +67,9 @@ struct LastRead {
 
 impl Grants {
     /// The grants for a session in `project`. Nothing is read yet.
-    pub fn new(vault: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
+    pub fn new(store: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
         let seen = Mutex::default();
-        Grants { shared: Arc::new(GrantsState { vault, project, settings, seen }) }
+        Grants { shared: Arc::new(GrantsState { store, project, settings, seen }) }
     }
 }
 
@@ -113,20 +113,20 @@ impl GrantsState {
 
     /// Reads the file again if there is another version of it. An error is an alarm.
     fn look(&self, seen: &mut LastRead) -> Result<(), String> {
-        let stamp = self.vault.stamp(FILE);
+        let stamp = self.store.stamp(FILE);
         if seen.stamp != Some(stamp) {
             seen.standing = (Arc::default(), 0);
             (seen.stamp, seen.stored) = (Some(stamp), GrantFile::default());
-            seen.distrust = self.read(seen).err();
+            seen.tamper_error = self.read(seen).err();
         }
-        seen.distrust.clone().map_or(Ok(()), Err)
+        seen.tamper_error.clone().map_or(Ok(()), Err)
     }
 
     fn read(&self, seen: &mut LastRead) -> Result<(), String> {
-        let opened = self.vault.read(FILE).map_err(|distrust| distrust.line())?;
+        let opened = self.store.read(FILE).map_err(|error| error.line())?;
         seen.stamp = Some(opened.stamp);
         let tampered = |what: &str| {
-            let path = self.vault.path(FILE).display().to_string();
+            let path = self.store.path(FILE).display().to_string();
             format!("CFG010: refusing to trust {path}: {what}; `posse grants clear` starts over")
         };
         let Some(text) = opened.text else {
@@ -171,7 +171,7 @@ impl GrantsState {
 
     fn prune(&self, time: u64) -> Result<(), Failure> {
         let ttl = self.settings.ttl_ms;
-        self.vault.update(FILE, |text| {
+        self.store.update(FILE, |text| {
             let mut stored = GrantFile::read(text)?;
             let before = stored.grants.len();
             stored.grants.retain(|kept| kept.ends_ms(ttl) > time);
@@ -192,7 +192,7 @@ impl GrantsState {
             self.look(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
             (*seen.began.get_or_insert(now), seen.generation)
         };
-        self.vault.update(FILE, |text| {
+        self.store.update(FILE, |text| {
             let mut stored = GrantFile::read(text)?;
             if stored.generation < generation {
                 return Err(stored_grants::refused("an older version of it was put in its place"));

@@ -30,7 +30,7 @@ const LOCK: &str = "lock";
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Prefix of the hash.
-const SEAL: &str = "hmac-sha256:";
+const SIGNATURE: &str = "hmac-sha256:";
 
 /// The folder with the files that decide what may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct FileStamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
 /// A file as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignedFile {
-    /// Its text without the seal; `None` if there is no such file.
+    /// Its text without the signature; `None` if there is no such file.
     pub text: Option<String>,
     /// Version.
     pub stamp: FileStamp,
@@ -110,12 +110,12 @@ impl SignedStore {
         let Some(text) = folder.read(name, BYTES_MAX)? else {
             return Ok(SignedFile { text: None, stamp });
         };
-        let distrust = |what: &str| self.distrust(name, what);
+        let tampered = |what: &str| self.tampered(name, what);
         let key = self.key(&folder)?;
-        let key = key.ok_or_else(|| distrust("the key that it was sealed with is gone"))?;
-        let text = String::from_utf8(text).map_err(|_| distrust("it is damaged"))?;
-        let body = unseal(&key, name, &text).ok_or_else(|| {
-            distrust("it was changed by something other than posse, or is damaged")
+        let key = key.ok_or_else(|| tampered("the key that it was signed with is gone"))?;
+        let text = String::from_utf8(text).map_err(|_| tampered("it is damaged"))?;
+        let body = verified(&key, name, &text).ok_or_else(|| {
+            tampered("it was changed by something other than posse, or is damaged")
         })?;
         Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
@@ -135,8 +135,10 @@ impl SignedStore {
             Some(key) => key,
             None => self.new_key(&folder)?,
         };
-        let sealed = seal(&key, name, &text);
-        folder.replace(name, sealed.as_bytes()).map_err(|error| self.unwritable(name, &error))?;
+        let signed_text = signed(&key, name, &text);
+        folder
+            .replace(name, signed_text.as_bytes())
+            .map_err(|error| self.unwritable(name, &error))?;
         Ok(self.stamp(name))
     }
 
@@ -157,7 +159,7 @@ impl SignedStore {
 
     fn key(&self, folder: &StoreFolder) -> Result<Option<Vec<u8>>, TamperError> {
         match folder.read(KEY, KEY_BYTES as u64 + 1)? {
-            Some(key) if key.len() != KEY_BYTES => Err(self.distrust(KEY, "it is damaged")),
+            Some(key) if key.len() != KEY_BYTES => Err(self.tampered(KEY, "it is damaged")),
             key => Ok(key),
         }
     }
@@ -200,7 +202,7 @@ impl SignedStore {
         }
     }
 
-    fn distrust(&self, name: &str, what: &str) -> TamperError {
+    fn tampered(&self, name: &str, what: &str) -> TamperError {
         let path = self.path(name);
         let command = if name == "trust" { "trust" } else { "grants" };
         let fix = format!(
@@ -217,15 +219,15 @@ impl SignedStore {
     }
 }
 
-/// The text with its seal as the last line.
-fn seal(key: &[u8], name: &str, text: &str) -> String {
-    format!("{text}\n{SEAL}{}\n", hex(&mac(key, name, text)))
+/// The text with its signature as the last line.
+fn signed(key: &[u8], name: &str, text: &str) -> String {
+    format!("{text}\n{SIGNATURE}{}\n", hex(&mac(key, name, text)))
 }
 
-/// The text before the seal, if that is right.
-fn unseal<'t>(key: &[u8], name: &str, sealed: &'t str) -> Option<&'t str> {
-    let (text, last) = sealed.strip_suffix('\n')?.rsplit_once('\n')?;
-    let given = last.strip_prefix(SEAL)?;
+/// The text before the signature, if that is right.
+fn verified<'t>(key: &[u8], name: &str, signed_text: &'t str) -> Option<&'t str> {
+    let (text, last) = signed_text.strip_suffix('\n')?.rsplit_once('\n')?;
+    let given = last.strip_prefix(SIGNATURE)?;
     let right = hex(&mac(key, name, text));
     let differ = given.bytes().zip(right.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     (given.len() == right.len() && differ == 0).then_some(text)

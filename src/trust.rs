@@ -53,22 +53,22 @@ struct TrustFile {
 /// Store of trusted projects.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
-    vault: SignedStore,
+    store: SignedStore,
 }
 
 impl TrustStore {
-    /// Trust in `vault`.
-    pub fn new(vault: SignedStore) -> TrustStore {
-        TrustStore { vault }
+    /// Trust in `store`.
+    pub fn new(store: SignedStore) -> TrustStore {
+        TrustStore { store }
     }
 
     /// Every trusted project, the oldest first.
     pub fn all(&self) -> Result<Vec<Trusted>, TamperError> {
-        let Some(text) = self.vault.read(FILE)?.text else { return Ok(Vec::new()) };
+        let Some(text) = self.store.read(FILE)?.text else { return Ok(Vec::new()) };
         match serde_json::from_str::<TrustFile>(&text) {
             Ok(stored) if stored.v == VERSION => Ok(stored.projects),
             _ => Err(TamperError {
-                path: self.vault.path(FILE),
+                path: self.store.path(FILE),
                 what: "it was written by another version of posse, or is damaged".to_owned(),
                 fix: "`posse trust clear` moves it aside and starts over".to_owned(),
             }),
@@ -114,7 +114,7 @@ impl TrustStore {
     /// Revokes all trust. A file that failed verification is moved aside; returns its new path.
     pub fn clear(&self, now_ms: u64) -> Result<Option<PathBuf>, Failure> {
         if self.all().is_err() {
-            return self.vault.set_aside(FILE, &format!("bad-{now_ms}")).map(Some);
+            return self.store.set_aside(FILE, &format!("bad-{now_ms}")).map(Some);
         }
         self.change(|projects| {
             projects.clear();
@@ -127,7 +127,7 @@ impl TrustStore {
         &self,
         change: impl FnOnce(&mut Vec<Trusted>) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
-        let changed = self.vault.update(FILE, |text| {
+        let changed = self.store.update(FILE, |text| {
             let mut stored = match text {
                 None => TrustFile::default(),
                 Some(text) => serde_json::from_str(text).map_err(|error| {
@@ -213,11 +213,11 @@ mod tests {
     #[test]
     fn believes_no_file_that_somebody_else_wrote() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = SignedStore::new(dir.path().join("state"));
-        let trust = TrustStore::new(vault.clone());
+        let store = SignedStore::new(dir.path().join("state"));
+        let trust = TrustStore::new(store.clone());
         trust.add(trusted(dir.path(), "one")).unwrap();
-        let text = fs::read_to_string(vault.path(FILE)).unwrap().replace("one", "two");
-        fs::write(vault.path(FILE), text).unwrap();
+        let text = fs::read_to_string(store.path(FILE)).unwrap().replace("one", "two");
+        fs::write(store.path(FILE), text).unwrap();
         let identity = Identity::of(dir.path()).unwrap();
         assert!(trust.find(&identity).unwrap_err().line().starts_with("CFG010"));
         assert_eq!(

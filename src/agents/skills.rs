@@ -61,7 +61,7 @@ pub struct Skill {
     /// Its folder, without links.
     folder: PathBuf,
     /// SHA-256 of each file in hex, if the skill is trusted with exactly this content.
-    sealed: Option<BTreeMap<String, String>>,
+    hashes: Option<BTreeMap<String, String>>,
 }
 
 impl Skill {
@@ -117,8 +117,8 @@ impl Skill {
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
         }
-        if let Some(sealed) = &self.sealed
-            && sealed.get(path) != Some(&sha256(&bytes))
+        if let Some(hashes) = &self.hashes
+            && hashes.get(path) != Some(&sha256(&bytes))
         {
             return Err("it is not what was trusted: it changed since".to_owned());
         }
@@ -167,11 +167,11 @@ impl Skills {
         }
         if let Some(root) = &places.project {
             for (name, folder, relative) in project_folders(root, &mut skills.refused) {
-                match folder::seal(&folder) {
-                    Ok(sealed) if believes(&relative, &sealed.digest) => {
-                        let (sealed, main) = (Some(sealed.files), sealed.main);
+                match folder::hash_files(&folder) {
+                    Ok(content) if believes(&relative, &content.digest) => {
+                        let (hashes, main) = (Some(content.files), content.main);
                         let skill =
-                            Skill { folder, sealed, from_project: true, ..Skill::default() };
+                            Skill { folder, hashes, from_project: true, ..Skill::default() };
                         skills.add(&name, Ok(main), skill);
                     }
                     Ok(_) => skills.inert.push(relative),
@@ -208,9 +208,9 @@ impl Skills {
             return;
         }
         self.remarks.extend(remarks);
-        let Skill { folder, from_project, out_of_reach, sealed, .. } = skill;
+        let Skill { folder, from_project, out_of_reach, hashes, .. } = skill;
         let place = shown(&folder);
-        let skill = Skill { place, from_project, out_of_reach, folder, sealed, ..read };
+        let skill = Skill { place, from_project, out_of_reach, folder, hashes, ..read };
         self.known.insert(skill.name.clone(), skill);
     }
 
@@ -288,8 +288,8 @@ fn listed(skills: &[&Skill], chars_max: usize) -> String {
 pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     let mut refused = Vec::new();
     let found = project_folders(root, &mut refused);
-    let sealed = |path: &Path| folder::seal(path).map(|sealed| sealed.digest);
-    found.into_iter().map(|(_, path, relative)| (relative, sealed(&path))).collect()
+    let digest = |path: &Path| folder::hash_files(path).map(|hashed| hashed.digest);
+    found.into_iter().map(|(_, path, relative)| (relative, digest(&path))).collect()
 }
 
 /// True if a project has a skill folder; most have none.

@@ -38,7 +38,7 @@ pub(super) fn list(
 
 fn commands(cwd: &Path, dirs: &Dirs, settings: &Settings, json: bool) -> GrantCommands {
     GrantCommands {
-        vault: SignedStore::new(&dirs.state),
+        store: SignedStore::new(&dirs.state),
         project: authority::project_of(cwd),
         // A list does not detect the sandbox tier.
         settings: authority::grant_settings(settings, &SandboxTier::Full),

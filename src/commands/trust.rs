@@ -58,7 +58,7 @@ struct ProjectTrust {
     /// Its skills: SHA-256 of each folder, by its path below the root.
     skills: BTreeMap<String, String>,
     /// Skills that cannot be trusted, with the reason.
-    unsealed: Vec<(String, String)>,
+    untrustable: Vec<(String, String)>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
     /// Its agents and skills.
@@ -95,11 +95,11 @@ impl ProjectTrust {
         let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref());
         let notices = loaded.notices.into_iter().filter(shown).collect();
         let agents = subagents::digests(&root);
-        let (mut skills, mut unsealed) = (BTreeMap::new(), Vec::new());
-        for (path, sealed) in project_skills(&root) {
-            match sealed {
+        let (mut skills, mut untrustable) = (BTreeMap::new(), Vec::new());
+        for (path, digest) in project_skills(&root) {
+            match digest {
                 Ok(digest) => drop(skills.insert(path, digest)),
-                Err(why) => unsealed.push((path, why)),
+                Err(why) => untrustable.push((path, why)),
             }
         }
         Ok(ProjectTrust {
@@ -108,7 +108,7 @@ impl ProjectTrust {
             file,
             agents,
             skills,
-            unsealed,
+            untrustable,
             before,
             notices,
             contents,
@@ -195,10 +195,10 @@ impl ProjectTrust {
             let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
             text.push_str(&self.contents.skill(path));
         }
-        if !self.unsealed.is_empty() {
+        if !self.untrustable.is_empty() {
             text.push_str("skills that cannot be trusted:\n");
         }
-        for (path, why) in &self.unsealed {
+        for (path, why) in &self.untrustable {
             let _: std::fmt::Result = writeln!(text, "  {}", printable(&format!("{path}: {why}")));
         }
         text

@@ -18,7 +18,7 @@ use crate::signed_store::{SignedStore, TamperError};
 #[derive(Debug)]
 pub struct GrantCommands {
     /// The store.
-    pub vault: SignedStore,
+    pub store: SignedStore,
     /// The project of the working directory.
     pub project: Option<Identity>,
     /// Grant settings.
@@ -31,7 +31,7 @@ pub struct GrantCommands {
 
 impl GrantCommands {
     fn stored(&self) -> Result<GrantFile, Failure> {
-        let opened = self.vault.read(FILE).map_err(TamperError::failure)?;
+        let opened = self.store.read(FILE).map_err(TamperError::failure)?;
         GrantFile::read(opened.text.as_deref())
     }
 
@@ -73,7 +73,7 @@ impl GrantCommands {
     /// Ends the grants with these ids, or none if one of them is unknown.
     pub fn revoke(&self, ids: &[String], out: &mut dyn Write) -> Result<Exit, Failure> {
         let mut revoked = Vec::new();
-        self.vault.update(FILE, |text| {
+        self.store.update(FILE, |text| {
             let mut stored = GrantFile::read(text)?;
             for id in ids {
                 let Some(at) = stored.grants.iter().position(|kept| kept.id == *id) else {
@@ -90,9 +90,9 @@ impl GrantCommands {
     pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
         let (mut cleared, mut aside) = (Vec::new(), None);
         if self.stored().is_err() {
-            aside = Some(self.vault.set_aside(FILE, &format!("bad-{}", self.now_ms))?);
+            aside = Some(self.store.set_aside(FILE, &format!("bad-{}", self.now_ms))?);
         }
-        self.vault.update(FILE, |text| {
+        self.store.update(FILE, |text| {
             let mut stored = GrantFile::read(text)?;
             cleared = std::mem::take(&mut stored.grants);
             // A time ahead of the clock would end every new grant at once.

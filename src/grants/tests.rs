@@ -41,12 +41,12 @@ impl GrantFolders {
         self.dir.path().join(name)
     }
 
-    fn vault(&self) -> SignedStore {
+    fn store(&self) -> SignedStore {
         SignedStore::new(self.path("state"))
     }
 
     fn file(&self) -> PathBuf {
-        self.vault().path(FILE)
+        self.store().path(FILE)
     }
 
     /// A process that works in `project`.
@@ -56,12 +56,12 @@ impl GrantFolders {
 
     fn process_with(&self, project: &str, settings: GrantSettings) -> Grants {
         let project = Identity::of(&self.path(project)).unwrap();
-        Grants::new(self.vault(), Some(project), settings)
+        Grants::new(self.store(), Some(project), settings)
     }
 
     fn desk(&self, now_ms: u64, json: bool) -> GrantCommands {
         let project = Identity::of(&self.path("a")).ok();
-        GrantCommands { vault: self.vault(), project, settings: settings(), now_ms, json }
+        GrantCommands { store: self.store(), project, settings: settings(), now_ms, json }
     }
 }
 
@@ -88,7 +88,7 @@ fn counts_where_it_was_given_and_nowhere_else() {
     fs::rename(place.path("a"), place.path("old")).unwrap();
     fs::create_dir(place.path("a")).unwrap();
     assert_eq!(counts(&place.process("a"), at(T0, 0)), ["everywhere"]);
-    let nowhere = Grants::new(place.vault(), None, settings());
+    let nowhere = Grants::new(place.store(), None, settings());
     assert_eq!(counts(&nowhere, at(T0, 0)), ["everywhere"]);
     assert!(keep(&nowhere, grant("x", Scope::Project), at(T0, 0)).is_err());
 }
@@ -213,7 +213,7 @@ fn an_older_version_is_not_put_back() {
     let (a, desk) = (place.process("a"), place.desk(T0 + 1, true));
     keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
     let old = fs::read(place.file()).unwrap();
-    let id = a.shared.vault.read(FILE).unwrap().text.unwrap();
+    let id = a.shared.store.read(FILE).unwrap().text.unwrap();
     let id = GrantFile::parse(&id).unwrap().grants[0].id.clone();
     assert_eq!(counts(&a, at(T0, 0)), ["x"]);
     desk.revoke(&[id], &mut Vec::new()).unwrap();

@@ -115,8 +115,8 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 
 impl Sandbox {
     /// Discards the probe result, which turned out to be wrong.
-    pub(crate) fn distrust(&self) {
-        self.probe.distrust();
+    pub(crate) fn discard_probe_result(&self) {
+        self.probe.discard_probe_result();
     }
 
     /// Plan for `spawn`.

@@ -106,7 +106,7 @@ impl Probe {
 
     /// Discards a wrong result. It still applies to this process: the promised tier is enforced, or
     /// nothing runs.
-    pub(crate) fn distrust(&self) {
+    pub(crate) fn discard_probe_result(&self) {
         if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::remove_file(folder.join(FILE)).ok();
         }

@@ -106,7 +106,7 @@ impl Sandbox {
             outcome.findings = findings;
         }
         if matches!(ended, Err(RunError::NotPrepared { .. })) {
-            self.distrust();
+            self.discard_probe_result();
         }
         ended
     }

@@ -22,8 +22,8 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
     let Ok(identity) = Identity::of(root) else { return (None, None) };
     match TrustStore::new(SignedStore::new(&dirs.state)).find(&identity) {
         Ok(trusted) => (trusted, None),
-        Err(distrust) => {
-            let line = distrust.line();
+        Err(tampered) => {
+            let line = tampered.line();
             let text = line.strip_prefix("CFG010: ").unwrap_or(&line).to_owned();
             (None, Some(Notice { code: ErrorCode::FileNotTrusted, text }))
         }
@@ -59,8 +59,8 @@ pub(crate) fn grants(
     settings: &Settings,
     tier: &SandboxTier,
 ) -> Arc<dyn GrantStore> {
-    let vault = SignedStore::new(&dirs.state);
-    Arc::new(Grants::new(vault, project_of(cwd), grant_settings(settings, tier)))
+    let store = SignedStore::new(&dirs.state);
+    Arc::new(Grants::new(store, project_of(cwd), grant_settings(settings, tier)))
 }
 
 /// Project whose grants apply in `cwd`: worktrees share those of their repository.

@@ -21,7 +21,7 @@ pub(crate) fn hook_settings<'a>(
 ) -> HookSettings<'a> {
     let sandbox = &setup.settings.sandbox;
     let entries: &[Value] = if setup.dry_run { &[] } else { &setup.settings.hooks };
-    let vault = SignedStore::new(&setup.dirs.state);
+    let store = SignedStore::new(&setup.dirs.state);
     let project = project::root_of(setup.cwd);
     HookSettings {
         entries,
@@ -38,8 +38,8 @@ pub(crate) fn hook_settings<'a>(
         watched: vec![
             config::user_file(setup.dirs),
             project.join(".posse/config.json"),
-            vault.path(grants::FILE),
-            vault.path(trust::FILE),
+            store.path(grants::FILE),
+            store.path(trust::FILE),
         ],
     }
 }

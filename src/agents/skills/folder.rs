@@ -20,7 +20,7 @@ const FILES_MAX: usize = 200;
 /// Maximum depth of folders.
 const DEPTH_MAX: usize = 6;
 /// Maximum total size of a project's skill, which is hashed as a whole, in bytes.
-const SEALED_BYTES_MAX: u64 = 4 << 20;
+const HASHED_BYTES_MAX: u64 = 4 << 20;
 
 /// Files of a folder: size by path with `/`, and rejected entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct SkillFiles {
 
 /// Content of a folder at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sealed {
+pub(super) struct HashedSkill {
     /// SHA-256 over names and contents, in hex.
     pub(super) digest: String,
     /// SHA-256 of each file, in hex.
@@ -79,7 +79,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
 }
 
 /// Digest of the whole `folder`, or the reason why it cannot be computed.
-pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
+pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     let text = |error: io::Error| error.to_string();
     let listing = list(folder, true).map_err(text)?;
     if let Some(odd) = listing.odd.first() {
@@ -88,14 +88,14 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     if listing.cut {
         return Err(format!("it has more than {FILES_MAX} files, or is too deep"));
     }
-    if listing.files.values().sum::<u64>() > SEALED_BYTES_MAX {
-        return Err(format!("it has more than {SEALED_BYTES_MAX} bytes"));
+    if listing.files.values().sum::<u64>() > HASHED_BYTES_MAX {
+        return Err(format!("it has more than {HASHED_BYTES_MAX} bytes"));
     }
     let mut whole = Sha256::new();
     let mut files = BTreeMap::new();
     let mut main = Vec::new();
     for path in listing.files.keys() {
-        let bytes = read(folder, path, SEALED_BYTES_MAX).map_err(text)?;
+        let bytes = read(folder, path, HASHED_BYTES_MAX).map_err(text)?;
         let digest = sha256(&bytes);
         whole.update(format!("{digest} {path}\n"));
         files.insert(path.clone(), digest);
@@ -103,7 +103,7 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
             main = bytes;
         }
     }
-    Ok(Sealed { digest: hex(&whole.finalize()), files, main })
+    Ok(HashedSkill { digest: hex(&whole.finalize()), files, main })
 }
 
 /// Content of a file below `folder`, up to `limit` + 1 bytes, through no link.

@@ -40,8 +40,8 @@ impl SkillFolders {
 
     fn trusting(mut self) -> SkillFolders {
         let root = self.path("work");
-        let sealed = project_skills(&root).into_iter();
-        self.trusted = sealed.filter_map(|(path, digest)| Some((path, digest.ok()?))).collect();
+        let found = project_skills(&root).into_iter();
+        self.trusted = found.filter_map(|(path, digest)| Some((path, digest.ok()?))).collect();
         self
     }
 
@@ -115,7 +115,7 @@ fn the_users_skills_count_and_the_projects_wait_for_trust() {
 }
 
 #[test]
-fn what_cannot_be_sealed_cannot_be_trusted() {
+fn what_cannot_be_hashed_cannot_be_trusted() {
     let place = SkillFolders::new()
         .skill("work/.posse/skills/linked", "linked")
         .skill("work/.posse/skills/big", "big")

@@ -267,7 +267,7 @@ fn read_own(path: &Path) -> io::Result<Vec<u8>> {
         _ => error,
     })?;
     let metadata = file.metadata()?;
-    if let Some(what) = distrust(&metadata, geteuid().as_raw()) {
+    if let Some(what) = refusal(&metadata, geteuid().as_raw()) {
         return Err(io::Error::other(what));
     }
     let mut bytes = Vec::new();
@@ -278,7 +278,7 @@ fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn distrust(file: &Metadata, user: u32) -> Option<String> {
+fn refusal(file: &Metadata, user: u32) -> Option<String> {
     if !file.is_file() {
         return Some("is not a file".to_owned());
     }
