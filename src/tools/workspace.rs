@@ -8,7 +8,7 @@ mod entry;
 pub mod links;
 pub(crate) mod names;
 mod syntax;
-mod walk;
+pub(crate) mod walk;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Take};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +23,7 @@ use posse_base::secrets::is_secret;
 
 use crate::listing::{self, Stop};
 use crate::workspace::links::{Linked, SecretLinks};
+use crate::workspace::walk::FOLDER;
 use crate::workspace::{FileKind, FileStatus, open_beneath};
 
 /// Number of files that one thread takes at a time.
@@ -150,26 +151,38 @@ pub fn tree(
 }
 
 enum SearchInput {
-    File(File),
+    /// Ends at the size it had when opened: saves the read that would find the end.
+    File(Take<File>),
     /// A secret under another name.
     Secret,
-    Nothing,
 }
 
-/// Opens a file for the search, unless its type has changed since.
-fn open(directory: &OwnedFd, path: &Path, query: &Query) -> SearchInput {
+/// The folder of the last file, open: files in path order often share it.
+type OpenFolder<'a> = Option<(&'a Path, OwnedFd)>;
+
+/// Opens a file for the search. `None` if it cannot be opened or its type has changed since.
+fn open<'a>(
+    directory: &OwnedFd,
+    last: &mut OpenFolder<'a>,
+    path: &'a Path,
+    query: &Query,
+) -> Option<SearchInput> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let Ok(opened) = open_beneath(directory, path, flags) else { return SearchInput::Nothing };
-    match FileStatus::of(&opened) {
-        // A pipe or device may have replaced the file.
-        Ok(entry) if entry.kind == FileKind::File => match &query.links {
-            Some(links) if entry.links > 1 && links.judge(&entry) != Linked::Open => {
-                SearchInput::Secret
-            }
-            _ => SearchInput::File(File::from(opened)),
-        },
-        _ => SearchInput::Nothing,
+    let folder = path.parent()?;
+    if last.as_ref().is_none_or(|(last, _)| *last != folder) {
+        *last = Some((folder, open_beneath(directory, folder, FOLDER).ok()?));
     }
+    let (_, parent) = last.as_ref()?;
+    let opened = open_beneath(parent, Path::new(path.file_name()?), flags).ok()?;
+    let status = FileStatus::of(&opened).ok()?;
+    let links = query.links.as_ref().filter(|_| status.links > 1);
+    // A pipe or device may have replaced the file.
+    (status.kind == FileKind::File).then(|| match links {
+        Some(links) if links.judge(&status) != Linked::Open => SearchInput::Secret,
+        // The files of the kernel have no size.
+        _ if status.size == 0 => SearchInput::File(File::from(opened).take(u64::MAX)),
+        _ => SearchInput::File(File::from(opened).take(status.size)),
+    })
 }
 
 /// Searches one open file.
@@ -180,9 +193,10 @@ pub fn file(
     matches_max: usize,
     stop: &Stop,
 ) -> SearchResult {
-    let lines = search(&mut searcher(query), file, query, matches_max.saturating_add(1), stop);
+    let (file, max) = (file.take(u64::MAX), matches_max.saturating_add(1));
+    let lines = search(&mut searcher(query), file, query, max, stop);
     let mut done = FinishedBatches::default();
-    done.batches.insert(0, (1, vec![Hits { path, lines }]));
+    done.batches.insert(0, (1, 0, vec![Hits { path, lines }]));
     let mut found = done.sum_up(matches_max);
     found.is_cut |= stop.is_due();
     found
@@ -201,15 +215,21 @@ struct SearchWork<'a> {
     done: Mutex<FinishedBatches>,
 }
 
-/// Finished batches: number of files, and hits, by the index of their first file.
+/// Finished batches.
 #[derive(Default)]
 struct FinishedBatches {
-    batches: BTreeMap<usize, (usize, Vec<Hits>)>,
+    /// Number of files searched, number of matches, and hits, by the index of the first file.
+    batches: BTreeMap<usize, (usize, usize, Vec<Hits>)>,
+    /// All batches before this index are finished.
+    contiguous: usize,
+    /// Number of matches in them.
+    contiguous_matches: usize,
 }
 
 impl SearchWork<'_> {
     fn take_part(&self) {
         let mut searcher = searcher(self.query);
+        let mut last = None;
         loop {
             let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
             let is_enough = self.is_enough.load(Ordering::Relaxed);
@@ -220,13 +240,13 @@ impl SearchWork<'_> {
             let mut hits = Vec::new();
             let mut matches = 0;
             for path in batch {
-                let opened = match open(self.directory, path, self.query) {
-                    SearchInput::File(opened) => opened,
-                    SearchInput::Secret => {
+                let opened = match open(self.directory, &mut last, path, self.query) {
+                    Some(SearchInput::File(opened)) => opened,
+                    Some(SearchInput::Secret) => {
                         self.secrets.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }
-                    SearchInput::Nothing => continue,
+                    None => continue,
                 };
                 let max = self.matches_max.saturating_sub(matches).saturating_add(1);
                 let lines = search(&mut searcher, opened, self.query, max, self.stop);
@@ -239,8 +259,8 @@ impl SearchWork<'_> {
                 }
             }
             let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.batches.insert(first, (batch.len(), hits));
-            if done.is_enough(self.matches_max) {
+            done.batches.insert(first, (batch.len(), matches, hits));
+            if done.contiguous_matches() > self.matches_max {
                 self.is_enough.store(true, Ordering::Relaxed);
             }
         }
@@ -248,17 +268,18 @@ impl SearchWork<'_> {
 }
 
 impl FinishedBatches {
-    /// True if the contiguous batches from the beginning have more than enough matches.
-    fn is_enough(&self, matches_max: usize) -> bool {
-        let contiguous = self.batches.iter().enumerate();
-        let contiguous = contiguous.take_while(|(nth, (first, _))| **first == nth * BATCH);
-        let hits = contiguous.flat_map(|(_, (_, (_, hits)))| hits);
-        hits.map(Hits::matches).sum::<usize>() > matches_max
+    /// Number of matches in the contiguous batches from the beginning.
+    fn contiguous_matches(&mut self) -> usize {
+        while let Some((_, matches, _)) = self.batches.get(&self.contiguous) {
+            self.contiguous_matches += matches;
+            self.contiguous += BATCH;
+        }
+        self.contiguous_matches
     }
 
     fn sum_up(self, matches_max: usize) -> SearchResult {
         let mut found = SearchResult::default();
-        for (searched, hits) in self.batches.into_values() {
+        for (searched, _, hits) in self.batches.into_values() {
             found.searched += searched;
             for mut hits in hits.into_iter().filter(|hits| !hits.lines.is_empty()) {
                 let room = matches_max - found.matches;
@@ -307,7 +328,7 @@ fn searcher(query: &Query) -> Searcher {
 
 fn search(
     searcher: &mut Searcher,
-    file: File,
+    file: Take<File>,
     query: &Query,
     matches_max: usize,
     stop: &Stop,
@@ -323,7 +344,7 @@ fn search(
 
 /// A reader that reports the end of the file when the search must stop.
 struct Interruptible<'a> {
-    file: File,
+    file: Take<File>,
     stop: &'a Stop,
     reads: u32,
 }

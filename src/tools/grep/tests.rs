@@ -178,7 +178,7 @@ fn a_pattern_that_takes_others_forever_does_not() {
 }
 
 #[test]
-fn stops_in_the_middle_of_a_file_when_nobody_waits() {
+fn stops_in_the_middle_of_a_file_when_cancelled() {
     let query = Query {
         matcher: compile("needle", false).unwrap(),
         glob: None,

@@ -16,10 +16,10 @@ use super::{Root, entry};
 
 /// Flags for opening a folder for access to names below it only.
 #[cfg(target_os = "linux")]
-pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+pub(crate) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 /// Flags for opening a folder for access to names below it only.
 #[cfg(not(target_os = "linux"))]
-pub(super) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
 /// Maximum number of links, as in kernels.
 const LINKS_MAX: u32 = 40;
