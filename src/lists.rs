@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_each_agent_sees() {
+    fn lists_tools_of_each_agent() {
         let mut all = built_in();
         let serving = |agent: &Agent| match agent.name.as_str() {
             "explore" => Serving {

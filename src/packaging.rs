@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shell_learns_every_command() {
+    fn completions_of_every_shell_list_every_command() {
         let commands: Vec<String> = cli::command()
             .get_subcommands()
             .filter(|command| !command.is_hide_set())
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_a_page() {
+    fn every_command_has_a_man_page() {
         let dir = tempfile::tempdir().unwrap();
         let pages = dir.path().join("share/man/man1");
         man(Some(&pages), &mut Vec::new()).unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_an_error_with_its_name() {
+    fn folder_creation_error_names_the_folder() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let failure = man(Some(&file.path().join("man")), &mut Vec::new()).unwrap_err();
         assert_eq!((failure.code.as_str(), failure.exit), ("PKG001", Exit::Failed));

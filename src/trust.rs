@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn belongs_to_a_folder_and_not_to_its_name() {
+    fn trust_belongs_to_a_folder_not_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
         let project = dir.path().join("p");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn believes_no_file_that_somebody_else_wrote() {
+    fn trust_file_of_another_owner_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let store = SignedStore::new(dir.path().join("state"));
         let trust = TrustStore::new(store.clone());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_no_more_than_it_can_show() {
+    fn trust_snapshot_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
         let mut large = trusted(dir.path(), "one");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_what_changed() {
+    fn changed_project_files_are_shown() {
         let map = |pairs: &[(&str, Value)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
         };

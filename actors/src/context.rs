@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_fits_the_window() {
+    fn budget_fits_the_window() {
         let main = ContextBudget::main();
         let auto = ContextBudget { tokens_max: None, ..ContextBudget::main() };
         let table = [

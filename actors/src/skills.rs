@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_the_tool_gave_and_what_the_user_brought() {
+    fn finds_skills_activated_by_tool_and_by_user() {
         let user = |texts: &[&str]| {
             let content = texts.iter().copied().map(ContentPart::text).collect();
             Arc::new(Message::User { content })
@@ -129,7 +129,7 @@ mod tests {
     proptest! {
         /// For any activated skills, the kept text is bounded and is recognised again.
         #[test]
-        fn what_is_kept_is_found_again(sizes in prop::collection::vec(0_usize..40_000, 0..12)) {
+        fn kept_skills_are_found_again(sizes in prop::collection::vec(0_usize..40_000, 0..12)) {
             let history: Vec<Arc<Message>> = sizes
                 .iter()
                 .enumerate()

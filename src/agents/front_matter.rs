@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_an_agent_needs_with_its_lines() {
+    fn parses_agent_fields_with_line_numbers() {
         let text = "---\r\nname: a # why\ntools:\n  visible: [read_file, \"*\"]\nmaxTurns: 3\n\
              hidden: false\npermissions:\n- { tool: bash, decision: deny }\n\
              description: |\n  two\n  lines\n---\n\n Do it.\n---\nmore\n";
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_it_does_not_understand_and_where() {
+    fn unknown_syntax_is_reported_with_its_line() {
         assert_eq!(flaw("name: a\n"), "1: there is no front matter: begin with a line ---");
         assert_eq!(
             flaw("---\nname: a\n"),
@@ -244,7 +244,7 @@ mod tests {
     proptest! {
         /// For any input, the result is a value or an error with a line.
         #[test]
-        fn never_falls_over(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}é]{0,120}") {
+        fn parser_survives_any_text(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}é]{0,120}") {
             let lines = text.lines().count() + 2;
             if let Err(flaw) = parse(&format!("---\n{text}\n---\n")) {
                 prop_assert!(flaw.line >= 1 && flaw.line <= lines + 1, "{flaw:?}");

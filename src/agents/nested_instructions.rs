@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_of_each_folder_once_for_each_reader() {
+    fn instructions_of_a_folder_are_sent_once_per_reader() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("app/web/src")).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_them_is_said_once() {
+    fn errors_are_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let mut bytes = b"rule\n".repeat(10_000);

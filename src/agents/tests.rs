@@ -50,7 +50,7 @@ fn sources(instructions: &Instructions) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn keeps_prompts_short_and_tools_apart() {
+fn prompts_are_short_and_tools_separate() {
     let roster = Roster::built_in();
     for agent in &roster.agents {
         assert!(agent.prompt.len() <= 2200, "{}: {}", agent.name, agent.prompt.len());
@@ -78,7 +78,7 @@ fn keeps_prompts_short_and_tools_apart() {
 }
 
 #[test]
-fn reads_from_the_user_to_the_working_directory() {
+fn instructions_are_read_from_user_to_working_directory() {
     let place = InstructionFolders::new()
         .file("home/AGENTS.md", "user")
         .file("AGENTS.md", "above the repository")
@@ -113,7 +113,7 @@ fn cuts_at_the_limit_and_says_so() {
 }
 
 #[test]
-fn skips_what_is_not_what_it_seems() {
+fn links_and_special_files_are_skipped() {
     let place = InstructionFolders::new()
         .file("home/secret", "secret")
         .file("repo/a/AGENTS.md", b"\xff\xfe")
@@ -153,7 +153,7 @@ fn shows_hidden_characters_and_where_they_are() {
 }
 
 #[test]
-fn finds_the_branch_without_running_anything() {
+fn branch_is_found_without_running_git() {
     let hex = "0123456789abcdef0123456789abcdef01234567";
     let branch = |head: &str| {
         let place = InstructionFolders::new().file("repo/.git/HEAD", head);
@@ -174,7 +174,7 @@ fn finds_the_branch_without_running_anything() {
 }
 
 #[test]
-fn puts_the_prompt_together() {
+fn builds_the_system_prompt() {
     let environment = EnvironmentBlock {
         cwd: "/w/<odd>\nname".into(),
         other_roots: vec!["/x".into()],
@@ -198,7 +198,7 @@ fn puts_the_prompt_together() {
 }
 
 #[test]
-fn takes_a_missing_place_for_an_empty_one() {
+fn missing_folder_counts_as_empty() {
     let none = Path::new("/none/at/all");
     assert_eq!(Instructions::read(none, none, none), Instructions::default());
     assert_eq!(git_branch(none), None);

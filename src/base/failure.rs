@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_out_the_numbers_of_errors() {
+    fn os_error_numbers_are_omitted() {
         let failure = Failure::new(ErrorCode::ImageUnreadable, Exit::Usage, "gone (os error 2)")
             .because("a (os error 13) and b (os error 5): no (os error");
         let text = failure.to_string();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_every_part_on_a_line_of_its_own() {
+    fn each_part_is_on_its_own_line() {
         let failure =
             Failure::new(ErrorCode::ConfigUnknownKey, Exit::Configuration, "unknown key \"modle\"")
                 .at("config.json:3:5")
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_what_was_meant_and_nothing_far_fetched() {
+    fn suggestions_are_close_matches_only() {
         let known = ["run", "demo", "sessions", "config", "mode", "model", "maxTurns"];
         let table = [
             ("rnu", Some("run")),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn cannot_be_used_to_draw_on_the_terminal() {
+    fn error_text_cannot_control_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}"), "a\\u{1b}[2Jb\\nc\\u{202e}");
     }
 }

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_two_digits_for_each_byte() {
+    fn each_byte_has_two_digits() {
         let table: [(&[u8], &str); 4] =
             [(&[], ""), (&[0], "00"), (&[0x0f, 0xf0], "0ff0"), (&[0xab, 1, 255], "ab01ff")];
         for (bytes, expected) in table {

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order_and_in_small_letters() {
+    fn table_is_sorted_and_lower_case() {
         assert!(NAMES.is_sorted_by(|a, b| a.0 < b.0));
         let folded = |name: &str| fold(name.as_bytes()) == name.as_bytes();
         assert!(NAMES.iter().all(|(name, _)| folded(name)));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn protects_what_runs_or_steers_later() {
+    fn protects_files_that_configure_or_trigger_execution() {
         let protected = [
             ".git/hooks/pre-commit",
             "AGENTS.md",
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn twins_are_the_same_name() {
+    fn equivalent_names_match() {
         let twins = [
             ".GIT",
             ".Git",

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_secrets_from_examples() {
+    fn distinguishes_secrets_from_examples() {
         let secret = [
             ".env",
             "a/.env",

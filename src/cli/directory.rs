@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_is_no_folder_and_says_why() {
+    fn non_folder_is_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();

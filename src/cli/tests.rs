@@ -25,14 +25,14 @@ fn refused(line: &str) -> String {
 }
 
 #[test]
-fn says_its_version_without_building_the_whole_tree() {
+fn version_is_printed_without_building_the_full_parser() {
     let exit = play("--version").unwrap_err();
     assert_eq!(exit, CliExit { text: "posse 0.1.0\n".into(), stderr: false, code: 0 });
     assert_eq!(play("-V"), Err(exit));
 }
 
 #[test]
-fn takes_the_task_from_words_a_flag_or_standard_input() {
+fn task_is_read_from_arguments_flag_or_stdin() {
     let text = |text: &str| Some(PromptArg::Text(text.into()));
     assert_eq!(run("run fix the test").prompt, text("fix the test"));
     assert_eq!(run("exec --prompt fix").prompt, text("fix"));
@@ -45,7 +45,7 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 }
 
 #[test]
-fn flags_alone_open_a_conversation_where_somebody_is() {
+fn flags_alone_open_a_conversation_on_a_terminal() {
     let at_terminal = |line: &str, terminal| {
         let words = std::iter::once("posse").chain(line.split_whitespace());
         parse(words.map(OsString::from), terminal)
@@ -141,7 +141,7 @@ fn reads_every_flag_of_run() {
 }
 
 #[test]
-fn never_sends_a_mistyped_subcommand_to_a_model() {
+fn mistyped_subcommand_is_never_sent_to_a_model() {
     insta::assert_snapshot!(refused("rnu fix the test"), @r#"
     error[CLI005]: there is no command "rnu"
       fix: did you mean "run"?
@@ -157,7 +157,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 }
 
 #[test]
-fn says_what_is_not_available_yet() {
+fn unavailable_options_are_reported() {
     for line in ["serve", "run --sub-compact-at=0.5 x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
@@ -167,7 +167,7 @@ fn says_what_is_not_available_yet() {
 }
 
 #[test]
-fn names_both_sides_of_a_conflict() {
+fn conflict_error_names_both_flags() {
     let table = [
         ("run --stream --no-stream x", "--stream", "--no-stream"),
         ("run -p x y", "--prompt", "PROMPT"),
@@ -182,7 +182,7 @@ fn names_both_sides_of_a_conflict() {
 }
 
 #[test]
-fn refuses_values_that_make_no_sense() {
+fn invalid_values_are_refused() {
     let table = [
         "run --timeout 0s x",
         "run --timeout 0 x",
@@ -248,7 +248,7 @@ fn refuses_values_that_make_no_sense() {
 
 #[cfg(unix)]
 #[test]
-fn refuses_a_prompt_that_is_not_text() {
+fn non_text_prompt_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let args = ["posse".into(), "run".into(), OsString::from_vec(vec![0xff])];
     assert_eq!(parse(args.into_iter(), true).unwrap_err().code, 2);
@@ -291,7 +291,7 @@ fn reads_sessions_and_config() {
 }
 
 #[test]
-fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
+fn no_arguments_open_a_conversation_on_a_terminal_only() {
     let bare = || std::iter::once(OsString::from("posse"));
     assert_eq!(parse(bare(), true), Ok(Invocation::Tui(Box::default())));
     assert_eq!(parse(std::iter::empty(), true), Ok(Invocation::Tui(Box::default())));
@@ -308,7 +308,7 @@ fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
 }
 
 #[test]
-fn reads_everything_around_a_run() {
+fn parses_all_other_subcommands() {
     let place = PlaceArgs::default;
     let id = || "abc".to_owned();
     let edit = |key: Option<&str>, value: Option<&str>, unset: Option<&str>| {
@@ -365,7 +365,7 @@ fn reads_everything_around_a_run() {
 }
 
 #[test]
-fn helps_briefly_and_at_length() {
+fn short_and_long_help_exist() {
     let short = play("-h").unwrap_err();
     assert_eq!((short.code, short.stderr), (0, false));
     insta::assert_snapshot!(short.text);
@@ -374,12 +374,12 @@ fn helps_briefly_and_at_length() {
 }
 
 #[test]
-fn is_put_together_without_contradiction() {
+fn command_definition_is_consistent() {
     command().debug_assert();
 }
 
 #[test]
-fn reads_dollars_to_the_last_millionth() {
+fn dollars_are_parsed_to_millionths() {
     let table = [
         ("5", Some(5_000_000)),
         ("0.50", Some(500_000)),

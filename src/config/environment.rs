@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tidies_values_and_says_so() {
+    fn values_are_normalised_with_a_notice() {
         let environment: Environment =
             [("A", "x"), ("B", " x\n"), ("C", "\"x\""), ("D", ""), ("E", "'' "), ("F", "\"")]
                 .into_iter()
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_folders() {
+    fn finds_state_and_config_folders() {
         let dirs = |variables: &[(&str, &str)]| {
             let environment = variables.iter().copied().collect();
             match Dirs::from_environment(&environment) {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_workspace_that_contains_its_own_authority() {
+    fn workspace_containing_posse_state_is_refused() {
         let environment = [("HOME", "/h/u"), ("XDG_STATE_HOME", "/v/s")].into_iter().collect();
         let dirs = Dirs::from_environment(&environment).unwrap();
         let inside = ["/v/s/posse/projects/p", "/h/u/.config/posse/a", "/h/u/.cache/posse"];
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_its_own_folders_behind_links_before_they_are_made() {
+    fn own_folders_are_resolved_through_links_before_creation() {
         let place = tempfile::tempdir().unwrap();
         let real = place.path().canonicalize().unwrap();
         std::fs::create_dir(real.join("there")).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_in_an_unusual_place_is_closed_like_its_own_folders() {
+    fn relocated_login_is_protected_like_posse_state() {
         let own = |home: &'static str| {
             let variables = [("HOME", "/h"), ("POSSE_HOME", "/p"), ("CODEX_HOME", home)];
             Dirs::from_environment(&variables.into_iter().collect()).unwrap().own()

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_a_choice_for_the_user_alone() {
+    fn saved_choice_is_private() {
         let (_dir, dirs) = dirs();
         assert_eq!(load(&dirs), (Preferences::default(), None));
         save(&dirs, &chosen("openai", Some("gpt-5.1"))).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_a_choice_even_one_that_cannot_be_read() {
+    fn unreadable_choice_can_be_reset() {
         let (_dir, dirs) = dirs();
         assert!(forget(&dirs).unwrap().starts_with("no choice is saved"));
         save(&dirs, &chosen("openai", Some("gpt-5.1"))).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_to_save_what_could_not_be_read_again() {
+    fn unreadable_value_is_not_saved() {
         let (_dir, dirs) = dirs();
         for wrong in [chosen("a b", None), chosen("a", Some("b\nc")), chosen("", None)] {
             assert_eq!(save(&dirs, &wrong).unwrap_err().code, ErrorCode::ConfigInvalidValue);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_for_nothing_when_it_is_damaged_or_others_could_have_written_it() {
+    fn damaged_or_foreign_preferences_are_ignored() {
         let (_dir, dirs) = dirs();
         let good = r#"{ "provider": "evil" }"#;
         let table = [
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_a_later_versions_file_as_it_is() {
+    fn newer_file_version_is_not_overwritten() {
         let (_dir, dirs) = dirs();
         fs::create_dir_all(&dirs.state).unwrap();
         let text = r#"{ "version": 2, "provider": "a" }"#;

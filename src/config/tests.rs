@@ -86,7 +86,7 @@ impl ConfigFolders {
 }
 
 #[test]
-fn has_defaults_without_any_file() {
+fn defaults_apply_without_files() {
     let place = ConfigFolders::new();
     let loaded = place.load().unwrap();
     assert_eq!(loaded.notices, []);
@@ -127,7 +127,7 @@ fn has_defaults_without_any_file() {
 }
 
 #[test]
-fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
+fn layers_override_value_by_value() {
     let place = ConfigFolders::new()
         .user(r#"{ "maxTurns": 1, "defaultAgent": "a", "sandbox": { "mode": "read-only" }, "model": "user" }"#)
         .project(r#"{ "defaultAgent": "project" }"#)
@@ -176,7 +176,7 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
 }
 
 #[test]
-fn reports_every_mistake_at_its_place_in_one_go() {
+fn all_errors_are_reported_with_their_places() {
     let place = ConfigFolders::new()
         .user(
             r#"{
@@ -202,7 +202,7 @@ fn reports_every_mistake_at_its_place_in_one_go() {
 }
 
 #[test]
-fn shows_where_the_syntax_breaks() {
+fn syntax_error_shows_its_position() {
     let place = ConfigFolders::new().user("{\n  \"maxTurns\": 3\n  \"model\": \"x\"\n}\n");
     insta::assert_snapshot!(place.failures(), @r#"
     error[CFG001]: config.json is not valid JSON: Expected comma
@@ -223,7 +223,7 @@ fn shows_where_the_syntax_breaks() {
 }
 
 #[test]
-fn never_repeats_a_line_that_may_hold_a_secret() {
+fn line_that_may_contain_a_secret_is_not_quoted() {
     let texts = [
         r#"{ "providers": { "x": { "apiKey": "hunter2hunter2", "oops": 1 } } }"#,
         r#"{ "providers": { "x": { "apiKey": "hunter2hunter2" "oops": 1 } } }"#,
@@ -238,7 +238,7 @@ fn never_repeats_a_line_that_may_hold_a_secret() {
 }
 
 #[test]
-fn refuses_what_is_no_text_file_without_waiting_or_growing() {
+fn non_text_file_is_refused_without_blocking() {
     let code = |place: ConfigFolders| {
         let failures = place.load().unwrap_err();
         assert_eq!(failures.len(), 1, "{failures:?}");
@@ -275,7 +275,7 @@ fn refuses_what_is_no_text_file_without_waiting_or_growing() {
 }
 
 #[test]
-fn bounds_what_a_file_full_of_mistakes_costs() {
+fn number_of_reported_errors_is_bounded() {
     let mut text = "{".to_owned();
     for number in 0..50_000 {
         writeln!(text, "\"k{number}\": 1,").unwrap();
@@ -287,7 +287,7 @@ fn bounds_what_a_file_full_of_mistakes_costs() {
 }
 
 #[test]
-fn counts_lines_without_starting_over_for_each_leaf() {
+fn line_numbers_are_counted_in_one_pass() {
     let mut text = "{ \"providers\": {\n".to_owned();
     for number in 0..20_000 {
         writeln!(text, "\"p{number}\": {{ \"model\": \"m\" }},").unwrap();
@@ -303,7 +303,7 @@ fn counts_lines_without_starting_over_for_each_leaf() {
 }
 
 #[test]
-fn keeps_a_repository_from_setting_what_is_not_harmless() {
+fn repository_may_set_harmless_keys_only() {
     let text = r#"{
         "defaultAgent": "plan", "sandbox": { "mode": "off" }, "model": "expensive",
         "permissions": [ { "tool": "*", "decision": "allow" } ],
@@ -342,7 +342,7 @@ fn fates(loaded: &Loaded) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[test]
-fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
+fn dropped_allow_rule_keeps_deny_rules() {
     let allow = r#"{ "tool": "bash", "decision": "allow" }"#;
     let deny = r#"{ "tool": "Bash(ls:*)", "decision": "deny" }"#;
     let place =
@@ -403,7 +403,7 @@ fn trust_not_bound_to_content_bytes_and_not_a_file() {
 }
 
 #[test]
-fn a_trusted_project_makes_things_stricter_and_never_wider() {
+fn trusted_project_only_narrows() {
     let mode = |user: &str, theirs: &str| {
         let place = ConfigFolders::new()
             .user(format!("{{ \"sandbox\": {{ \"mode\": \"{user}\" }} }}"))
@@ -459,7 +459,7 @@ fn path_identity_no_link_leads_to_the_file() {
 }
 
 #[test]
-fn lets_no_repository_direct_a_key_elsewhere_even_if_it_is_trusted() {
+fn trusted_repository_cannot_redirect_an_api_key() {
     let place = ConfigFolders::new()
         .user(
             r#"{ "providers": { "mine": { "baseURL": "https://mine.example", "apiKeyEnv": "MINE_KEY" } } }"#,
@@ -497,7 +497,7 @@ fn lets_no_repository_direct_a_key_elsewhere_even_if_it_is_trusted() {
 }
 
 #[test]
-fn a_provider_that_the_user_names_later_is_the_users() {
+fn provider_defined_later_by_the_user_belongs_to_the_user() {
     let place = ConfigFolders::new()
         .project(
             r#"{ "providers": { "p": { "baseURL": "https://evil.example", "headers": { "X-A": "b" }, "model": "m" },
@@ -520,7 +520,7 @@ fn a_provider_that_the_user_names_later_is_the_users() {
 }
 
 #[test]
-fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
+fn broken_file_of_an_untrusted_repository_is_ignored() {
     let place = ConfigFolders::new()
         .project("{ \"modle\": 1, \"maxTrns\": 2, \"streaming\": { \"enabled\": false } }");
     let loaded = place.load().unwrap();
@@ -539,7 +539,7 @@ fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
 }
 
 #[test]
-fn reads_providers_and_masks_what_is_secret() {
+fn providers_are_read_and_secrets_masked() {
     let place = ConfigFolders::new()
         .user(
             r#"{ "providers": {
@@ -574,7 +574,7 @@ fn reads_providers_and_masks_what_is_secret() {
 }
 
 #[test]
-fn names_what_is_odd_about_variables() {
+fn suspicious_variables_are_reported() {
     let place = ConfigFolders::new()
         .user(r#"{ "providers": { "a": { "apiKeyEnv": "A_KEY" } } }"#)
         .variable("POSSE_MODEL", "\"quoted\"")
@@ -592,7 +592,7 @@ fn names_what_is_odd_about_variables() {
 }
 
 #[test]
-fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
+fn writable_by_others_or_plain_secret_is_reported() {
     let place = ConfigFolders::new().user(r#"{ "model": "sk-12345678901234567890abcd" }"#);
     let file = place.dir.path().join("home/config/config.json");
     for (mode, codes) in [(0o600, "CFG015"), (0o644, "CFG010 CFG015"), (0o666, "CFG010 CFG015")] {
@@ -605,7 +605,7 @@ fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
 }
 
 #[test]
-fn repeats_no_name_that_is_endless() {
+fn long_names_are_truncated() {
     let name = "n".repeat(1 << 20);
     let failures = ConfigFolders::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
     assert!(failures[0].to_string().len() < 1000);
@@ -614,14 +614,14 @@ fn repeats_no_name_that_is_endless() {
 }
 
 #[test]
-fn several_agents_are_a_setting_like_any_other() {
+fn multi_agent_is_an_ordinary_setting() {
     let loaded = ConfigFolders::new().variable("POSSE_MODE", "multi").load().unwrap();
     assert!(loaded.settings.multi_agent);
     assert_eq!(loaded.notices.len(), 0);
 }
 
 #[test]
-fn knows_the_shape_of_the_documented_example() {
+fn documented_example_is_valid() {
     let text = r#"{
         "agentMode": "single-agent", "defaultAgent": "build", "defaultProvider": "openai",
         "maxTurns": 25, "streaming": { "enabled": true },
@@ -649,7 +649,7 @@ fn knows_the_shape_of_the_documented_example() {
 }
 
 #[test]
-fn has_no_key_or_variable_twice_and_defaults_that_fit() {
+fn keys_are_unique_and_defaults_valid() {
     assert!(schema::KEYS.is_sorted_by_key(|key| key.path), "a group is found by its position");
     let mut seen = std::collections::BTreeSet::new();
     for key in schema::KEYS {
@@ -675,7 +675,7 @@ fn fastest(place: &ConfigFolders) -> Duration {
 }
 
 #[test]
-fn reads_three_small_files_in_little_time() {
+fn three_small_files_load_quickly() {
     let place = ConfigFolders::new()
         .user(r#"{ "providers": { "a": { "model": "m", "baseURL": "https://h/v1", "apiKeyEnv": "K" } } }"#)
         .project(r#"{ "defaultAgent": "plan" }"#);
@@ -685,7 +685,7 @@ fn reads_three_small_files_in_little_time() {
 }
 
 #[test]
-fn reads_two_hundred_keys_in_little_time() {
+fn two_hundred_keys_load_quickly() {
     let mut text = "{ // all of it\n\"maxTurns\": 30, \"providers\": {\n".to_owned();
     for number in 0..25 {
         writeln!(

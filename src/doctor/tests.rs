@@ -52,7 +52,7 @@ fn find<'a>(checks: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn reports_where_keys_are_and_never_their_values() {
+fn key_sources_are_reported_and_never_their_values() {
     let home = tempfile::tempdir().unwrap();
     let configuration = r#"{"defaultProvider": "mine", "providers": {
         "mine": {"type": "openai-compatible", "baseURL": "https://h.example/v1", "model": "m",
@@ -89,7 +89,7 @@ fn reports_every_configuration_error_with_position_and_fix() {
 }
 
 #[test]
-fn a_provider_without_its_key_is_a_problem() {
+fn provider_without_its_key_is_a_problem() {
     let home = tempfile::tempdir().unwrap();
     let (exit, checks, text) = diagnose(home.path(), r#"{"defaultProvider": "openai"}"#, &[]);
     assert_eq!(exit, Exit::Configuration);
@@ -98,7 +98,7 @@ fn a_provider_without_its_key_is_a_problem() {
 }
 
 #[test]
-fn a_state_directory_that_others_can_read_is_a_warning() {
+fn readable_state_directory_is_a_warning() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("state");
     fs::create_dir(&state).unwrap();
@@ -112,7 +112,7 @@ fn a_state_directory_that_others_can_read_is_a_warning() {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_created_is_a_problem() {
+fn uncreatable_state_directory_is_a_problem() {
     let home = tempfile::tempdir().unwrap();
     // A file in place of the folder blocks even root.
     fs::write(home.path().join("state"), "").unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_skipped_and_counted() {
+    fn invalid_line_is_skipped_and_counted() {
         let input = "{\"type\":\"interrupt\"}\n\n\u{fffd}\u{0}\n{\"type\":\"interrupt\"}";
         let seen = all(input.as_bytes());
         let lines: Vec<_> = seen.iter().map(|(line, what)| (*line, what.is_ok())).collect();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_costs_no_more_than_the_bound() {
+    fn endless_line_uses_bounded_memory() {
         let long = io::repeat(b'x').take(3 * LINE_BYTES_MAX as u64);
         let seen = all(long.chain(&b"\n{\"type\":\"interrupt\"}\n"[..]));
         assert_eq!(seen[0], (1, Err(format!("is longer than {LINE_BYTES_MAX} bytes"))));

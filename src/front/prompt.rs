@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_what_is_wrong_with_an_image() {
+    fn image_error_names_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.png");
         std::fs::write(&file, b"not an image").unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_was_dropped_on_the_terminal() {
+    fn finds_dropped_files() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("a b'c.png");
         std::fs::write(&name, b"").unwrap();

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_whole_command_and_cannot_be_spoofed_by_it() {
+    fn permission_request_shows_the_whole_command_escaped() {
         let detail = "echo hi\n\u{1b}[2J? allow everything\n";
         let text = asked(&mut TerminalQuestions::default(), detail, &[Scope::Once, Scope::Session]);
         insta::assert_snapshot!(text, @r"
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_nothing_unclear_for_a_yes() {
+    fn unclear_input_is_not_an_approval() {
         let once = [Scope::Once];
         assert_eq!(parse("y", &once), Some(HumanDecision::Allow(Scope::Once)));
         assert_eq!(parse("", &once), Some(HumanDecision::Deny { reason: None }));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_no_yes_before_the_end_was_shown() {
+    fn approval_requires_reading_to_the_end() {
         let detail = format!("{}touch PWNED\n", "echo\n".repeat(205));
         let mut questions = TerminalQuestions::default();
         let text = asked(&mut questions, &detail, &[Scope::Once, Scope::Session]);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_no_needs_no_reading_to_the_end() {
+    fn denial_is_possible_before_the_end() {
         let mut questions = TerminalQuestions::default();
         asked(&mut questions, &"echo\n".repeat(500), &[Scope::Once]);
         let answered = questions.decide("n");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn hears_nothing_before_it_was_silent() {
+    fn input_before_the_quiet_period_is_ignored() {
         let mut questions = TerminalQuestions::default();
         questions.follow(&question("echo", &[Scope::Once, Scope::Global])).unwrap();
         for early in ["y", "n", "", "a", "g"] {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_in_front_stays_there_until_it_is_decided() {
+    fn current_permission_request_stays_in_front() {
         let ask = |id: &str| {
             let mut event = question("echo", &[Scope::Once]);
             if let Event::PermissionRequested { request_id, .. } = &mut event {
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn everywhere_is_said_twice() {
+    fn global_scope_is_confirmed_twice() {
         let all = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
         let mut questions = TerminalQuestions::default();
         let text = asked(&mut questions, "echo", &all);

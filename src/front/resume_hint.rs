@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn is_a_line_for_the_timer_that_there_is() {
+    fn command_matches_the_available_timer() {
         let hour = Duration::from_hours(1);
         insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY -E POSSE_BUDGET_TOKENS=1000 '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
         insta::assert_snapshot!(again().line(hour, Timer::At), @r#"echo 'cd /home/me/work && POSSE_BUDGET_TOKENS=1000 '"'"'/opt/my tools/posse'"'"' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes"#);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_first_timer_on_the_path() {
+    fn first_timer_on_the_path_is_used() {
         let dir = tempfile::tempdir().unwrap();
         let path = format!("relative:{}", dir.path().display());
         assert_eq!(Timer::of(&path), None);

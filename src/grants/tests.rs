@@ -75,7 +75,7 @@ fn counts(grants: &Grants, now: GrantTime) -> Vec<String> {
 }
 
 #[test]
-fn counts_where_it_was_given_and_nowhere_else() {
+fn grant_applies_in_its_scope_only() {
     let place = GrantFolders::new();
     let (a, b) = (place.process("a"), place.process("b"));
     assert_eq!(a.active_grants(at(T0, 0)), ActiveGrants::default());
@@ -94,7 +94,7 @@ fn counts_where_it_was_given_and_nowhere_else() {
 }
 
 #[test]
-fn given_again_it_counts_anew() {
+fn repeated_grant_restarts_its_lifetime() {
     let place = GrantFolders::new();
     let a = place.process("a");
     keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
@@ -103,7 +103,7 @@ fn given_again_it_counts_anew() {
 }
 
 #[test]
-fn ends_at_every_use_by_whichever_clock_is_ahead() {
+fn expiry_uses_the_clock_that_is_ahead() {
     let fresh = || {
         let place = GrantFolders::new();
         let a = place.process("a");
@@ -122,7 +122,7 @@ fn ends_at_every_use_by_whichever_clock_is_ahead() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_brings_nothing_back() {
+fn clock_set_back_revives_nothing() {
     let place = GrantFolders::new();
     keep(&place.process("a"), grant("x", Scope::Project), at(T0, 0)).unwrap();
     let later = place.process("a");
@@ -134,7 +134,7 @@ fn a_clock_that_is_set_back_brings_nothing_back() {
 }
 
 #[test]
-fn a_clock_behind_the_last_change_is_an_alarm_and_nothing_counts() {
+fn clock_before_the_last_change_is_an_alarm() {
     let place = GrantFolders::new();
     keep(&place.process("a"), grant("x", Scope::Project), at(T0, 0)).unwrap();
     let a = place.process("a");
@@ -151,7 +151,7 @@ fn a_clock_behind_the_last_change_is_an_alarm_and_nothing_counts() {
 }
 
 #[test]
-fn a_shorter_time_and_a_narrower_scope_hold_for_what_is_kept_already() {
+fn stricter_settings_apply_to_stored_grants() {
     let place = GrantFolders::new();
     let a = place.process("a");
     keep(&a, grant("here", Scope::Project), at(T0, 0)).unwrap();
@@ -172,7 +172,7 @@ fn a_shorter_time_and_a_narrower_scope_hold_for_what_is_kept_already() {
 }
 
 #[test]
-fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
+fn external_change_is_ignored_and_reported_once() {
     type Harm = fn(&Path);
     let table: [(&str, Harm); 5] = [
         ("more of it", |file| {
@@ -208,7 +208,7 @@ fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
 }
 
 #[test]
-fn an_older_version_is_not_put_back() {
+fn older_version_is_rejected() {
     let place = GrantFolders::new();
     let (a, desk) = (place.process("a"), place.desk(T0 + 1, true));
     keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
@@ -229,7 +229,7 @@ fn an_older_version_is_not_put_back() {
 }
 
 #[test]
-fn many_processes_lose_nothing() {
+fn concurrent_processes_lose_no_grant() {
     let place = GrantFolders::new();
     std::thread::scope(|scope| {
         for nth in 0..8 {
@@ -248,7 +248,7 @@ fn many_processes_lose_nothing() {
 }
 
 #[test]
-fn what_may_run_in_a_sandbox_may_not_run_without_one() {
+fn sandbox_grant_does_not_apply_without_a_sandbox() {
     let place = GrantFolders::new();
     let a = place.process("a");
     keep(&a, grant("make", Scope::Project), at(T0, 0)).unwrap();
@@ -266,7 +266,7 @@ fn what_may_run_in_a_sandbox_may_not_run_without_one() {
 }
 
 #[test]
-fn everything_has_a_bound() {
+fn sizes_are_bounded() {
     let place = GrantFolders::new();
     let a = place.process("a");
     let long = "x".repeat(20 << 10);
@@ -283,7 +283,7 @@ fn everything_has_a_bound() {
 type GrantCommand<'a> = dyn Fn(&GrantCommands, &mut Vec<u8>) -> Result<Exit, Failure> + 'a;
 
 #[test]
-fn the_commands_show_and_end_them() {
+fn commands_list_and_revoke_grants() {
     let place = GrantFolders::new();
     let run = |command: &GrantCommand<'_>, json| {
         let mut out = Vec::new();

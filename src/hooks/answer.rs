@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_code_first_then_json_and_a_contradiction_is_a_no() {
+    fn exit_code_precedes_json_and_a_contradiction_denies() {
         let deny = r#"{"decision":"deny","reason":"because"}"#;
         let table = [
             (Exit::Code(0), "", "", "pass", None),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_a_failure() {
+    fn invalid_hook_output_is_a_failure() {
         for out in [
             "{",
             "{\"decision\":\"block\"",
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_fits_its_place() {
+    fn patch_applies_to_its_event_only() {
         let at = |event, out: &str| word(&answer_of(event, false, Exit::Code(0), out, ""));
         let change = r#"{"patch":{"command":"ls -l","timeoutMs":null}}"#;
         assert_eq!(at(HookEvent::PreToolUse, change), r#"{"command":"ls -l"}"#);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_cannot_draw_and_are_short() {
+    fn messages_are_escaped_and_bounded() {
         let out = format!(r#"{{"decision":"warn","message":"\u001b[2J{}"}}"#, "x".repeat(100_000));
         let answer = answer_of(HookEvent::Stop, false, Exit::Code(0), &out, "");
         let message = answer.message.unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_says_what_it_is_about() {
+    fn every_event_has_its_fields() {
         let used = HookedCall {
             call_id: CallId::new("c1"),
             tool: "bash".to_owned(),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_has_sensible_defaults() {
+    fn hook_defaults() {
         let hook = one(&json!({"event": "PreToolUse", "command": ["~/bin/check", "~/x"]})).unwrap();
         assert_eq!(hook.arguments, ["/home/u/x"]);
         assert_eq!((hook.name.as_str(), hook.timeout), ("check", TIMEOUT_DEFAULT));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_chooses_calls() {
+    fn filter_selects_calls() {
         let hook = one(&json!({
             "event": "PreToolUse", "command": ["sh"],
             "match": {"tools": ["bash", "*_file"], "input": {"path": "*.rs"}},
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_quick_and_exact() {
+    fn patterns_are_linear_and_anchored() {
         for (pattern, text, fits) in [
             ("*", "", true),
             ("", "", true),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_place() {
+    fn invalid_setting_is_reported_with_its_place() {
         let rows = [
             json!("x"),
             json!({"event": "PreToolUse"}),

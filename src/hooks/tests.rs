@@ -53,7 +53,7 @@ fn says(policy: Arc<dyn Policy>, tool: &str, input: Value) -> String {
 }
 
 #[test]
-fn guards_come_first_and_a_guard_that_crashes_says_no() {
+fn guards_run_first_and_a_crashed_guard_denies() {
     let denies: Arc<dyn Policy> = Arc::new(PolicyFn(|action: &Action, _: &Situation<'_>| {
         assert!(action.detail != "crash", "the guard crashes");
         Verdict::Deny { reason: "no".to_owned(), rule: "test".to_owned() }
@@ -75,7 +75,7 @@ fn guards_come_first_and_a_guard_that_crashes_says_no() {
 }
 
 #[test]
-fn without_hooks_nobody_is_asked() {
+fn without_hooks_no_process_starts() {
     let hooks = hooks_of(allow_all());
     assert!(hooks.has_hook(HookEvent::PreToolUse, Some("bash")));
     assert!(!hooks.has_hook(HookEvent::PostToolUse, Some("bash")));
@@ -121,7 +121,7 @@ fn streamed(step: ModelStep) -> (String, Result<Completion, ProviderError>) {
 }
 
 #[test]
-fn a_reply_says_no_secret_however_it_is_cut_or_breaks_off() {
+fn secrets_in_replies_are_masked_across_chunks_and_aborts() {
     for cut in 0..=SECRET.len() {
         let (a, b) = SECRET.split_at(cut);
         let pieces = vec!["the key: ".to_owned(), a.to_owned(), b.to_owned(), ".".to_owned()];
@@ -156,7 +156,7 @@ fn without_secrets_nothing_is_wrapped() {
 
 proptest! {
     #[test]
-    fn ordinary_text_is_streamed_as_it_is(pieces in prop::collection::vec("[a-ü😀 sk-]{0,12}", 0..8)) {
+    fn ordinary_text_is_streamed_unchanged(pieces in prop::collection::vec("[a-ü😀 sk-]{0,12}", 0..8)) {
         let whole = pieces.concat();
         prop_assume!(!whole.contains("sk-abcde"));
         let (all, result) = streamed(ModelStep::Say(pieces));
@@ -167,7 +167,7 @@ proptest! {
 }
 
 #[test]
-fn a_tool_returns_no_secret() {
+fn secrets_in_tool_results_are_masked() {
     let mut toolbox = posse_actors::ports::Toolbox::default();
     toolbox.register(Arc::new(posse_actors::testing::EchoTool::new())).ok();
     let tools = masking().tools(toolbox);

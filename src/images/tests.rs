@@ -30,7 +30,7 @@ fn sent(image: &LoadedImage) -> DynamicImage {
 }
 
 #[test]
-fn takes_every_format_by_its_content() {
+fn format_is_detected_by_content() {
     for (format, name, mime) in [
         (PictureFormat::Png, "PNG", "image/png"),
         (PictureFormat::Jpeg, "JPEG", "image/jpeg"),
@@ -49,7 +49,7 @@ fn takes_every_format_by_its_content() {
 }
 
 #[test]
-fn makes_large_images_smaller_and_keeps_their_shape() {
+fn large_images_are_scaled_with_their_aspect_ratio() {
     let image = from_bytes(picture(3000, 1500, PictureFormat::Jpeg), &limits()).unwrap();
     assert_eq!((image.original, image.size), ((3000, 1500), (2000, 1000)));
     assert_eq!(sent(&image).height(), 1000);
@@ -64,7 +64,7 @@ fn makes_large_images_smaller_and_keeps_their_shape() {
 }
 
 #[test]
-fn leaves_out_where_a_photo_was_taken_and_turns_it_upright() {
+fn location_metadata_is_removed_and_rotation_applied() {
     let bytes = jpeg_with_position(60, 20, 1);
     assert!(bytes.windows(3).any(|window| window == b"GPS"));
     let image = from_bytes(bytes, &limits()).unwrap();
@@ -77,7 +77,7 @@ fn leaves_out_where_a_photo_was_taken_and_turns_it_upright() {
 }
 
 #[test]
-fn what_is_hidden_behind_an_image_is_not_sent() {
+fn data_after_the_image_is_not_sent() {
     let mut bytes = picture(8, 8, PictureFormat::Png);
     bytes.extend(b"PK\x03\x04<script>alert(1)</script>");
     let image = from_bytes(bytes, &limits()).unwrap();
@@ -85,7 +85,7 @@ fn what_is_hidden_behind_an_image_is_not_sent() {
 }
 
 #[test]
-fn names_what_is_wrong() {
+fn errors_name_the_reason() {
     assert_eq!(code(""), "IMG004");
     assert_eq!(code("not an image"), "IMG003");
     for format in [PictureFormat::Png, PictureFormat::Jpeg, PictureFormat::Gif, PictureFormat::WebP]
@@ -113,7 +113,7 @@ fn names_what_is_wrong() {
 }
 
 #[test]
-fn reads_files_and_nothing_else() {
+fn only_regular_files_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("it's a photo.png");
     fs::write(&file, picture(4, 4, PictureFormat::Gif)).unwrap();
@@ -134,7 +134,7 @@ fn reads_files_and_nothing_else() {
 }
 
 #[test]
-fn an_animation_is_its_first_picture() {
+fn animation_is_reduced_to_its_first_frame() {
     use image::codecs::gif::{GifEncoder, Repeat};
     use image::{Delay, Frame, RgbaImage};
     let mut bytes = Vec::new();

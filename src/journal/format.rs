@@ -177,7 +177,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn reads_back_what_it_wrote() {
+    fn lines_parse_back() {
         let mut line = Vec::new();
         let start = HashChain::start("s");
         let written = record(41, "héllo \u{2028} \u{0}");
@@ -191,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn refuses_heads_that_are_not_heads() {
+    fn invalid_headers_are_refused() {
         for text in
             ["", "{}", "{\"v\":1", "{\"v\":99999999999,\"record\":1", "{\"v\":,\"record\":1"]
         {

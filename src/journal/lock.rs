@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_up_on_a_file_system_that_hangs() {
+    fn hanging_file_system_times_out() {
         let dir = tempfile::tempdir().unwrap();
         let (release, held) = sync_channel::<()>(0);
         let start = std::time::Instant::now();

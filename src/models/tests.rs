@@ -21,7 +21,7 @@ fn usage(input: Option<u64>, cached: Option<u64>, output: Option<u64>) -> Usage 
 }
 
 #[test]
-fn the_snapshot_is_whole_and_says_what_it_is() {
+fn model_snapshot_is_complete_and_dated() {
     let snapshot: Snapshot = serde_json::from_str(SNAPSHOT).unwrap();
     assert_eq!(snapshot.dated.len(), "2025-11".len());
     assert!(snapshot.note.contains("out of date"));
@@ -57,7 +57,7 @@ fn the_snapshot_is_whole_and_says_what_it_is() {
 }
 
 #[test]
-fn finds_a_model_by_provider_and_name_and_minds_no_date() {
+fn finds_a_model_by_provider_and_name_without_date() {
     let found = find("openai", "gpt-5.1").unwrap();
     assert_eq!((found.facts.input_price, found.configured), (Some(1_250_000), false));
     assert_eq!(find("openai", "gpt-5.1-2025-11-13").unwrap().facts, found.facts);
@@ -73,7 +73,7 @@ fn finds_a_model_by_provider_and_name_and_minds_no_date() {
 }
 
 #[test]
-fn lets_the_configuration_come_first_field_by_field() {
+fn configuration_overrides_model_facts_per_field() {
     let catalog = catalog(&json!({
         "gpt-5.1": { "inputPrice": 7, "vision": false },
         "openai/gpt-5.1": { "inputPrice": 8 },
@@ -93,7 +93,7 @@ fn lets_the_configuration_come_first_field_by_field() {
 }
 
 #[test]
-fn prices_say_which_table_they_are_of() {
+fn prices_name_their_table() {
     let built_in = rates(&find("openai", "gpt-5.1").unwrap()).unwrap();
     assert_eq!(built_in.version, dated());
     assert_eq!(built_in.cost(&usage(Some(1_000_000), None, Some(1_000_000))), Some(11_250_000_000));
@@ -118,7 +118,7 @@ fn prices_say_which_table_they_are_of() {
 }
 
 #[test]
-fn lists_for_people_and_for_programs() {
+fn lists_models_as_text_and_json() {
     let own = json!({ "m\u{1b}[2J": { "inputPrice": 1, "outputPrice": 1_500_000 } });
     let mut models = vec![find("openai", "gpt-5.1").unwrap()];
     models.extend(catalog(&own).all().pop());

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compares_paths_by_their_parts() {
+    fn paths_are_compared_by_component() {
         assert!(is_below("/w/a", "/w") && is_below("/w", "/w/") && is_below("/a", "/"));
         assert!(!is_below("/wx", "/w") && !is_below("/w/../x", "/w") && !is_below("w", ""));
     }

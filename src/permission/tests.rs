@@ -167,7 +167,7 @@ fn table(policy: &RulePolicy, agent: &str, grants: &[Grant], calls: &[&str]) -> 
 }
 
 #[test]
-fn says_whose_rule_it_was() {
+fn decision_names_the_source_of_the_rule() {
     let rules = [
         r#"{"tool":"Bash(cat:*)","decision":"deny"}"#,
         r#"{"tool":"Bash(ls:*)","decision":"deny"}"#,
@@ -191,7 +191,7 @@ fn says_whose_rule_it_was() {
 }
 
 #[test]
-fn judges_build_by_its_built_in_rules() {
+fn build_agent_uses_its_built_in_rules() {
     let calls = [
         "read_file src/main.rs",
         "read_file .git/HEAD",
@@ -256,7 +256,7 @@ fn lets_plan_read_and_nothing_else() {
 }
 
 #[test]
-fn lets_a_grant_cover_a_folder_and_what_is_below_but_nothing_that_is_denied() {
+fn folder_grant_covers_descendants_but_nothing_denied() {
     let calls = [
         "write_file src/a.rs",
         "edit_file src/deep/a.rs",
@@ -274,7 +274,7 @@ fn lets_a_grant_cover_a_folder_and_what_is_below_but_nothing_that_is_denied() {
 }
 
 #[test]
-fn follows_the_users_rules_the_most_specific_first() {
+fn most_specific_user_rule_wins() {
     let rules = [
         r#"{"tool":"bash","match":{"commandPrefix":"cargo test"},"decision":"allow"}"#,
         r#"{"tool":"bash","match":{"commandPrefix":"cargo"},"decision":"ask"}"#,
@@ -310,7 +310,7 @@ fn follows_the_users_rules_the_most_specific_first() {
 }
 
 #[test]
-fn keeps_file_tools_out_of_its_own_folders_whatever_is_granted() {
+fn file_tools_never_access_posse_state() {
     let policy = policy(&[r#"{"tool":"*","decision":"allow"}"#]);
     for tool in READ_TOOLS.into_iter().chain(WRITE_TOOLS) {
         let verdict = judge(&policy, "build", &[grant("/w")], &format!("{tool} own/a"));
@@ -319,13 +319,13 @@ fn keeps_file_tools_out_of_its_own_folders_whatever_is_granted() {
 }
 
 #[test]
-fn finds_the_danger_behind_many_commands() {
+fn dangerous_part_of_a_long_command_is_found() {
     let text = format!("bash {}rm -rf /", ":;".repeat(40_000));
     assert_eq!(judge(&policy(&[]), "build", &[], &text), "deny by hard-deny: delete-everything");
 }
 
 #[test]
-fn lets_no_rule_and_no_yes_pass_what_is_too_long_to_see() {
+fn command_too_long_to_show_is_always_denied() {
     let rules = [r#"{"tool":"bash","decision":"allow"}"#];
     let policy = policy(&rules);
     assert_eq!(judge(&policy, "build", &[], "bash ls"), "allow in workspace-write");
@@ -336,7 +336,7 @@ fn lets_no_rule_and_no_yes_pass_what_is_too_long_to_see() {
 }
 
 #[test]
-fn opens_only_the_secrets_the_user_lists_and_only_for_reading() {
+fn listed_secrets_are_read_only() {
     let policy = with(PolicySettings {
         readable_secrets: vec!["/w/.env".into()],
         ..PolicySettings::default()
@@ -350,7 +350,7 @@ fn opens_only_the_secrets_the_user_lists_and_only_for_reading() {
 }
 
 #[test]
-fn confines_commands_as_the_settings_say() {
+fn sandbox_follows_the_settings() {
     let confinement = |sandbox, network, asking| {
         let policy = with(PolicySettings { sandbox, network, ..PolicySettings::default() });
         match judged(&policy, &action("bash ls"), &situation("build", &[], asking)) {
@@ -396,7 +396,7 @@ fn confines_commands_as_the_settings_say() {
 }
 
 #[test]
-fn says_what_an_answer_for_the_session_allows() {
+fn session_answer_describes_its_grant() {
     let rules = [
         r#"{"tool":"edit_file","match":{"pathGlob":"asked/**"},"decision":"ask","reason":"mine"}"#,
     ];
@@ -438,7 +438,7 @@ fn refusal(tool: &str, path: &str) -> Action {
 }
 
 #[test]
-fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
+fn inapplicable_edit_is_judged_as_a_read() {
     let policy = policy(&[r#"{"tool":"edit_file","match":{"pathGlob":"x/*"},"decision":"ask"}"#]);
     let verdict = |agent: &str, action: &Action| match judged(
         &policy,
@@ -474,7 +474,7 @@ fn suggested(call: &str) -> Option<String> {
 }
 
 #[test]
-fn offers_rules_that_allow_the_call_and_little_else() {
+fn suggested_rules_are_narrow() {
     let table = [
         ("edit_file src/a.rs", "edit_file src/b.rs"),
         ("write_file [x]{y}*.rs", "write_file x.rs"),
@@ -496,7 +496,7 @@ fn offers_rules_that_allow_the_call_and_little_else() {
 }
 
 #[test]
-fn offers_no_rule_where_none_would_be_narrow() {
+fn no_rule_is_suggested_if_none_is_narrow() {
     let long = format!("bash echo {}", "x".repeat(COMMAND_CHARS_MAX));
     let deep = format!("write_file {}x", "deep/".repeat(200));
     let table = [
@@ -526,7 +526,7 @@ fn offers_no_rule_where_none_would_be_narrow() {
 }
 
 #[test]
-fn reports_every_rule_that_makes_no_sense() {
+fn every_invalid_rule_is_reported() {
     let rules = [
         r#"{"tool":"bash"}"#,
         r#"{"tool":"bash","decision":"maybe"}"#,
@@ -554,7 +554,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn denies_a_secret_whatever_else_is_true(
+    fn secrets_are_always_denied(
         folder in prop::sample::select(vec!["", "src/", "a/b/", ".git/", "node_modules/"]),
         name in prop::sample::select(vec![".env", ".env.local", ".ENV", "id_rsa", "k.pem", ".netrc"]),
         tool in prop::sample::select(vec![
@@ -586,7 +586,7 @@ proptest! {
     }
 
     #[test]
-    fn reads_any_text(text in "(?s:.{0,200})", shells in "[$`'\"(){}|&;<> a\\\\\n]{0,200}") {
+    fn rule_parser_survives_any_text(text in "(?s:.{0,200})", shells in "[$`'\"(){}|&;<> a\\\\\n]{0,200}") {
         for text in [text, shells] {
             let judged = shell::alone(&text);
             let words = judged.findings.runs.iter().map(|run| run.words.len()).sum::<usize>();
@@ -597,7 +597,7 @@ proptest! {
 
     // All but comments, in which any character is nothing.
     #[test]
-    fn allows_no_command_that_a_prefix_does_not_wholly_cover(tail in "[ -\"$-~\\n]{0,40}") {
+    fn prefix_must_cover_the_whole_command(tail in "[ -\"$-~\\n]{0,40}") {
         let policy = policy(&[
             r#"{"tool":"bash","match":{"commandPrefix":"cargo test"},"decision":"allow"}"#,
         ]);

@@ -40,7 +40,7 @@ impl ProjectFolders {
 }
 
 #[test]
-fn a_worktree_that_its_repository_lists_shares_the_project() {
+fn registered_worktree_shares_the_project() {
     let place = ProjectFolders::worktree();
     assert_eq!(place.main_of("tree"), Some(place.path("main")));
     assert_eq!(place.main_of("main"), None);
@@ -121,7 +121,7 @@ fn path_identity_another_folder_at_the_path_is_another_project() {
 }
 
 #[test]
-fn finds_the_root() {
+fn finds_the_project_root() {
     let place = ProjectFolders::new();
     place.write("p/.git/HEAD", "");
     fs::create_dir_all(place.path("p/a/b")).unwrap();

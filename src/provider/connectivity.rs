@@ -114,7 +114,7 @@ mod tests {
     use crate::testing::{Server, answer};
 
     #[tokio::test]
-    async fn asks_each_protocol_where_it_answers() {
+    async fn each_protocol_is_checked_at_its_endpoint() {
         let listed = r#"{"data":[{"id":"some-model"}]}"#;
         let counted = r#"{"input_tokens":8}"#;
         let missing = r#"{"error":{"type":"not_found_error","message":"model: some-model"}}"#;

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_said_before_the_network() {
+    fn invalid_profile_is_reported_before_any_request() {
         let key = Some("key".to_owned());
         let table = [
             (r#"{"preset":"opnai"}"#, "CFG003"),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silence_ends_the_wait_that_it_began_in() {
+    async fn silence_ends_its_own_wait() {
         let mut watch = Watch::new(ms(400), Duration::MAX);
         let mut source = Slow([180, 180, 180].into());
         let began = Instant::now();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_without_content_do_not_put_off_the_other() {
+    async fn empty_chunks_do_not_extend_the_content_timeout() {
         let mut watch = Watch::new(Duration::MAX, ms(100));
         let mut source = Slow([30; 20].into());
         watch.next(&mut source).await.unwrap().unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_stopped_listens_anew() {
+    async fn suspended_process_restarts_the_timeout() {
         let stopped = ABSENT + ms(600);
         for (silence, idle, quiet) in [
             (ms(300), Duration::MAX, Quiet::Bytes(ms(300))),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_does_not_count_when_nothing_ran() {
+    async fn timeout_excludes_suspended_time() {
         let began = Instant::now();
         let answer = within(ms(300), async {
             sleep(ms(20)).await;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shorter_patience_counts_at_once_and_reading_late_is_no_silence() {
+    async fn shorter_timeout_applies_at_once_and_late_reading_is_no_silence() {
         let mut watch = Watch::new(ms(50), Duration::from_hours(1));
         let mut source = Slow([0].into());
         sleep(ms(80)).await;

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn says_a_level_only_where_it_is_understood_and_says_once_why_not() {
+    fn level_is_sent_where_supported_and_otherwise_warned_once() {
         use Thinking::{High, Off};
         use ThinkingDialect::{Chat, Messages, Responses};
         let plain = Quirks::default();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_have_names_and_sizes_that_grow() {
+    fn levels_have_names_and_increasing_budgets() {
         let none = BTreeMap::new();
         let own = [("xhigh".to_owned(), "max".to_owned())].into();
         let all = Thinking::ALL.iter().copied();

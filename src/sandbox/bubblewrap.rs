@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_others_can_replace_is_refused() {
+    fn replaceable_program_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("bwrap");
         fs::write(&program, "").unwrap();

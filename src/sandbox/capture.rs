@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_larger_than_everything_is_fine() {
+    fn chunk_larger_than_the_buffer_is_kept() {
         let chunk: Vec<u8> = (0..200u8).collect();
         let (captured, _, _folder) = capture(&[&chunk], 10, 1000);
         assert_eq!((&captured.head[..], &captured.tail[..]), (&chunk[..5], &chunk[195..]));
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_a_cap() {
+    fn output_file_is_bounded() {
         let (captured, fits, _folder) = capture(&[&[b'x'; 30], &[b'y'; 30]], 10, 40);
         assert!(!fits);
         assert_eq!(std::fs::read(captured.spill.unwrap()).unwrap().len(), 40);
     }
 
     #[test]
-    fn a_link_in_the_way_is_not_followed() {
+    fn existing_link_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let victim = folder.path().join("victim");
         let path = folder.path().join("c.txt");

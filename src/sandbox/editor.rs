@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_may_have_arguments_and_the_name_may_have_anything() {
+    fn editor_may_have_arguments_and_any_file_name() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a; touch b $(c) 'd'");
         std::fs::write(&file, "before").unwrap();

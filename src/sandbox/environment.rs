@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asks_questions_and_there_is_a_path() {
+    fn environment_disables_prompts_and_has_a_path() {
         let ours = std::iter::once(("PAGER".into(), "less".into()));
         let environment = of(ours);
         let get = |name: &str| {

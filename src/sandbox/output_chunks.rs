@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_point_that_never_ends_is_replaced() {
+    fn incomplete_code_point_is_replaced() {
         let mut live = OutputChunker::default();
         live.push(b"ok\xf0\x9f");
         assert_eq!(live.take(false).as_deref(), Some("ok"));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_newest_of_too_much() {
+    fn newest_output_is_kept() {
         let mut live = OutputChunker::default();
         live.push(&[b'a'; 9000]);
         live.push(b"end");

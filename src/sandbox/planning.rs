@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profiles_are_what_permissions_speak_of() {
+    fn profiles_match_permission_tiers() {
         let data = data().unwrap();
         let names: Vec<&str> = data.profiles.iter().map(|profile| &*profile.name).collect();
         assert_eq!(names, ["off", "read-only", "workspace-write"]);

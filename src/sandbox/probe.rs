@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_counts_for_the_same_start_binary_and_user_only() {
+    fn cached_probe_applies_to_the_same_boot_binary_and_user() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(recall(folder.path(), "a"), None);
         remember(folder.path(), "a", Backend::Namespaces).unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_others_could_have_written_is_none() {
+    fn cached_probe_writable_by_others_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         remember(folder.path(), "a", Backend::Landlock).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_no_helper_confines_nothing() {
+    fn non_helper_program_confines_nothing() {
         let found = strongest(Path::new("/bin/true"));
         assert_eq!(found.backend, Backend::Nothing);
         assert_eq!(found.tried.len(), 3);

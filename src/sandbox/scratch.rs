@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn is_used_again_only_if_it_is_as_it_was_made() {
+    fn reused_only_if_unchanged() {
         let place = tempfile::tempdir().unwrap();
         let spare = Spare::default();
         let path = |scratch: &Scratch| scratch.path().to_owned();

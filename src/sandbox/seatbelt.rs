@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_parameters_whatever_they_are_called() {
+    fn paths_are_parameters_for_any_name() {
         let hostile = "/Users/u/x\"))(allow default)(param (\"";
         let given = paths(&[hostile]);
         let profile = SeatbeltProfile::of(&Allowed {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_held_or_hidden_can_be_renamed_nor_what_is_above_it() {
+    fn protected_and_hidden_paths_and_parents_cannot_be_renamed() {
         let profile = profile(false);
         let pinned: Vec<&PathBuf> = profile
             .parameters
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_as_it_was_reviewed() {
+    fn profile_text_matches_the_reviewed_one() {
         // Names are tested one by one; the rest is short enough to review.
         let text = profile(false).text;
         let shown: Vec<&str> = text.lines().filter(|line| !line.contains("WRITE_1")).collect();

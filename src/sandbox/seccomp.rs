@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_x32_come_to_nothing() {
+    fn x32_calls_are_refused() {
         let (programs, _) = programs(&SandboxTier::Reduced, false).unwrap();
         if cfg!(target_arch = "x86_64") {
             assert!(programs.iter().all(|program| program[1].k == 0x4000_0000));

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_its_own_marks_and_no_others() {
+    fn processes_are_matched_by_their_own_marker() {
         let ours = Family::new();
         assert_ne!(ours, Family::new());
         assert_eq!(Family::parse(ours.as_str()).as_ref(), Some(&ours));

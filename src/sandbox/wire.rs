@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_arrives_as_it_was_sent_with_its_folder() {
+    fn request_round_trips_with_its_folder() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         request().send(&ours, folder.as_fd()).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_may_come_first_and_is_no_request() {
+    fn plan_may_precede_a_request() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         assert!(request().plan.send_ahead(&ours).unwrap());
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_request_is_refused() {
         let body = request().encode();
         for cut in 0..body.len() {
             assert_eq!(HelperRequest::decode(&body[..cut]), None, "cut at {cut}");
@@ -375,12 +375,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_is_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_are_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(HelperRequest::decode(&bytes), None);
         }
 
         #[test]
-        fn lines_are_read_as_they_were_meant(text in "\\PC{0,30}") {
+        fn report_lines_parse_back(text in "\\PC{0,30}") {
             let line = HelperLine::Failed(text.clone());
             let written = serde_json::to_vec(&line).unwrap();
             prop_assert_eq!(HelperLine::parse(&written), Some(line));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_numbers() {
+    fn exit_status_is_a_number() {
         let parse = |line: &str| HelperLine::parse(line.as_bytes());
         let code = HelperLine::Exited(CommandExit::Code(3));
         assert_eq!(parse("{\"exited\":{\"code\":3}}\n"), Some(code));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_ends_at_its_end_only() {
+    fn line_ends_at_newline_only() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let line = HelperLine::Failed("two\nlines".to_owned());
         line.say(&ours).unwrap();

@@ -23,7 +23,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn gives_back_what_was_put_and_makes_nothing_before() {
+fn stored_value_returns_and_reading_creates_nothing() {
     let (dir, store) = store();
     assert_eq!(store.read("grants").unwrap(), SignedFile::default());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -42,7 +42,7 @@ fn gives_back_what_was_put_and_makes_nothing_before() {
 }
 
 #[test]
-fn believes_nothing_that_somebody_else_can_have_written() {
+fn file_writable_by_others_is_rejected() {
     type Harm = fn(&SignedStore);
     let table: [(&str, &str, Harm); 15] = [
         ("changed", "changed by something other", |store| {
@@ -106,7 +106,7 @@ fn chmod(path: &Path, mode: u32) {
 }
 
 #[test]
-fn waits_for_no_pipe_and_reads_no_folder() {
+fn pipes_and_folders_are_rejected_without_blocking() {
     let (_dir, store) = store();
     put(&store, "trust", "x");
     nix::unistd::mkfifo(&store.path("grants"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -118,7 +118,7 @@ fn waits_for_no_pipe_and_reads_no_folder() {
 }
 
 #[test]
-fn a_folder_behind_a_link_is_not_used() {
+fn linked_folder_is_not_used() {
     let (dir, store) = store();
     put(&store, "grants", "x");
     fs::rename(store.folder(), dir.path().join("elsewhere")).unwrap();
@@ -127,7 +127,7 @@ fn a_folder_behind_a_link_is_not_used() {
 }
 
 #[test]
-fn sets_aside_what_is_not_believed_and_begins_anew() {
+fn untrusted_file_is_moved_and_store_starts_empty() {
     let (_dir, store) = store();
     put(&store, "grants", "mine");
     fs::write(store.path("grants"), "theirs").unwrap();
@@ -140,7 +140,7 @@ fn sets_aside_what_is_not_believed_and_begins_anew() {
 }
 
 #[test]
-fn loses_no_change_of_many_at_once_and_nothing_is_left_over() {
+fn concurrent_changes_are_kept_without_temporary_files() {
     let (_dir, store) = store();
     std::thread::scope(|scope| {
         for _ in 0..8 {

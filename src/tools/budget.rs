@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_was_called_too_often_is_refused_or_the_model_is_told_once() {
+    fn excess_calls_are_refused_or_noted_once() {
         let list = |desk: &ToolFixture| desk.ask("list_dir", &json!({}));
         let (refusing, budgets) = desk(None, OnExceed::Block);
         let usual = list(&refusing);

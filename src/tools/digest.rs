@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn borders_count() {
+    fn part_boundaries_change_the_digest() {
         assert_ne!(of(&[b"ab", b"c"]), of(&[b"a", b"bc"]));
         assert_eq!(of(&[b"ab", b"c"]), of(&[b"ab", b"c"]));
         assert_eq!(of(&[]).len(), 64);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_out_what_is_ignored_built_or_vendored() {
+    fn ignored_built_and_vendored_files_are_omitted() {
         let folder = folder(&[
             ("a.rs", ""),
             (".github/ci.yml", ""),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn many_files_come_out_as_few_do() {
+    fn parallel_listing_equals_serial_listing() {
         let folder = folder(&[(".gitignore", "skip*\n")]);
         let mut expected = vec![".gitignore".to_owned()];
         for number in 0..2500 {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_paths_as_paths_are_ordered() {
+    fn sort_key_orders_like_path() {
         let names = ["a", "a.rs", "a/b", "a/b/c", "a/b.c", "a-b", "ab", "b", "é/x", "é.x"];
         for a in names.map(Path::new) {
             for b in names.map(Path::new) {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_up_when_nobody_waits() {
+    fn listing_stops_when_cancelled() {
         let folder = folder(&[("a", ""), ("b", "")]);
         let (stop, guard) = Stop::after(Duration::from_secs(20));
         drop(guard);

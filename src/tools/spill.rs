@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_leads_nowhere_else() {
+    fn output_id_cannot_escape_its_folder() {
         let at = |id: &str| path(Path::new("/s"), &CallId::new(id));
         assert_eq!(at("call-1a"), Path::new("/s/outputs/call-1a.txt"));
         assert_eq!(at("../../etc/x"), Path::new("/s/outputs/______etc_x.txt"));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_replaced() {
+    fn stored_output_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let call = CallId::new("c1");
         let path = store(folder.path(), &call, &[b"a", b"b"]).unwrap();

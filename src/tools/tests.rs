@@ -9,7 +9,7 @@ use super::testing::ToolFixture;
 
 /// The first request with all tools and the prompt has to stay small.
 #[test]
-fn no_tool_takes_many_words() {
+fn tool_descriptions_are_short() {
     for tool in ToolFixture::new().tools().iter() {
         let spec = tool.spec();
         let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
@@ -19,7 +19,7 @@ fn no_tool_takes_many_words() {
 }
 
 #[test]
-fn each_tool_says_what_permissions_and_agents_need_to_know() {
+fn each_tool_declares_its_properties() {
     let tools = ToolFixture::new();
     let row = |tool: &std::sync::Arc<dyn posse_actors::ports::Tool>| {
         let (name, it) = (&tool.spec().name, &tool.spec().annotations);
@@ -71,7 +71,7 @@ fn check(rows: &[(&str, Value, &str)]) {
 }
 
 #[test]
-fn fields_that_are_missing_unknown_or_of_another_type_are_named() {
+fn invalid_fields_are_named() {
     check(&[
         ("read_file", json!({}), "ARG001 path: required string is missing"),
         ("read_file", json!({"path": null}), "ARG001 path: required string is missing"),
@@ -94,7 +94,7 @@ fn fields_that_are_missing_unknown_or_of_another_type_are_named() {
 }
 
 #[test]
-fn paths_are_taken_as_they_read_or_refused() {
+fn paths_are_taken_literally_or_refused() {
     for (tool, more) in [
         ("read_file", json!({})),
         ("write_file", json!({"content": "x"})),
@@ -128,7 +128,7 @@ fn paths_are_taken_as_they_read_or_refused() {
 }
 
 #[test]
-fn what_is_no_file_or_too_much_of_one_is_refused() {
+fn non_files_and_large_files_are_refused() {
     let edit = |path: &str| json!({"path": path, "oldString": "a", "newString": "b"});
     check(&[
         ("read_file", json!({"path": "pipe"}), "ARG003 pipe is a pipe"),
@@ -147,7 +147,7 @@ fn what_is_no_file_or_too_much_of_one_is_refused() {
 }
 
 #[test]
-fn patterns_that_cannot_be_are_explained() {
+fn invalid_patterns_are_explained() {
     check(&[
         ("grep", json!({"pattern": "a("}), "ARG005 pattern: regex parse error"),
         ("grep", json!({"pattern": "(?P<x"}), "ARG005 pattern: "),
@@ -159,7 +159,7 @@ fn patterns_that_cannot_be_are_explained() {
 }
 
 #[test]
-fn edits_that_do_not_fit_say_why() {
+fn failed_edits_name_the_reason() {
     let edit = |path: &str, old: &str, new: &str| json!({"path": path, "oldString": old, "newString": new});
     let overlapping = json!({"path": "f", "edits": [
         {"oldString": "one\ntwo", "newString": "x"}, {"oldString": "one", "newString": "y"},
@@ -174,7 +174,7 @@ fn edits_that_do_not_fit_say_why() {
 }
 
 #[test]
-fn commands_that_cannot_be_are_refused() {
+fn invalid_commands_are_refused() {
     check(&[
         ("bash", json!({"command": ""}), "SH001 "),
         ("bash", json!({"command": " \n\t"}), "SH001 "),
@@ -191,7 +191,7 @@ fn commands_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn arguments_in_a_string_are_taken_out_of_it_once() {
+fn string_encoded_arguments_are_decoded_once() {
     use posse_actors::tool_call::arguments::validate;
     let desk = desk();
     let schema = desk.tools().get("read_file").unwrap().spec().parameters.clone();
@@ -203,7 +203,7 @@ fn arguments_in_a_string_are_taken_out_of_it_once() {
 }
 
 #[test]
-fn a_name_that_is_nearly_right_is_put_right() {
+fn misspelled_argument_name_is_corrected() {
     let desk = ToolFixture::new();
     for name in ["src/main.rs", "src/secret.pem", "src/.env", "README.md"] {
         desk.put(name, "x\n");

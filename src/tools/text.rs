@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_how_lines_end() {
+    fn line_endings_are_detected() {
         for (bytes, expected) in [
             (&b""[..], false),
             (b"a\r", false),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_a_line_that_does_not_end() {
+    fn unterminated_line_is_counted() {
         assert_eq!([b"".as_slice(), b"a", b"a\n", b"a\nb"].map(lines), [0, 1, 1, 2]);
     }
 }

@@ -53,7 +53,7 @@ fn delegates(agent: &str, task: &str) -> (&'static str, Value) {
 }
 
 #[test]
-fn a_single_agent_sends_what_it_always_sent() {
+fn single_agent_requests_are_unchanged() {
     let script = || vec![calls(&[("list_dir", json!({"path": "."}))]), says("done")];
     let (before, after) = (ModelServer::start(script()), ModelServer::start(script()));
     let machine = Machine::with(&before);
@@ -81,7 +81,7 @@ fn a_single_agent_sends_what_it_always_sent() {
 }
 
 #[test]
-fn one_agent_calls_others_by_their_own_providers() {
+fn subagents_use_their_own_providers() {
     let second = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"})), ("bash", json!({"command": "true"}))]),
         says("Nothing to hide."),
@@ -165,7 +165,7 @@ fn assert_remembered(machine: &Machine, id: &str) {
 }
 
 #[test]
-fn a_person_sees_who_does_what() {
+fn user_sees_the_activity_of_each_agent() {
     let server = ModelServer::start(vec![
         calls(&[delegates("explore", "Find it")]),
         calls(&[("read_file", json!({"path": "none.txt"}))]),
@@ -194,7 +194,7 @@ fn a_person_sees_who_does_what() {
 }
 
 #[test]
-fn nobody_is_asked_and_a_worker_is_not_started() {
+fn subagent_start_is_denied_without_a_user() {
     let server =
         ModelServer::start(vec![calls(&[delegates("worker", "Write it")]), says("Not done.")]);
     let machine = Machine::with(&server);
@@ -209,7 +209,7 @@ fn nobody_is_asked_and_a_worker_is_not_started() {
 }
 
 #[test]
-fn refuses_with_file_and_line_and_loads_the_others() {
+fn invalid_agent_is_reported_with_file_and_line_and_others_load() {
     let machine = Machine::new();
     user_agent(&machine, "audit.md", AUDIT);
     user_agent(&machine, "bad.md", "---\ndescription: d\ntools: [bashh]\n---\nx\n");
@@ -234,7 +234,7 @@ fn refuses_with_file_and_line_and_loads_the_others() {
 }
 
 #[test]
-fn the_example_of_the_guide_works_as_it_stands() {
+fn guide_example_works_unchanged() {
     let guide = include_str!("../../docs/guide/agents.md");
     let example = guide.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
     let machine = Machine::new();
@@ -245,7 +245,7 @@ fn the_example_of_the_guide_works_as_it_stands() {
 }
 
 #[test]
-fn what_hides_in_an_agent_is_escaped_and_said_with_its_place() {
+fn hidden_characters_of_an_agent_are_escaped_and_reported() {
     const HIDDEN: &str = "---\ndescription: d\ntools: []\nmode: all\n---\nDo\u{202e} it\u{e0041}\n";
     let server = ModelServer::start(vec![says("done")]);
     let machine = Machine::configured(
@@ -280,7 +280,7 @@ fn what_hides_in_an_agent_is_escaped_and_said_with_its_place() {
 }
 
 #[test]
-fn agents_that_are_no_object_are_a_mistake_with_its_place() {
+fn agents_setting_of_wrong_type_is_reported_with_its_place() {
     for wrong in [json!([1]), json!("x"), json!(null)] {
         let machine = Machine::new();
         machine.write_config(&json!({ "agents": wrong }).to_string());
@@ -294,7 +294,7 @@ fn agents_that_are_no_object_are_a_mistake_with_its_place() {
 }
 
 #[test]
-fn trust_shows_what_agents_and_skills_may_do_and_say() {
+fn trust_shows_tools_and_prompts_of_agents_and_skills() {
     let machine = Machine::new();
     machine.write(
         ".posse/agents/audit.md",
@@ -332,7 +332,7 @@ fn trust_shows_what_agents_and_skills_may_do_and_say() {
 }
 
 #[test]
-fn an_agent_of_the_user_works_for_the_user() {
+fn user_agent_runs() {
     let server = ModelServer::start(vec![runs("true"), says("No holes.")]);
     let machine = Machine::with(&server);
     user_agent(&machine, "audit.md", AUDIT);
@@ -345,7 +345,7 @@ fn an_agent_of_the_user_works_for_the_user() {
 }
 
 #[test]
-fn the_agents_of_a_project_are_nobody_until_they_are_trusted() {
+fn project_agents_do_not_exist_until_trusted() {
     let machine = Machine::new();
     machine.write(".posse/agents/audit.md", AUDIT);
     let is_there = |args: &[&str]| names(&listed(&machine, args).0).contains(&"audit");
@@ -375,7 +375,7 @@ fn the_agents_of_a_project_are_nobody_until_they_are_trusted() {
 }
 
 #[test]
-fn a_stop_leaves_no_process_of_a_child_behind() {
+fn stop_leaves_no_process_of_a_subagent() {
     let sleep = marker();
     let command = format!(
         "setsid sleep {sleep} & (setsid sh -c 'sleep {sleep} & exec sleep {sleep}' &) ; \
@@ -429,7 +429,7 @@ fn users(request: &Value) -> Vec<String> {
 }
 
 #[test]
-fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_again() {
+fn killed_subagent_resumes_and_its_caller_waits_again() {
     let others = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),
         ModelAnswer::Hold(stream_bytes(text_event("half of").as_bytes())),
@@ -470,7 +470,7 @@ fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_ag
 }
 
 #[test]
-fn a_command_of_an_agent_that_was_killed_is_told_as_unknown_and_not_run_again() {
+fn command_of_a_killed_subagent_is_unknown_and_not_repeated() {
     let command = "echo once >> count; sleep 30";
     let others = ModelServer::start(vec![runs(command), says("It may have run.")]);
     let main =
@@ -491,7 +491,7 @@ fn a_command_of_an_agent_that_was_killed_is_told_as_unknown_and_not_run_again() 
 }
 
 #[test]
-fn something_else_that_is_said_stops_those_that_were_waited_for() {
+fn new_prompt_stops_awaited_agents() {
     let others = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(b""))]);
     let main = ModelServer::start(vec![calls(&[delegates("audit", "Look")]), says("As you like.")]);
     let machine = two_servers(&main, &others);
@@ -512,7 +512,7 @@ fn something_else_that_is_said_stops_those_that_were_waited_for() {
 }
 
 #[test]
-fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() {
+fn line_mode_shows_and_asks_for_background_agents_while_idle() {
     let others = ModelServer::start(vec![runs("echo so > made.txt"), says("Made it.")]);
     let background = json!({"agent": "audit", "task": "Make it", "wait": false});
     let main = ModelServer::start(vec![

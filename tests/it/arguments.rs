@@ -43,7 +43,7 @@ fn shown(machine: &Machine, calls_wanted: &[(&str, Value)], results: &[String]) 
 }
 
 #[test]
-fn says_what_is_wrong_with_a_path() {
+fn path_errors_name_the_fix() {
     let read = |path: &str| ("read_file", json!({ "path": path }));
     let wanted = [
         ("read_file", json!({})),
@@ -140,7 +140,7 @@ fn says_what_is_wrong_with_a_path() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_change() {
+fn edit_errors_name_the_fix() {
     let edit = |old: &str, new: &str| {
         ("edit_file", json!({"path": "a.txt", "oldString": old, "newString": new}))
     };
@@ -199,7 +199,7 @@ fn says_what_is_wrong_with_a_change() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_command() {
+fn command_errors_name_the_fix() {
     let run = |command: &str| ("bash", json!({ "command": command }));
     let wanted = [
         run(""),
@@ -269,7 +269,7 @@ fn says_what_is_wrong_with_a_command() {
 }
 
 #[test]
-fn says_what_is_wrong_with_odd_paths_and_patterns() {
+fn unusual_path_and_pattern_errors_name_the_fix() {
     let read = |path: &str| ("read_file", json!({ "path": path }));
     let long = "a/".repeat(3000);
     let wanted = [
@@ -323,7 +323,7 @@ fn says_what_is_wrong_with_odd_paths_and_patterns() {
 
 /// Some servers send the object as a string, which is parsed.
 #[test]
-fn arguments_in_a_string_are_taken_out_once() {
+fn string_encoded_arguments_are_decoded_once_by_the_binary() {
     let inner = json!({"path": "a.txt", "limit": 1}).to_string();
     let twice = json!(json!(inner).to_string()).to_string();
     let quoted = json!(inner).to_string();
@@ -342,7 +342,7 @@ fn arguments_in_a_string_are_taken_out_once() {
 
 /// A command that a shell may read differently needs permission.
 #[test]
-fn a_command_that_cannot_be_read_is_asked_about() {
+fn unparsable_command_is_asked_about() {
     let run = |command: &str| ("bash", json!({ "command": command }));
     let wanted = [run("echo \"a"), run("echo a\rrm b"), run("echo $(")];
     let server = ModelServer::start(vec![calls(&wanted), says("done")]);

@@ -399,7 +399,7 @@ fn is_fine(line: &str, own: &str, server: &ModelServer) -> bool {
 }
 
 #[test]
-fn act_before_trust_nothing_happens_before_anybody_agreed() {
+fn act_before_trust_nothing_runs_before_consent() {
     let shapes = shapes();
     assert!(shapes.len() >= 50, "only {}", shapes.len());
     for some in shapes.chunks(8) {
@@ -424,7 +424,7 @@ fn act_before_trust_nothing_happens_before_anybody_agreed() {
 }
 
 #[test]
-fn act_before_trust_the_commands_that_look_do_nothing_either() {
+fn act_before_trust_read_only_commands_run_nothing() {
     let server = ModelServer::start(Vec::new());
     let machine = machine(&server);
     for RepositoryShape { plant, .. } in [git_settings().remove(0), configurations().remove(4)] {
@@ -441,7 +441,7 @@ fn act_before_trust_the_commands_that_look_do_nothing_either() {
 }
 
 #[test]
-fn the_trace_shows_what_it_should() {
+fn trace_shows_the_expected_calls() {
     let server = ModelServer::start(vec![runs("touch made"), says("done")]);
     let machine = machine(&server);
     let (ended, deeds) = traced(&machine, &["run", "--yes", "hello"], &server);
@@ -454,7 +454,7 @@ fn the_trace_shows_what_it_should() {
 }
 
 #[test]
-fn odd_instructions_are_said_to_be_odd() {
+fn suspicious_instructions_are_reported() {
     for (plant, words) in [
         (13, "AGENTS.md: skipped, it leads out of the repository"),
         (14, "AGENTS.md: skipped, it is not a file"),
@@ -472,7 +472,7 @@ fn odd_instructions_are_said_to_be_odd() {
 }
 
 #[test]
-fn what_a_repository_may_not_set_is_said_once_and_journaled() {
+fn forbidden_repository_settings_are_reported_once_and_recorded() {
     let server = ModelServer::start(vec![says("done")]);
     let machine = Machine::with(&server);
     let config =
@@ -559,7 +559,7 @@ fn trust_identity_these_bytes_in_this_folder() {
 }
 
 #[test]
-fn self_permission_trust_that_somebody_else_wrote_is_refused() {
+fn self_permission_trust_file_of_another_owner_is_refused() {
     let machine = Machine::new();
     let config = json!({"model": "theirs"}).to_string();
     machine.write(".posse/config.json", &config);

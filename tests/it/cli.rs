@@ -22,7 +22,7 @@ fn assert_refused(ended: &FinishedRun, code: i32, words: &str) {
 }
 
 #[test]
-fn refuses_what_makes_no_sense() {
+fn invalid_command_lines_are_refused() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     machine.write("a-file", "");
@@ -63,7 +63,7 @@ fn refuses_what_makes_no_sense() {
 }
 
 #[test]
-fn refuses_prompts_that_are_no_text() {
+fn non_text_prompts_are_refused() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     let big = vec![b'a'; (4 << 20) + 1];
@@ -84,7 +84,7 @@ fn refuses_prompts_that_are_no_text() {
 }
 
 #[test]
-fn refuses_folders_it_cannot_work_in() {
+fn unusable_folders_are_refused() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     fs::create_dir(machine.work("gone")).unwrap();
@@ -117,7 +117,7 @@ fn refuses_folders_it_cannot_work_in() {
 }
 
 #[test]
-fn says_its_version_and_helps() {
+fn prints_version_and_help() {
     let machine = Machine::new();
     let version = machine.posse(&["--version"]);
     version.assert_code(0);
@@ -131,7 +131,7 @@ fn says_its_version_and_helps() {
 }
 
 #[test]
-fn reports_all_mistakes_of_the_configuration_together() {
+fn all_configuration_errors_are_reported_together() {
     let machine = Machine::new();
     machine.write_config(
         "{\n  \"modle\": \"m\",\n  \"maxTurns\": \"two\",\n  \"delegation\": {\"maxDepth\": -1},\n  \
@@ -166,7 +166,7 @@ fn reports_all_mistakes_of_the_configuration_together() {
 
 /// Errors in rules are reported with the other configuration errors and their places.
 #[test]
-fn rules_that_make_no_sense_are_reported_with_the_rest() {
+fn invalid_rules_are_reported_with_other_errors() {
     let machine = Machine::with(&ModelServer::start(Vec::new()));
     let rules = "\"permissions\": [{\"tool\": \"bash\"}, {\"tool\": \"\", \"decision\": \"ask\"}]";
     machine.write_config(&format!("{{\n  \"modle\": \"m\",\n  {rules}\n}}\n"));
@@ -186,7 +186,7 @@ fn rules_that_make_no_sense_are_reported_with_the_rest() {
 
 /// One row each: content of a file, and its error.
 #[test]
-fn every_other_fault_of_a_configuration_has_its_code() {
+fn every_configuration_error_has_its_code() {
     let server = ModelServer::start_and_repeat(vec![says("hi")]);
     let machine = Machine::with(&server);
     let base = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
@@ -249,7 +249,7 @@ fn every_other_fault_of_a_configuration_has_its_code() {
 }
 
 #[test]
-fn refuses_files_that_are_no_configuration() {
+fn non_configuration_files_are_refused() {
     let machine = Machine::new();
     let file = machine.path("posse/config/config.json");
     machine.write_config("{\"model\": \"m\"");
@@ -276,7 +276,7 @@ fn refuses_files_that_are_no_configuration() {
 }
 
 #[test]
-fn says_how_to_get_a_model() {
+fn missing_model_suggests_setup() {
     let machine = Machine::new();
     let ended = machine.posse(&["run", "x"]);
     assert_refused(&ended, 3, "CFG023");
@@ -313,7 +313,7 @@ fn never_accepts_a_setting_and_ignores_it_silently() {
 }
 
 #[test]
-fn ignores_what_a_repository_may_not_say() {
+fn forbidden_repository_settings_are_ignored() {
     let server = ModelServer::start(vec![says("hi")]);
     let machine = Machine::with(&server);
     let evil = json!({
@@ -331,7 +331,7 @@ fn ignores_what_a_repository_may_not_say() {
 }
 
 #[test]
-fn shows_the_settings_and_who_made_them() {
+fn settings_are_shown_with_their_source() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     let file = machine.path("posse/config/config.json");

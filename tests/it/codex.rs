@@ -166,7 +166,7 @@ fn two_processes_at_once_renew_once() {
 }
 
 #[test]
-fn the_login_is_closed_to_tools_and_in_no_record() {
+fn login_is_hidden_from_tools_and_records() {
     for folder in ["codex", "home/.codex"] {
         let world = CodexFixture::new(folder, "access-0", Vec::new());
         let path = world.machine.path(folder).join("auth.json");
@@ -188,7 +188,7 @@ fn the_login_is_closed_to_tools_and_in_no_record() {
 }
 
 #[test]
-fn nobody_who_did_not_name_it_uses_the_login() {
+fn login_is_used_only_if_configured() {
     let world = CodexFixture::new("home/.codex", "access-0", vec![says("Never.")]);
     let ended = RunningPosse::start(world.command("home/.codex", &["run", "hello"])).end();
     ended.assert_code(3);
@@ -201,7 +201,7 @@ fn nobody_who_did_not_name_it_uses_the_login() {
 }
 
 #[test]
-fn says_what_to_do_without_a_login_and_with_one_that_is_spent() {
+fn missing_and_expired_login_suggest_a_fix() {
     let world = CodexFixture::new("codex", "spent", vec![says("Never.")]);
     let args = ["run", "--provider", "codex", "hello"];
     let ended = RunningPosse::start(world.command("nowhere", &args)).end();

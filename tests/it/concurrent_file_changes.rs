@@ -67,7 +67,7 @@ fn assert_allowed_is_there(machine: &Machine, backend: &str) {
 }
 
 #[test]
-fn what_a_person_allowed_stays_when_a_job_ends() {
+fn approved_change_stays_when_a_job_ends() {
     for backend in ["namespaces", "landlock"] {
         let (machine, results) = allowed_beside_a_job(backend, "echo nothing\n");
         assert_allowed_is_there(&machine, backend);
@@ -80,7 +80,7 @@ fn what_a_person_allowed_stays_when_a_job_ends() {
 }
 
 #[test]
-fn what_a_person_allowed_comes_back_when_a_job_changes_it() {
+fn approved_change_is_restored_after_a_job_changes_it() {
     for backend in ["namespaces", "landlock"] {
         let then = "for f in AGENTS.md CLAUDE.md .vscode/tasks.json; do echo planted > $f; done\n\
                     echo planted > .vscode/more.json; echo planted > GEMINI.md\n";

@@ -51,7 +51,7 @@ impl ConfigFixture {
 }
 
 #[test]
-fn a_setting_is_changed_shown_with_its_origin_and_removed() {
+fn setting_is_changed_shown_with_its_origin_and_removed() {
     let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "edit", "maxTurns", "7"]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
@@ -64,7 +64,7 @@ fn a_setting_is_changed_shown_with_its_origin_and_removed() {
 }
 
 #[test]
-fn a_rule_that_no_run_would_take_is_refused_and_shown() {
+fn invalid_rule_is_refused_and_shown() {
     let desk = ConfigFixture::new();
     let half = r#"[{"tool":"bash"}]"#;
     let ended = desk.posse(&["config", "edit", "permissions", half]);
@@ -85,7 +85,7 @@ fn a_rule_that_no_run_would_take_is_refused_and_shown() {
 }
 
 #[test]
-fn a_change_says_what_keeps_it_from_counting() {
+fn overridden_change_names_the_override() {
     let desk = ConfigFixture::new();
     for (key, value) in [
         ("defaultProvider", "mine"),
@@ -120,7 +120,7 @@ fn a_change_says_what_keeps_it_from_counting() {
 }
 
 #[test]
-fn a_mistake_is_refused_with_what_was_meant() {
+fn misspelled_value_is_refused_with_a_suggestion() {
     let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "edit", "maxTurn", "7"]);
     assert_eq!((ended.code, ended.out.as_str()), (Some(3), ""));
@@ -130,7 +130,7 @@ fn a_mistake_is_refused_with_what_was_meant() {
 }
 
 #[test]
-fn another_file_in_the_folder_can_be_meant() {
+fn config_edit_accepts_another_file() {
     let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "edit", "--config", "other.json", "model", "m"]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
@@ -141,7 +141,7 @@ fn another_file_in_the_folder_can_be_meant() {
 }
 
 #[test]
-fn the_schema_and_the_models_are_json() {
+fn schema_and_models_print_json() {
     let desk = ConfigFixture::new();
     let schema: Value = serde_json::from_str(&desk.posse(&["config", "schema"]).out).unwrap();
     assert_eq!(schema["properties"]["maxTurns"]["default"], 25);
@@ -153,7 +153,7 @@ fn the_schema_and_the_models_are_json() {
 }
 
 #[test]
-fn the_places_are_named_and_nothing_is_made() {
+fn config_paths_are_printed_and_nothing_created() {
     let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "path"]);
     for place in ["/home/config/config.json  (none)", "/home/state/preferences.json  (none)"] {
@@ -165,14 +165,14 @@ fn the_places_are_named_and_nothing_is_made() {
 }
 
 #[test]
-fn nothing_at_all_without_a_terminal_is_a_usage_error() {
+fn no_arguments_without_a_terminal_is_a_usage_error() {
     let ended = ConfigFixture::new().posse(&[]);
     assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""));
     assert!(ended.err.contains("Usage"), "{}", ended.err);
 }
 
 #[test]
-fn a_choice_counts_where_it_is_defined_and_is_left_aside_elsewhere() {
+fn saved_choice_applies_only_where_defined() {
     let server = ModelServer::start(vec![says("Still here.")]);
     let machine = Machine::with(&server);
     let two = r#"{ "providers": { "two": { "baseURL": "http://localhost:1/v1", "auth": "none", "model": "m-2" } } }"#;
@@ -203,7 +203,7 @@ fn a_choice_counts_where_it_is_defined_and_is_left_aside_elsewhere() {
 }
 
 #[test]
-fn a_list_counts_the_replies_of_every_model_that_was_chosen() {
+fn session_list_counts_replies_of_every_model() {
     let server = ModelServer::start(vec![says("One."), says("Two.")]);
     let machine = Machine::with(&server);
     let lines = b"hello one\nhello two\n/model m2\n/exit\n";

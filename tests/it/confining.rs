@@ -131,7 +131,7 @@ impl SandboxedWorkspace {
 }
 
 #[tokio::test]
-async fn writes_below_its_roots_and_nowhere_else() {
+async fn writes_only_below_its_roots() {
     for backend in BACKENDS {
         let place = SandboxedWorkspace::new(backend);
         let ran = place
@@ -156,7 +156,7 @@ async fn writes_below_its_roots_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn writes_nothing_where_it_may_only_look() {
+async fn read_only_command_writes_nothing() {
     for backend in BACKENDS {
         let mut place = SandboxedWorkspace::new(backend);
         std::fs::write(place.path("work/file"), "text").unwrap();
@@ -172,7 +172,7 @@ async fn writes_nothing_where_it_may_only_look() {
 }
 
 #[tokio::test]
-async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
+async fn posse_folders_are_hidden_except_the_temporary_one() {
     for backend in BACKENDS {
         let place = SandboxedWorkspace::new(backend);
         let ran = place
@@ -184,7 +184,7 @@ async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
 }
 
 #[tokio::test]
-async fn has_processes_devices_and_folders_of_its_own() {
+async fn command_has_own_processes_devices_and_folders() {
     for backend in FULL {
         let place = SandboxedWorkspace::new(backend);
         let ran = place
@@ -208,7 +208,7 @@ async fn has_processes_devices_and_folders_of_its_own() {
 }
 
 #[tokio::test]
-async fn keeps_exits_signals_order_and_stragglers() {
+async fn exit_codes_signals_order_and_late_output_are_kept() {
     for backend in BACKENDS {
         let place = SandboxedWorkspace::new(backend);
         for (command, exit) in [
@@ -231,7 +231,7 @@ async fn keeps_exits_signals_order_and_stragglers() {
 }
 
 #[tokio::test]
-async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
+async fn command_ends_at_timeout_and_when_dropped() {
     for backend in BACKENDS {
         let mut place = SandboxedWorkspace::new(backend);
         // Long enough for the shell to start on a loaded machine, and much shorter than its sleep.
@@ -273,7 +273,7 @@ async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
 }
 
 #[tokio::test]
-async fn reaches_no_network_unless_it_may() {
+async fn network_needs_permission() {
     let python =
         |body: &str| format!("python3 -c 'import socket,os\n{body}' 2>/dev/null || echo no");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -334,7 +334,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
 }
 
 #[tokio::test]
-async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
+async fn reused_helper_behaves_like_a_new_one() {
     for backend in BACKENDS {
         let mut place = SandboxedWorkspace::new(backend);
         for turn in 0..6 {
@@ -369,7 +369,7 @@ async fn until_ahead(place: &SandboxedWorkspace, command: &str) -> Ran {
 }
 
 #[tokio::test]
-async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
+async fn prepared_rules_hide_the_same_paths() {
     let place = SandboxedWorkspace::apart(Backend::Landlock);
     std::fs::write(place.path("home/.netrc"), "hidden").unwrap();
     std::fs::write(place.path("home/other"), "was shown").unwrap();
@@ -393,7 +393,7 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
 }
 
 #[tokio::test]
-async fn a_fork_bomb_ends_and_the_host_is_usable() {
+async fn fork_bomb_ends_and_the_host_is_usable() {
     for backend in BACKENDS {
         let mut place = SandboxedWorkspace::new(backend);
         place.timeout = Duration::from_secs(1);
@@ -446,7 +446,7 @@ os.execv('{helper}', ['posse'] + sys.argv[1:])
 }
 
 #[tokio::test]
-async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
+async fn nothing_runs_if_a_sandbox_layer_is_missing_or_broken() {
     let fakes = tempfile::tempdir().unwrap();
     let script = |name: &str, text: &str| {
         let path = fakes.path().join(name);
@@ -506,7 +506,7 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
 }
 
 #[tokio::test]
-async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
+async fn sandbox_support_is_probed_and_cached() {
     let folder = tempfile::tempdir().unwrap();
     let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
     let find = |helper: &Path| {
@@ -524,7 +524,7 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
 }
 
 #[tokio::test]
-async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
+async fn outdated_probe_result_runs_nothing_and_is_discarded() {
     let mut place = SandboxedWorkspace::new(Backend::Namespaces);
     let state = place.path("state");
     let helper = place.path("helper");
@@ -563,7 +563,7 @@ mod program {
     }
 
     #[test]
-    fn a_required_sandbox_that_is_weaker_ends_with_seven_before_anything_is_asked() {
+    fn weaker_than_required_sandbox_exits_with_7_before_any_request() {
         for backend in ["landlock", "nothing"] {
             let server = ModelServer::start(vec![says("hi")]);
             let machine = Machine::with(&server);
@@ -583,7 +583,7 @@ mod program {
     }
 
     #[test]
-    fn the_doctor_says_whether_all_of_a_workspace_can_be_looked_after() {
+    fn doctor_reports_workspace_protection() {
         let machine = Machine::with(&ModelServer::start(Vec::new()));
         for number in 0..30 {
             machine.write(&format!("d{number}/f.txt"), "x");
@@ -606,7 +606,7 @@ mod program {
     }
 
     #[test]
-    fn says_and_records_what_confines_a_session() {
+    fn sandbox_of_a_session_is_shown_and_recorded() {
         for (backend, tier) in [
             ("namespaces", "full"),
             ("bubblewrap", "full"),

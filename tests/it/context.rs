@@ -45,7 +45,7 @@ fn id_of(context: &str, file: &str) -> Option<String> {
 }
 
 #[test]
-fn what_was_left_out_is_read_again_by_its_id() {
+fn removed_output_is_read_again_by_its_id() {
     let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
     let mut answers: Vec<ModelAnswer> = (0..12).map(read).collect();
     answers.push(says("Read them."));
@@ -101,7 +101,7 @@ fn sessions(machine: &Machine) -> Vec<String> {
 }
 
 #[test]
-fn a_branch_reads_what_its_origin_has_recorded() {
+fn fork_reads_outputs_of_its_origin() {
     let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
     let mut answers: Vec<ModelAnswer> = (0..12).map(read).collect();
     answers.extend([says("Read them."), ModelAnswer::Obey]);
@@ -147,7 +147,7 @@ fn a_branch_reads_what_its_origin_has_recorded() {
 }
 
 #[test]
-fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
+fn refused_size_is_compacted_once_then_ends_with_an_error() {
     let full = || {
         let body = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
         status("400 Bad Request", &["content-type: application/json"], body)
@@ -179,7 +179,7 @@ fn takes_little(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn a_prompt_that_was_too_large_is_not_the_end_of_the_conversation() {
+fn conversation_continues_after_a_too_large_prompt() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(takes_little)]);
     let machine = Machine::with(&server);
     let log = format!("What is wrong here? {}", "a line of a log ".repeat(4000));
@@ -202,7 +202,7 @@ fn a_prompt_that_was_too_large_is_not_the_end_of_the_conversation() {
 }
 
 #[test]
-fn a_role_writes_the_summary() {
+fn summary_role_writes_the_summary() {
     let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
     let server = ModelServer::start((0..6).map(chatter).collect());
     let helper = ModelServer::start_and_repeat(vec![says("Goal: a red door")]);
@@ -252,7 +252,7 @@ fn wants_by_id(request: &Value) -> ModelAnswer {
 /// Facts in tool output, rules in user messages: after five compactions the context contains every
 /// rule, and every fact is reachable by its id.
 #[test]
-fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
+fn facts_are_readable_by_id_after_five_compactions() {
     const FILES: usize = 20;
     let rules = [
         "Always answer in French.",
@@ -308,7 +308,7 @@ fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
 }
 
 #[test]
-fn a_command_in_the_background_is_known_when_the_turn_that_began_it_is_gone() {
+fn background_command_is_known_after_its_turn_is_compacted() {
     let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
     let start = calls(&[("bash", json!({"command": "sleep 600", "background": true}))]);
     let answers = [start].into_iter().chain((0..8).map(chatter)).collect();
@@ -335,7 +335,7 @@ fn a_command_in_the_background_is_known_when_the_turn_that_began_it_is_gone() {
 }
 
 #[test]
-fn a_role_names_the_session_and_lists_show_it() {
+fn title_role_names_the_session_in_lists() {
     let server = ModelServer::start(vec![says("Done.")]);
     let namer = ModelServer::start(vec![says("Mend\u{1b}[31m the login")]);
     let provider = |url: String, model: &str| json!({"type": "openai-compatible", "baseURL": url, "model": model, "auth": "none"});

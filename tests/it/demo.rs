@@ -37,7 +37,7 @@ fn the_demo_repairs_the_sample() {
 }
 
 #[test]
-fn really_runs_the_tests() {
+fn demo_runs_the_tests() {
     let machine = Machine::new();
     let ended = demo(&machine, &["--output-format", "stream-json"]);
     ended.assert_code(0);

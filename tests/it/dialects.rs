@@ -201,7 +201,7 @@ fn serve(
 }
 
 #[test]
-fn thinks_calls_and_answers() {
+fn thinking_calls_and_answers() {
     side_by_side(DIALECTS, |dialect| {
         let answers = vec![
             ScriptedReply::Stream(dialect.calls.to_owned()),
@@ -244,7 +244,7 @@ fn thinks_calls_and_answers() {
 }
 
 #[test]
-fn asks_again_after_a_fault_and_says_nothing_twice() {
+fn fault_is_retried_and_nothing_repeats() {
     let said = "Half of an answer, and the rest of it.";
     side_by_side(DIALECTS, |dialect| {
         let whole = (dialect.says)(said);
@@ -273,7 +273,7 @@ fn asks_again_after_a_fault_and_says_nothing_twice() {
 }
 
 #[test]
-fn runs_no_call_that_was_cut_off() {
+fn incomplete_call_is_not_run() {
     side_by_side(DIALECTS, |dialect| {
         let at = dialect.calls.find("; pwd").unwrap();
         let cut = ScriptedReply::Stream(dialect.calls[..at].to_owned());
@@ -290,7 +290,7 @@ fn runs_no_call_that_was_cut_off() {
 }
 
 #[test]
-fn takes_no_refusal_for_an_answer() {
+fn refusal_is_not_an_answer() {
     side_by_side(DIALECTS, |dialect| {
         let server = WireServer::start(dialect, vec![ScriptedReply::Stream((dialect.refuses)())]);
         let machine = server.machine(dialect);
@@ -303,7 +303,7 @@ fn takes_no_refusal_for_an_answer() {
 }
 
 #[test]
-fn says_who_does_not_accept_the_key() {
+fn rejected_key_names_the_provider() {
     side_by_side(DIALECTS, |dialect| {
         let server = WireServer::start(dialect, vec![ScriptedReply::Status("401 Unauthorized")]);
         let ended = server.machine(dialect).posse(&["run", "hello"]);
@@ -314,7 +314,7 @@ fn says_who_does_not_accept_the_key() {
 
 /// The strictest server detects errors.
 #[test]
-fn the_judge_is_not_blind() {
+fn protocol_checker_detects_violations() {
     let chat = json!({"messages": [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": null, "tool_calls": [

@@ -83,7 +83,7 @@ fn is_of(event: &Value, kind: &str, path: &str) -> bool {
 }
 
 #[test]
-fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
+fn agents_are_approved_killed_resumed_merged_and_accounted() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let machine = machine_with(
         &server,

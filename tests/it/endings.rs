@@ -58,7 +58,7 @@ fn wait(way: &str, sleep: &str) -> (ModelAnswer, Value, &'static str) {
 }
 
 #[test]
-fn every_signal_once_and_twice_ends_every_wait_as_documented() {
+fn every_signal_ends_every_wait_as_documented() {
     let ways = ["silence", "stream", "retry", "tool"];
     let rows = ways.into_iter().flat_map(|way| SIGNALS.map(|signal| (way, signal)));
     let rows: Vec<_> = rows.flat_map(|row| [(row, 1), (row, 2), (row, 5)]).collect();
@@ -95,7 +95,7 @@ fn every_signal_once_and_twice_ends_every_wait_as_documented() {
 }
 
 #[test]
-fn a_quit_ends_it_on_the_spot_and_leaves_nothing() {
+fn sigquit_ends_immediately_and_leaves_nothing() {
     let sleep = marker();
     let (answer, _, until) = wait("tool", &sleep);
     let server = ModelServer::start(vec![answer]);
@@ -109,7 +109,7 @@ fn a_quit_ends_it_on_the_spot_and_leaves_nothing() {
 }
 
 #[test]
-fn the_id_is_said_at_both_ends_of_every_other_run() {
+fn session_id_is_printed_at_start_and_end() {
     let answers = [says("done"), status("401 No", &[], "{}"), status("503 Busy", &[], "{}")];
     side_by_side(answers, |answer| {
         let server = ModelServer::start_and_repeat(vec![answer]);
@@ -149,7 +149,7 @@ fn machine_of(server: &ByteServer) -> Machine {
 }
 
 #[test]
-fn a_hang_up_that_is_ignored_from_the_start_is_ignored() {
+fn inherited_ignored_sighup_stays_ignored() {
     let (server, open) = gated(vec![says("done")]);
     let machine = machine_of(&server);
     let mut running = RunningPosse::start(
@@ -164,7 +164,7 @@ fn a_hang_up_that_is_ignored_from_the_start_is_ignored() {
 }
 
 #[test]
-fn an_unattended_run_goes_on_without_its_terminal() {
+fn unattended_run_continues_without_its_terminal() {
     for closed in [true, false] {
         let write = calls(&[("write_file", json!({"path": "made", "content": "x"}))]);
         let (server, open) = gated(vec![write, says("It is done.")]);
@@ -197,7 +197,7 @@ fn an_unattended_run_goes_on_without_its_terminal() {
 }
 
 #[test]
-fn an_unattended_run_without_its_terminal_still_ends_when_told() {
+fn unattended_run_without_terminal_still_obeys_signals() {
     let sleep = marker();
     let server = ModelServer::start(vec![runs(&format!("echo ready; sleep {sleep}"))]);
     let machine = Machine::with(&server);
@@ -215,7 +215,7 @@ fn an_unattended_run_without_its_terminal_still_ends_when_told() {
 }
 
 #[test]
-fn an_unattended_run_goes_on_when_nobody_reads_it() {
+fn unattended_run_continues_without_a_reader() {
     for format in ["text", "json", "stream-json"] {
         let (server, open) = gated(vec![says("It is done.")]);
         let machine = machine_of(&server);
@@ -236,7 +236,7 @@ fn an_unattended_run_goes_on_when_nobody_reads_it() {
 }
 
 #[test]
-fn a_terminal_that_vanishes_ends_a_run_that_is_not_unattended() {
+fn lost_terminal_ends_an_attended_run() {
     let server =
         ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()))]);
     let machine = Machine::with(&server);
@@ -248,7 +248,7 @@ fn a_terminal_that_vanishes_ends_a_run_that_is_not_unattended() {
 }
 
 #[test]
-fn a_run_that_was_stopped_for_a_while_goes_on_where_it_was() {
+fn suspended_run_continues() {
     for signal in [Signal::SIGTSTP, Signal::SIGSTOP] {
         let half = text_event("half and ");
         let (sent, rest) = (stream_bytes(half.as_bytes()), (DIALECTS[0].says)("half"));
@@ -278,7 +278,7 @@ fn a_run_that_was_stopped_for_a_while_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_program_that_is_replaced_while_it_runs_goes_on() {
+fn replaced_binary_does_not_affect_a_run() {
     for gone in [true, false] {
         let (server, open) = gated(vec![runs("echo x > made"), runs("cat made"), says("done")]);
         let machine = machine_of(&server);
@@ -306,7 +306,7 @@ fn a_program_that_is_replaced_while_it_runs_goes_on() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
+fn blocked_reader_does_not_prevent_exit() {
     let flood = text_event(&"x".repeat(2000)).repeat(2000);
     for (times, driven) in [(1, false), (2, false), (1, true)] {
         let server = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(flood.as_bytes()))]);
@@ -385,7 +385,7 @@ fn unanswered() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures, for whoever wants them")]
-fn every_wait_is_cancelled_at_once() {
+fn every_wait_is_cancelled_within_bounds() {
     let table: [(&str, &[&str]); 7] = [
         ("connecting", &["-y"]),
         ("silence", &["-y"]),
@@ -437,7 +437,7 @@ fn cancelled(way: &str, args: &[&str]) -> Duration {
 }
 
 #[test]
-fn a_wait_for_room_on_the_disk_is_cancelled_at_once() {
+fn wait_for_disk_space_is_cancelled_at_once() {
     if !has_namespaces() {
         return;
     }
@@ -468,7 +468,7 @@ fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::FinishedRun
 }
 
 #[test]
-fn without_descriptors_it_says_so_and_nothing_is_lost() {
+fn descriptor_exhaustion_is_reported_and_loses_nothing() {
     let command = |nth: usize| runs(&format!("echo call-{nth} >> log"));
     let rows = [4, 9, 15, 16, 17, 18, 19, 20, 22, 61];
     side_by_side(rows, |free| {

@@ -99,7 +99,7 @@ async fn cancelled(place: &CommandFolder, command: &str, file: &str) -> String {
 }
 
 #[tokio::test]
-async fn keeps_the_order_of_both_streams_and_the_exact_end() {
+async fn output_order_and_exit_status_are_kept() {
     let place = CommandFolder::new();
     let outcome = place.run("echo one; echo two >&2; echo three; exit 3").await;
     assert_eq!(printed(&outcome), "one\ntwo\nthree\n");
@@ -120,7 +120,7 @@ async fn keeps_the_order_of_both_streams_and_the_exact_end() {
 }
 
 #[tokio::test]
-async fn reports_what_is_in_force_before_anything_is_printed() {
+async fn enforcement_is_reported_before_any_output() {
     let place = CommandFolder::new();
     let mut updates = Vec::new();
     place.sandbox.run(place.spawn("echo hello"), |update| updates.push(update)).await.unwrap();
@@ -133,7 +133,7 @@ async fn reports_what_is_in_force_before_anything_is_printed() {
 }
 
 #[tokio::test]
-async fn a_helper_that_reports_nothing_means_no_command() {
+async fn command_does_not_run_without_a_helper_report() {
     let mut place = CommandFolder::new();
     let marker = place.path().join("ran");
     place.sandbox = Sandbox::with_helper(PathBuf::from("/bin/true"), Vec::new());
@@ -147,7 +147,7 @@ async fn a_helper_that_reports_nothing_means_no_command() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_an_error_with_its_reason() {
+async fn missing_program_is_an_error_with_its_reason() {
     let place = CommandFolder::new();
     let mut spawn = place.spawn("");
     spawn.program = PathBuf::from("/no/such/program");
@@ -156,7 +156,7 @@ async fn a_program_that_is_not_there_is_an_error_with_its_reason() {
 }
 
 #[tokio::test]
-async fn has_no_terminal_no_input_and_a_session_of_its_own() {
+async fn command_has_no_terminal_no_input_and_own_session() {
     let place = CommandFolder::new();
     let outcome = place
         .run("(echo x > /dev/tty) 2>/dev/null && echo tty; cat; cut -d' ' -f6 /proc/$$/stat; echo $$; ls /proc/self/fd | wc -l")
@@ -170,7 +170,7 @@ async fn has_no_terminal_no_input_and_a_session_of_its_own() {
 }
 
 #[tokio::test]
-async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
+async fn environment_has_no_secrets_and_a_private_folder() {
     let place = CommandFolder::new();
     let outcome = place.run("env; touch $TMPDIR/x; stat -c %a $TMPDIR; ulimit -c").await;
     let text = printed(&outcome);
@@ -184,7 +184,7 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
 }
 
 #[tokio::test]
-async fn cannot_read_what_we_were_started_with() {
+async fn command_cannot_read_the_environment_of_posse() {
     let place = CommandFolder::new();
     place.run("true").await;
     // A super-user's commands can do everything; this flag protects from all others.
@@ -194,7 +194,7 @@ async fn cannot_read_what_we_were_started_with() {
 }
 
 #[tokio::test]
-async fn signals_that_we_ignore_are_not_ignored_by_commands() {
+async fn signal_dispositions_are_reset_for_commands() {
     let place = CommandFolder::new();
     let outcome = place.run("grep -E 'SigIgn|SigBlk' /proc/self/status").await;
     let text = printed(&outcome);
@@ -209,7 +209,7 @@ async fn signals_that_we_ignore_are_not_ignored_by_commands() {
 }
 
 #[tokio::test]
-async fn runs_in_the_opened_folder_even_after_it_was_moved() {
+async fn runs_in_the_opened_folder_after_a_move() {
     let place = CommandFolder::new();
     let (old, new) = (place.path().join("old"), place.path().join("new"));
     std::fs::create_dir(&old).unwrap();
@@ -230,7 +230,7 @@ async fn runs_in_the_opened_folder_even_after_it_was_moved() {
 }
 
 #[tokio::test]
-async fn long_output_spills_and_short_output_does_not() {
+async fn long_output_goes_to_a_file_and_short_output_does_not() {
     let place = CommandFolder::new();
     let short = place.run("head -c 32768 /dev/zero | tr '\\0' x").await;
     assert_eq!((short.output.cut(), short.output.spill), (0, None));
@@ -242,7 +242,7 @@ async fn long_output_spills_and_short_output_does_not() {
 }
 
 #[tokio::test]
-async fn endless_output_is_ended_and_takes_no_memory() {
+async fn endless_output_is_stopped_with_bounded_memory() {
     fn resident() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -260,7 +260,7 @@ async fn endless_output_is_ended_and_takes_no_memory() {
 }
 
 #[tokio::test]
-async fn secrets_are_hidden_in_memory_in_the_file_and_while_it_runs() {
+async fn secrets_are_masked_in_result_file_and_live_output() {
     let place = CommandFolder::with_secrets(&["sk-very-secret-value"]);
     let mut seen = String::new();
     let command = "printf 'a sk-very-'; sleep 0.1; printf 'secret-value b '; \
@@ -281,7 +281,7 @@ async fn secrets_are_hidden_in_memory_in_the_file_and_while_it_runs() {
 }
 
 #[tokio::test]
-async fn time_runs_out_politely_first() {
+async fn timeout_sends_sigterm_first() {
     let mut place = CommandFolder::new();
     place.timeout = Duration::from_millis(300);
     let polite = place.run("trap 'echo bye; exit 0' TERM; sleep 60 & wait").await;
@@ -295,7 +295,7 @@ async fn time_runs_out_politely_first() {
 }
 
 #[tokio::test]
-async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
+async fn exit_at_the_timeout_is_reported_once() {
     let mut place = CommandFolder::new();
     for nth in 0..24_u64 {
         // The shell ends shortly before, at, or shortly after its timeout.
@@ -314,7 +314,7 @@ async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
 }
 
 #[tokio::test]
-async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
+async fn descendants_holding_the_pipe_do_not_delay_the_result() {
     let place = CommandFolder::new();
     let begin = Instant::now();
     let outcome = place.run("sleep 300 & sleep 300 & echo $!; exit 0").await;
@@ -368,7 +368,7 @@ async fn dropping_a_run_kills_the_tree() {
 }
 
 #[tokio::test]
-async fn dies_with_the_thread_that_started_it() {
+async fn command_dies_with_its_starting_thread() {
     let place = CommandFolder::new();
     let path = place.path().join("pid");
     let place = std::thread::spawn(move || {
@@ -392,7 +392,7 @@ async fn dies_with_the_thread_that_started_it() {
 }
 
 #[tokio::test]
-async fn other_runs_and_other_children_are_left_alone() {
+async fn other_runs_and_children_are_untouched() {
     let place = CommandFolder::new();
     let other = place.run("sleep 0.6; echo alive");
     let many = async {
@@ -405,7 +405,7 @@ async fn other_runs_and_other_children_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_vfork_storm_ends_when_its_time_is_up() {
+async fn vfork_loop_ends_at_its_timeout() {
     let mut place = CommandFolder::new();
     place.timeout = Duration::from_millis(400);
     let outcome = place.run("while :; do setsid -f sh -c 'sleep 5 & sleep 5' ; done").await;
@@ -505,7 +505,7 @@ mod tool {
     }
 
     #[tokio::test]
-    async fn tells_the_model_what_it_needs() {
+    async fn result_text_for_the_model() {
         for (command, text) in [
             ("echo hi; exit 3", "hi\n(exit 3, N ms)"),
             ("true", "(exit 0, N ms, no output)"),
@@ -525,7 +525,7 @@ mod tool {
     }
 
     #[tokio::test]
-    async fn a_code_is_no_failure_and_a_timeout_is() {
+    async fn exit_code_is_no_failure_and_timeout_is() {
         let shell = Shell::new();
         let output = shell.call(json!({"command": "exit 7", "workdir": "sub"})).await;
         assert!(!output.is_error);
@@ -552,7 +552,7 @@ mod tool {
     }
 
     #[tokio::test]
-    async fn output_that_grows_when_it_is_escaped_is_cut_and_kept_as_well() {
+    async fn escaped_output_is_truncated_and_stored() {
         let shell = Shell::new();
         let output = shell.call(json!({"command": "head -c 30000 /dev/zero"})).await;
         let text = text_of(&output.content);
@@ -562,7 +562,7 @@ mod tool {
     }
 
     #[tokio::test]
-    async fn records_what_is_enforced_and_shows_output_while_it_runs() {
+    async fn enforcement_is_recorded_and_output_streamed() {
         let mut shell = Shell::new();
         shell.call(json!({"command": "echo a; sleep 0.1; echo b"})).await;
         let fact = shell.facts.try_recv().unwrap();
@@ -585,7 +585,7 @@ mod tool {
     }
 
     #[tokio::test]
-    async fn a_folder_that_is_gone_is_said_once() {
+    async fn removed_folder_is_reported_once() {
         let shell = Shell::new();
         let gone =
             shell.text(json!({"command": "cd .. && rm -r sub; ls -d sub", "workdir": "sub"}));

@@ -121,7 +121,7 @@ fn an_image_that_cannot_be_sent_is_a_usage_error() {
 }
 
 #[test]
-fn what_is_dropped_on_the_terminal_is_attached_and_said() {
+fn dropped_file_is_attached_with_a_notice() {
     let server = ModelServer::start_and_repeat(vec![says("seen")]);
     let machine = Machine::with(&server);
     machine.write("sub/a b.png", picture(40, 30, ImageFormat::Png));
@@ -136,7 +136,7 @@ fn what_is_dropped_on_the_terminal_is_attached_and_said() {
 }
 
 #[test]
-fn a_model_without_eyes_is_sent_no_image() {
+fn model_without_image_input_is_sent_no_image() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "dot.png"}))]),
         says("I cannot see it"),
@@ -165,7 +165,7 @@ fn a_model_without_eyes_is_sent_no_image() {
 }
 
 #[test]
-fn a_message_with_an_image_is_refused_by_a_model_without_eyes_before_it_is_sent() {
+fn image_message_is_refused_before_sending_if_unsupported() {
     let server = ModelServer::start(Vec::new());
     let profile = json!({"quirks": {"noVision": true}});
     let machine = Machine::configured(&server, &json!({}), &profile);
@@ -182,7 +182,7 @@ fn a_message_with_an_image_is_refused_by_a_model_without_eyes_before_it_is_sent(
 }
 
 #[test]
-fn a_model_that_nobody_knows_is_never_refused() {
+fn unknown_model_is_never_refused() {
     let server = ModelServer::start(vec![says("a dot")]);
     let machine = Machine::with(&server);
     machine.write("dot.png", picture(1, 1, ImageFormat::Png));
@@ -216,7 +216,7 @@ fn the_oldest_of_too_many_images_are_left_out_with_a_warning() {
 
 /// A listed name can be read back for any file name.
 #[test]
-fn a_listed_name_can_be_read_whatever_it_holds() {
+fn any_listed_name_can_be_read() {
     let names: [&[u8]; 7] = [
         b"line\nbreak.txt",
         b"not-utf8-\xff\xfe.txt",
@@ -311,7 +311,7 @@ fn paths_below_an_added_folder_are_written_once() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_read_and_not_changed() {
+fn non_utf8_name_is_readable_and_unchanged() {
     let name = r#""bad-\xff.txt""#;
     let edit = json!({"path": name, "oldString": "one", "newString": "two"});
     let odd = json!({"path": r#""new\nname""#, "content": "x"});

@@ -56,7 +56,7 @@ fn run(machine: &Machine) -> (FinishedRun, Vec<Value>) {
 }
 
 #[test]
-fn a_hook_reads_what_it_is_asked_and_its_no_is_told() {
+fn hook_receives_the_call_and_its_denial_is_reported() {
     let line = r"cat > seen; env > env; echo 'not on a friday' >&2; exit 2";
     let (machine, server) = machine(&json!([shell("PreToolUse", line)]));
     let (ended, events) = run(&machine);
@@ -148,7 +148,7 @@ const FAILURES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn a_hook_that_cannot_answer_is_a_no_if_it_must_and_else_a_warning() {
+fn failing_hook_denies_if_required_and_otherwise_warns() {
     let rows = FAILURES.iter().flat_map(|row| [(row, "block"), (row, "warn")]);
     side_by_side(rows, |(&(what, command, code), on_failure)| {
         let command: Value = serde_json::from_str(command).unwrap();
@@ -186,7 +186,7 @@ fn a_hook_that_cannot_answer_is_a_no_if_it_must_and_else_a_warning() {
 }
 
 #[test]
-fn a_contradiction_is_a_no() {
+fn contradictory_answer_denies() {
     let lines = [
         r#"echo '{"decision":"deny","reason":"no"}'"#,
         r#"echo '{"decision":"block","message":"no"}'; exit 1"#,
@@ -201,7 +201,7 @@ fn a_contradiction_is_a_no() {
 }
 
 #[test]
-fn an_allow_does_not_beat_a_deny_and_a_changed_command_is_judged_from_zero() {
+fn hook_allow_does_not_override_deny_and_changed_command_is_judged_again() {
     let allow = r#"touch asked; echo '{"decision":"allow"}'"#;
     let evil = r#"echo '{"patch":{"command":"rm -rf /"}}'"#;
     let env = r#"echo '{"patch":{"path":".env"}}'"#;
@@ -225,7 +225,7 @@ fn an_allow_does_not_beat_a_deny_and_a_changed_command_is_judged_from_zero() {
 }
 
 #[test]
-fn a_changed_command_is_what_runs_and_what_is_shown() {
+fn changed_command_runs_and_is_shown() {
     let line = r#"echo '{"patch":{"command":"touch other"},"message":"other is better"}'"#;
     let (machine, server) = machine(&json!([shell("PreToolUse", line)]));
     let (ended, events) = run(&machine);
@@ -244,7 +244,7 @@ fn a_changed_command_is_what_runs_and_what_is_shown() {
 }
 
 #[test]
-fn what_a_hook_makes_of_a_result_is_read_kept_and_verified() {
+fn result_changed_by_a_hook_is_read_recorded_and_verified() {
     let line = r#"echo '{"patch":{"toolOutput":"nothing to see"}}'"#;
     let script = vec![runs("echo secret plans"), says("done")];
     let (machine, server) = machine_that(script, &json!([shell("PostToolUse", line)]));
@@ -258,7 +258,7 @@ fn what_a_hook_makes_of_a_result_is_read_kept_and_verified() {
 }
 
 #[test]
-fn a_stop_hook_is_obeyed_eight_times() {
+fn stop_hook_continues_at_most_eight_times() {
     let line = "echo 'the tests do not pass'; exit 2";
     let script = (0..12).map(|nth| says(&format!("answer {nth}"))).collect();
     let (machine, _server) = machine_that(script, &json!([shell("Stop", line)]));
@@ -272,7 +272,7 @@ fn a_stop_hook_is_obeyed_eight_times() {
 }
 
 #[test]
-fn a_refused_prompt_is_an_error_and_reaches_no_model() {
+fn refused_prompt_is_an_error_and_reaches_no_model() {
     for event in ["UserPromptSubmit", "SessionStart"] {
         let line = "echo 'not this one' >&2; exit 2";
         let (machine, server) = machine(&json!([shell(event, line)]));
@@ -285,7 +285,7 @@ fn a_refused_prompt_is_an_error_and_reaches_no_model() {
 }
 
 #[test]
-fn a_hook_has_no_terminal_and_cannot_change_the_session_that_asks_it() {
+fn hook_has_no_terminal_and_cannot_change_its_session() {
     let line = r#"cat >/dev/null
 if (: </dev/tty) 2>/dev/null; then echo '{"decision":"deny","reason":"a terminal"}'; exit; fi
 echo '{}' > "$HOME/../posse/config/config.json"
@@ -305,7 +305,7 @@ echo asked >> log"#;
 }
 
 #[test]
-fn a_repository_sets_no_hooks_before_it_is_trusted_and_takes_none_away() {
+fn untrusted_repository_adds_and_removes_no_hooks() {
     let line = |name: &str| format!("touch {name}");
     for (trust, ran) in [(false, false), (true, true)] {
         let (machine, _server) = machine(&json!([shell("PreToolUse", &line("ours"))]));
@@ -324,7 +324,7 @@ fn a_repository_sets_no_hooks_before_it_is_trusted_and_takes_none_away() {
 }
 
 #[test]
-fn a_program_of_the_working_directory_is_not_taken_for_one_of_the_path() {
+fn program_in_the_working_directory_is_not_run() {
     let (machine, _server) = machine(&json!([
         {"name": "test", "event": "PreToolUse", "command": ["check-it"], "onFailure": "block"},
     ]));
@@ -341,7 +341,7 @@ fn a_program_of_the_working_directory_is_not_taken_for_one_of_the_path() {
 }
 
 #[test]
-fn a_configured_hook_that_makes_no_sense_stops_the_start() {
+fn invalid_hook_prevents_start() {
     let (machine, _server) = machine(&json!([
         {"event": "PreToolUse", "command": "rm -rf /"},
         {"event": "PreToolUze", "command": ["true"]},
@@ -411,7 +411,7 @@ fn of_the_guide(language: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_hooks_of_the_guide_work_as_it_says() {
+fn guide_hooks_work() {
     let [shell] = of_the_guide("sh").try_into().unwrap();
     let [python] = of_the_guide("python").try_into().unwrap();
     let configurations = of_the_guide("jsonc");

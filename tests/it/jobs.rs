@@ -100,7 +100,7 @@ fn run(machine: &Machine, more: &[&str]) -> (FinishedRun, Vec<Value>) {
 }
 
 #[test]
-fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
+fn job_starts_at_once_is_read_in_parts_and_its_end_reported() {
     let server = ModelServer::start(vec![
         starts("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 3"),
         ModelAnswer::By(reads_at_once),
@@ -145,7 +145,7 @@ fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
 }
 
 #[test]
-fn the_end_comes_as_a_message_at_the_next_step() {
+fn job_end_is_a_message_at_the_next_step() {
     let server = ModelServer::start(vec![
         starts("echo ready"),
         calls(&[(
@@ -167,7 +167,7 @@ fn the_end_comes_as_a_message_at_the_next_step() {
 }
 
 #[test]
-fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
+fn job_processes_end_with_stop_session_or_kill() {
     // Stopped by the model.
     let server = ModelServer::start(vec![
         starts(STUBBORN),
@@ -223,7 +223,7 @@ fn stops_when_written(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn a_session_that_goes_on_is_told_what_was_lost() {
+fn resumed_session_reports_lost_jobs() {
     let server = ModelServer::start(vec![
         starts("echo listening; while :; do sleep 0.1; done"),
         ModelAnswer::Hold(Vec::new()),
@@ -255,7 +255,7 @@ fn a_session_that_goes_on_is_told_what_was_lost() {
 }
 
 #[test]
-fn there_are_no_more_of_them_than_are_allowed() {
+fn number_of_jobs_is_limited() {
     let wait = "while :; do sleep 0.1; done";
     let server = ModelServer::start(vec![starts(wait), starts(wait), starts(wait), says("done")]);
     let more = json!({"tools": {"bash": {"jobs": 2}}});
@@ -280,7 +280,7 @@ fn there_are_no_more_of_them_than_are_allowed() {
 }
 
 #[test]
-fn only_who_sees_bash_sees_them() {
+fn job_tools_need_the_bash_tool() {
     let server = ModelServer::start(vec![says("done")]);
     let machine = Machine::with(&server);
     run(&machine, &["--agent", "plan"]).0.assert_code(0);
@@ -289,7 +289,7 @@ fn only_who_sees_bash_sees_them() {
 }
 
 #[test]
-fn what_is_denied_in_the_foreground_is_denied_in_the_background() {
+fn background_commands_have_the_same_permissions() {
     let server = ModelServer::start(vec![starts("touch made"), says("done")]);
     let machine = Machine::with(&server);
     // No person can be asked.
@@ -370,7 +370,7 @@ fn an_interrupt_stops_the_turn_and_not_the_job() {
 
 /// Jobs of a subagent end with it.
 #[test]
-fn the_job_of_a_child_ends_with_the_child() {
+fn job_of_a_subagent_ends_with_it() {
     fn next(request: &Value) -> ModelAnswer {
         let messages = request["messages"].as_array().unwrap();
         let results = messages.iter().filter(|message| message["role"] == "tool").count();

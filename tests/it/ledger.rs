@@ -45,7 +45,7 @@ fn of(events: &[Value], kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn everybody_tells_the_same_cost() {
+fn all_outputs_report_the_same_cost() {
     let server = ModelServer::start(vec![
         listing(),
         status("503 Service Unavailable", &[], ""),
@@ -107,7 +107,7 @@ fn everybody_tells_the_same_cost() {
 }
 
 #[test]
-fn an_unknown_price_is_unknown_and_not_nothing() {
+fn unknown_price_is_not_zero() {
     let server = ModelServer::start(vec![listing(), says("done")]);
     let machine = Machine::with(&server);
     let ended = machine.posse(&["run", "--output-format", "json", "look around"]);
@@ -120,7 +120,7 @@ fn an_unknown_price_is_unknown_and_not_nothing() {
 }
 
 #[test]
-fn a_reply_that_breaks_off_has_cost_what_the_server_said() {
+fn broken_reply_costs_its_reported_usage() {
     let begun = concat!(
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"type\":\"message\",",
         "\"role\":\"assistant\",\"model\":\"scripted-1\",\"content\":[],\"usage\":{\"input_tokens\":70,",
@@ -172,7 +172,7 @@ fn a_reply_that_breaks_off_has_cost_what_the_server_said() {
 }
 
 #[test]
-fn thinking_that_a_server_counts_apart_is_counted() {
+fn separately_reported_thinking_tokens_are_counted() {
     // As xAI and Gemini: 10 input, 2 output, 30 thinking.
     let server = ModelServer::start(vec![counted(&json!({
         "prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 42,
@@ -189,7 +189,7 @@ fn thinking_that_a_server_counts_apart_is_counted() {
 }
 
 #[test]
-fn a_run_ends_before_it_breaks_its_budget() {
+fn run_ends_before_exceeding_its_budget() {
     let server = ModelServer::start_and_repeat(vec![listing()]);
     let more = json!({ "models": prices(), "maxTurns": 500 });
     let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
@@ -218,7 +218,7 @@ fn a_run_ends_before_it_breaks_its_budget() {
 }
 
 #[test]
-fn a_budget_goes_with_its_session_until_another_is_said() {
+fn budget_belongs_to_its_session_until_changed() {
     let server = ModelServer::start_and_repeat(vec![listing()]);
     let more = json!({ "models": prices(), "maxTurns": 500 });
     let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
@@ -260,7 +260,7 @@ fn a_budget_goes_with_its_session_until_another_is_said() {
 }
 
 #[test]
-fn a_budget_of_the_configuration_is_not_remembered() {
+fn configured_budget_is_not_stored() {
     let server = ModelServer::start(vec![says("One."), says("Two.")]);
     let more = json!({ "budget": {"maxTokens": 1_000_000} });
     let machine = Machine::configured(&server, &more, &json!({}));
@@ -278,7 +278,7 @@ fn a_budget_of_the_configuration_is_not_remembered() {
 }
 
 #[test]
-fn tokens_are_bounded_too_and_a_reply_is_as_long_as_what_is_left() {
+fn token_budget_limits_the_reply_length() {
     let server = ModelServer::start_and_repeat(vec![listing()]);
     let more = json!({ "maxTurns": 500, "budget": {"maxTokens": 60_000} });
     let machine = Machine::configured(&server, &more, &json!({"maxTokens": 50_000}));
@@ -297,7 +297,7 @@ fn tokens_are_bounded_too_and_a_reply_is_as_long_as_what_is_left() {
 }
 
 #[test]
-fn a_budget_needs_a_price() {
+fn budget_needs_a_price() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     let ended = machine.posse(&["run", "--budget", "1", "look around"]);
@@ -331,7 +331,7 @@ fn a_budget_needs_a_price() {
 }
 
 #[test]
-fn what_was_killed_while_a_model_worked_has_an_unknown_cost() {
+fn killed_request_has_an_unknown_cost() {
     let server = ModelServer::start(vec![
         listing(),
         ModelAnswer::Hold(stream_bytes(

@@ -157,7 +157,7 @@ fn in_short(records: &[Value]) -> Vec<String> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the records, for whoever wants them")]
-fn a_run_that_is_killed_and_whose_provider_goes_away_for_an_hour_finishes() {
+fn killed_run_with_an_hour_of_outage_finishes() {
     let away = Arc::new(AtomicBool::new(true));
     let server = provider(Arc::clone(&away));
     let machine = machine(&server);

@@ -53,7 +53,7 @@ fn through(proxy: &str, address: &str) -> (FinishedRun, Machine) {
 }
 
 #[test]
-fn says_what_a_proxy_did_and_what_to_do() {
+fn proxy_error_names_cause_and_fix() {
     let there = "https://api.provider.invalid/v1";
     let plain = "http://api.provider.invalid/v1";
     let table = [
@@ -98,7 +98,7 @@ fn says_what_a_proxy_did_and_what_to_do() {
 }
 
 #[test]
-fn a_name_that_leads_nowhere_is_said_and_waited_for() {
+fn unresolvable_name_is_reported_and_retried() {
     // RFC 6761: no resolver knows a name that ends like this.
     let machine = at("http://nowhere.invalid/v1", &json!({"connect": "5s"}));
     let ended = machine.posse(&["run", "say hello"]);
@@ -159,7 +159,7 @@ fn serve(connection: &TcpStream, arrival: &Sender<()>, pieces: &Receiver<Vec<u8>
 const STOPPED: Duration = Duration::from_secs(4);
 
 #[test]
-fn who_was_stopped_in_the_middle_of_a_reply_hears_the_rest_of_it() {
+fn suspended_process_receives_the_rest_of_a_reply() {
     // Stopped while the reply is on its way, and while it has not begun.
     for begun in [true, false] {
         let server = Piecemeal::start();
@@ -198,7 +198,7 @@ fn chunk(text: &str, finish: Option<&str>) -> serde_json::Value {
 }
 
 #[test]
-fn another_model_than_was_asked_is_said_once() {
+fn model_mismatch_is_reported_once() {
     let named = |model: &str, delta: serde_json::Value, finish: &str| {
         let chunk = json!({"model": model, "choices": [{"delta": delta, "finish_reason": finish}]});
         stream(format!("data: {chunk}\n\ndata: [DONE]\n\n").as_bytes())
@@ -223,7 +223,7 @@ fn another_model_than_was_asked_is_said_once() {
 }
 
 #[test]
-fn a_history_that_is_refused_is_no_dead_end() {
+fn refused_history_can_be_repaired() {
     let words = r#"{"error": {"message": "messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: call_1"}}"#;
     let refusal = || status("400 Bad Request", &["content-type: application/json"], words);
     let server = ModelServer::start(vec![

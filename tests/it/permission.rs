@@ -17,7 +17,7 @@ use crate::model_server::{ModelServer, calls, runs, says};
 use crate::posse::{Machine, RunningPosse};
 
 #[test]
-fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
+fn unattended_denial_continues_and_exits_with_4() {
     let server = ModelServer::start(vec![
         runs("touch made-by-bash"),
         calls(&[("write_file", json!({"path": "src/new.rs", "content": "x"}))]),
@@ -66,7 +66,7 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
 }
 
 #[test]
-fn advises_yes_only_where_it_would_help() {
+fn yes_flag_is_suggested_only_if_it_helps() {
     for (path, fix) in [
         ("new.rs", "fix: run it in a terminal, pass `--yes`, or add the rule shown above"),
         (".git/hooks/pre-commit", "fix: `--yes` does not cover it: run it in a terminal, where"),
@@ -86,7 +86,7 @@ fn machine_that_asks() -> Machine {
 }
 
 #[test]
-fn runs_what_the_named_rule_allows() {
+fn suggested_rule_allows_the_call() {
     let machine = machine_that_asks();
     let (ended, events) = machine.stream(&["make it"]);
     ended.assert_code(4);
@@ -101,7 +101,7 @@ fn runs_what_the_named_rule_allows() {
 }
 
 #[test]
-fn tells_the_model_why_an_edit_does_not_fit_without_asking() {
+fn inapplicable_edit_is_explained_without_a_request() {
     let edit = |path: &str, old: &str| json!({"path": path, "oldString": old, "newString": "new"});
     let server = ModelServer::start(vec![
         calls(&[
@@ -161,7 +161,7 @@ fn never_opens_secrets() {
 }
 
 #[test]
-fn adds_no_folder_that_holds_its_own_authority() {
+fn folder_containing_posse_state_cannot_be_added() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     std::os::unix::fs::symlink(machine.path("posse"), machine.work("link")).unwrap();
@@ -176,7 +176,7 @@ fn adds_no_folder_that_holds_its_own_authority() {
 }
 
 #[test]
-fn changes_nothing_that_runs_or_steers_later_without_a_person() {
+fn protected_files_need_a_user() {
     let write = |path: &str| ("write_file", json!({"path": path, "content": "x"}));
     let server = ModelServer::start(vec![
         calls(&[write("AGENTS.md"), write(".github/workflows/ci.yml"), write("src/a.rs")]),
@@ -196,7 +196,7 @@ fn changes_nothing_that_runs_or_steers_later_without_a_person() {
 }
 
 #[test]
-fn changes_nothing_in_a_dry_run() {
+fn dry_run_writes_no_file() {
     let server = ModelServer::start(vec![
         calls(&[
             ("write_file", json!({"path": "new.txt", "content": "new"})),
@@ -300,7 +300,7 @@ impl Person {
 }
 
 #[test]
-fn asks_a_person_at_a_terminal() {
+fn asks_the_user_at_a_terminal() {
     let write = |path: &str| calls(&[("write_file", json!({"path": path, "content": "x\n"}))]);
     let server = ModelServer::start(vec![
         runs("touch once"),
@@ -338,7 +338,7 @@ fn asks_a_person_at_a_terminal() {
 }
 
 #[test]
-fn takes_nothing_typed_before_the_question_for_an_answer() {
+fn input_before_the_request_is_no_answer() {
     let server = ModelServer::start(vec![runs("touch made"), says("done")]);
     let machine = Machine::with(&server);
     let mut person = Person::at(&machine, "make things");
@@ -351,7 +351,7 @@ fn takes_nothing_typed_before_the_question_for_an_answer() {
 }
 
 #[test]
-fn takes_nothing_typed_before_it_was_silent_for_an_answer() {
+fn input_before_the_quiet_period_is_no_answer() {
     let server = ModelServer::start(vec![runs("touch made"), says("done")]);
     let machine = Machine::with(&server);
     let mut person = Person::at(&machine, "make things");
@@ -366,7 +366,7 @@ fn takes_nothing_typed_before_it_was_silent_for_an_answer() {
 }
 
 #[test]
-fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
+fn user_grants_a_project_and_a_folder_persistently() {
     let write = |path: &str| calls(&[("write_file", json!({"path": path, "content": "x\n"}))]);
     let server = ModelServer::start(vec![write("src/a.rs"), says("done")]);
     let machine = Machine::with(&server);
@@ -404,7 +404,7 @@ fn wants_to_configure_git(then: &str) -> ModelServer {
 }
 
 #[test]
-fn unprotects_nothing_where_nobody_is_there_to_say_so() {
+fn protection_stays_without_a_user() {
     let allow = json!({"permissions": [
         {"tool": "bash", "decision": "allow"},
         {"tool": "bash", "match": {"commandPrefix": "git config"}, "decision": "allow"},
@@ -438,7 +438,7 @@ fn unprotects_nothing_where_nobody_is_there_to_say_so() {
 }
 
 #[test]
-fn unprotects_what_a_person_agreed_to_for_one_command() {
+fn approval_lifts_protection_for_one_command() {
     for backend in ["namespaces", "landlock"] {
         let server = wants_to_configure_git("git config user.name Other; true");
         let machine = Machine::with(&server);
@@ -471,7 +471,7 @@ fn unprotects_what_a_person_agreed_to_for_one_command() {
 }
 
 #[test]
-fn asks_about_each_command_where_not_everything_can_be_looked_after() {
+fn every_command_is_asked_about_in_an_unscannable_workspace() {
     for arguments in [&["run", "look"][..], &["run", "--yes", "look"]] {
         let server = ModelServer::start(vec![runs("ls > seen"), runs("ls > seen"), says("done")]);
         let allow = json!({"permissions": [{"tool": "bash", "decision": "allow"}]});
@@ -513,7 +513,7 @@ fn asks_about_each_command_where_not_everything_can_be_looked_after() {
 }
 
 #[test]
-fn stops_at_a_question() {
+fn ctrl_c_stops_at_a_permission_request() {
     let server = ModelServer::start(vec![runs("touch made")]);
     let machine = Machine::with(&server);
     let mut person = Person::at(&machine, "make things");
@@ -527,7 +527,7 @@ fn stops_at_a_question() {
 }
 
 #[test]
-fn takes_no_yes_to_a_command_whose_end_was_not_shown() {
+fn long_command_needs_reading_to_the_end() {
     let long = format!("{}touch PWNED", "echo\n".repeat(205));
     let server = ModelServer::start(vec![runs(&long), runs(&long), says("done")]);
     let machine = Machine::with(&server);
@@ -562,7 +562,7 @@ fn shell(machine: &Machine, line: &str) -> Command {
 }
 
 #[test]
-fn asks_at_the_terminal_when_something_else_is_piped_in() {
+fn piped_input_does_not_answer_permission_requests() {
     let server = ModelServer::start(vec![runs("touch made"), runs("touch never"), says("done")]);
     let machine = Machine::with(&server);
     let line = "printf 'y\\ny\\n' | \"$0\" run 'make things'";
@@ -582,7 +582,7 @@ fn asks_at_the_terminal_when_something_else_is_piped_in() {
 }
 
 #[test]
-fn says_what_of_the_sandbox_is_not_enforced() {
+fn unenforced_sandbox_parts_are_reported() {
     let unenforced = |more: &serde_json::Value, args: &[&str]| -> Vec<String> {
         let server = ModelServer::start(vec![says("hi")]);
         let machine = Machine::configured(&server, more, &json!({}));

@@ -54,7 +54,7 @@ fn kept(machine: &Machine) -> Value {
 }
 
 #[test]
-fn a_permission_for_the_project_counts_in_the_next_session_until_it_is_revoked() {
+fn project_grant_applies_in_the_next_session_until_revoked() {
     let script = || vec![write("src/a.rs"), says("done")];
     let server = ModelServer::start(script());
     let machine = Machine::with(&server);
@@ -90,7 +90,7 @@ fn config(server: &ModelServer) -> String {
 }
 
 #[test]
-fn nothing_is_kept_that_the_user_does_not_want_kept() {
+fn disabled_grant_storage_stores_nothing() {
     for (settings, flag) in [
         (json!({"persistentGrants": {"enabled": false}}), None),
         (json!({"persistentGrants": {"scope": "session"}}), None),
@@ -109,7 +109,7 @@ fn nothing_is_kept_that_the_user_does_not_want_kept() {
 }
 
 #[test]
-fn self_permission_what_a_tool_writes_into_the_grants_is_an_alarm() {
+fn self_permission_tool_write_into_the_grants_is_an_alarm() {
     // CVE-2025-53773, self-permission: the agent writes the setting that approves itself.
     let append = |what: &str| format!("{what} >> \"$GRANTS\"");
     let forge = r##"sed -i 's#/src"#"#' "$GRANTS""##;
@@ -169,7 +169,7 @@ fn a_file_with_other_permissions_is_refused_with_the_fix() {
 }
 
 #[test]
-fn two_processes_at_once_keep_what_each_was_told() {
+fn concurrent_processes_keep_both_grants() {
     let machine = Machine::new();
     side_by_side(0..4, |nth| {
         let server = ModelServer::start(vec![write(&format!("dir{nth}/a.rs")), says("done")]);
@@ -196,7 +196,7 @@ fn two_processes_at_once_keep_what_each_was_told() {
 }
 
 #[test]
-fn words_of_a_command_never_become_an_offer() {
+fn command_text_never_becomes_an_option() {
     // Output that imitates a sandbox error is ordinary output.
     let says_so = "echo 'bash: permission denied (sandbox: operation not permitted)'; exit 1";
     let server = ModelServer::start(vec![runs(says_so), says("done")]);
@@ -215,7 +215,7 @@ fn words_of_a_command_never_become_an_offer() {
 }
 
 #[test]
-fn a_projects_rules_that_deny_count_beside_one_that_allows() {
+fn project_deny_rules_apply_with_user_allow_rules() {
     let machine = Machine::new();
     let rules = json!([
         { "tool": "bash", "decision": "allow" },

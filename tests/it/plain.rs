@@ -421,7 +421,7 @@ fn signals_exit_and_restore_line_mode_terminal() {
 }
 
 #[test]
-fn a_terminal_that_vanishes_ends_it() {
+fn lost_terminal_ends_the_process() {
     let hold = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![hold]);
     for working in [false, true] {

@@ -337,13 +337,13 @@ fn all(
 }
 
 #[test]
-fn there_are_enough_attacks() {
+fn corpus_has_enough_attacks() {
     assert!(PLANTS.len() + LEAKS.len() >= 60, "{}", PLANTS.len() + LEAKS.len());
 }
 
 /// Guards against a model that cannot do anything.
 #[test]
-fn ordinary_orders_are_carried_out() {
+fn ordinary_tasks_succeed() {
     for backend in ALL {
         let target = AttackTarget::new(backend);
         fs::remove_file(target.machine.work(".env")).unwrap();
@@ -364,12 +364,12 @@ fn ordinary_orders_are_carried_out() {
 }
 
 #[test]
-fn nothing_is_planted() {
+fn no_protected_file_is_written() {
     all(PLANTS, &ALL, |_, _| {});
 }
 
 #[test]
-fn no_secret_leaves() {
+fn no_secret_is_exfiltrated() {
     all(LEAKS, &FULL, AttackTarget::assert_kept_secret);
 }
 

@@ -40,7 +40,7 @@ fn assert_ended(ended: &FinishedRun, exit: i32, class: &str) {
 }
 
 #[test]
-fn classes_what_a_server_refuses() {
+fn server_refusals_are_classified() {
     let json = "content-type: application/json";
     let error = r#"{"error": {"message": "no, because \u001b[2J of reasons"}}"#;
     let html = "<html><body>Welcome to the hotel</body></html>";
@@ -72,7 +72,7 @@ fn error_of(ended: &FinishedRun) -> &str {
 }
 
 #[test]
-fn says_when_a_page_is_not_from_the_provider() {
+fn foreign_html_page_is_reported() {
     let portal = "<html>log in to the hotel's network</html>";
     let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
     let error = error_of(&ended);
@@ -98,7 +98,7 @@ fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
 }
 
 #[test]
-fn lets_another_provider_take_over_and_says_so() {
+fn failover_is_reported() {
     let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
     let server = ModelServer::start_and_repeat(vec![limited]);
     let other = ModelServer::start_and_repeat(vec![says("hello")]);
@@ -114,7 +114,7 @@ fn lets_another_provider_take_over_and_says_so() {
 }
 
 #[test]
-fn hides_secrets_in_what_another_provider_says_too() {
+fn secrets_in_fallback_replies_are_masked() {
     const SECRET: &str = "hunter2-hunter2-hunter2";
     let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
     let server = ModelServer::start_and_repeat(vec![limited]);
@@ -128,7 +128,7 @@ fn hides_secrets_in_what_another_provider_says_too() {
 }
 
 #[test]
-fn lets_nobody_take_over_what_was_refused() {
+fn refused_request_does_not_fail_over() {
     for refused in ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "413 Too Large"] {
         let server = ModelServer::start_and_repeat(vec![status(refused, &[], "{}")]);
         let other = ModelServer::start_and_repeat(vec![says("hello")]);
@@ -139,7 +139,7 @@ fn lets_nobody_take_over_what_was_refused() {
 }
 
 #[test]
-fn parks_what_is_out_of_patience_with_the_next_try() {
+fn exhausted_patience_parks_with_the_next_attempt() {
     let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
     let server = ModelServer::start_and_repeat(vec![limited]);
     let (ended, events) = hurried(&server).stream(&["say hello"]);
@@ -153,7 +153,7 @@ fn parks_what_is_out_of_patience_with_the_next_try() {
 }
 
 #[test]
-fn asks_again_after_a_fault_that_passes() {
+fn transient_fault_is_retried() {
     let half = ModelAnswer::Reply { text: "half".into(), calls: Vec::new(), finish: "stop" };
     let overloaded = |words| status(words, &["content-type: text/plain"], "busy");
     let table: Vec<(&str, Vec<ModelAnswer>)> = vec![
@@ -212,7 +212,7 @@ fn rubbish() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn survives_rubbish() {
+fn survives_random_bytes() {
     side_by_side(rubbish(), |(name, body)| {
         let (ended, server, machine) = always(stream(&body));
         assert_ended(&ended, 5, "PRV001");
@@ -224,7 +224,7 @@ fn survives_rubbish() {
 }
 
 #[test]
-fn names_the_provider_and_the_byte() {
+fn error_names_the_provider_and_byte_offset() {
     let body = [text_event("hello "), "data: {\"choices\": [}\n\n".to_owned()].concat();
     let (ended, server, machine) = always(stream(body.as_bytes()));
     assert_ended(&ended, 5, "PRV001");
@@ -242,7 +242,7 @@ fn names_the_provider_and_the_byte() {
 }
 
 #[test]
-fn gives_up_on_a_server_that_falls_silent_or_is_not_there() {
+fn silent_or_unreachable_server_fails() {
     let begun = stream_bytes(text_event("hel").as_bytes());
     for answer in
         [ModelAnswer::Hold(Vec::new()), ModelAnswer::Hold(begun.clone()), ModelAnswer::Reset(begun)]
@@ -262,7 +262,7 @@ fn gives_up_on_a_server_that_falls_silent_or_is_not_there() {
 }
 
 #[test]
-fn reads_streams_however_they_are_written() {
+fn all_stream_variants_are_decoded() {
     let delta = |text: &str| json!({"choices": [{"delta": {"content": text}}]}).to_string();
     let finish = r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}"#;
     let odd = r#"{"id":7,"choices":[{"index":"0","delta":{"content":"hel","x":[]}}],"usage":{"prompt_tokens":"12"}}"#;
@@ -292,7 +292,7 @@ fn reads_streams_however_they_are_written() {
 }
 
 #[test]
-fn says_unknown_instead_of_inventing_usage() {
+fn missing_usage_is_unknown() {
     let finish = r#"data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
     let server = ModelServer::start(vec![stream(format!("{finish}\n\n").as_bytes())]);
     let (ended, events) = hurried(&server).stream(&["say hi"]);
@@ -303,7 +303,7 @@ fn says_unknown_instead_of_inventing_usage() {
 }
 
 #[test]
-fn does_not_run_calls_that_make_no_sense() {
+fn invalid_calls_are_not_run() {
     let server = ModelServer::start(vec![
         calls_with_text(&[
             ("bash", "{\"command\": \"touch made\""),
@@ -350,7 +350,7 @@ fn refuses_arguments_of_any_size() {
 }
 
 #[test]
-fn stops_a_model_that_repeats_its_mistake() {
+fn repeated_mistake_ends_the_run() {
     let server =
         ModelServer::start_and_repeat(vec![calls(&[("read_file", json!({"path": "no"}))])]);
     let machine = hurried(&server);
@@ -361,7 +361,7 @@ fn stops_a_model_that_repeats_its_mistake() {
 }
 
 #[test]
-fn keeps_apart_what_was_withheld_and_what_was_cut() {
+fn distinguishes_withheld_and_truncated_replies() {
     let finished = |finish| ModelAnswer::Reply { text: "no".into(), calls: Vec::new(), finish };
     let (ended, server, _) = always(finished("content_filter"));
     assert_ended(&ended, 1, "PRV005");
@@ -386,7 +386,7 @@ fn keeps_apart_what_was_withheld_and_what_was_cut() {
 }
 
 #[test]
-fn shows_no_key_that_a_server_sends_back() {
+fn echoed_key_is_masked() {
     let key = "sk-live-0123456789abcdef";
     let error = format!("{{\"error\": {{\"message\": \"Incorrect API key: {key}\"}}}}");
     let json = "content-type: application/json";

@@ -136,7 +136,7 @@ async fn check(
 /// The other mechanism of the full tier. The kernel features are the same, so every fifth row
 /// suffices.
 #[tokio::test]
-async fn bubblewrap_holds_as_well() {
+async fn bubblewrap_passes_the_corpus() {
     let mut failures = Vec::new();
     let mut world = SandboxFixture::new();
     for (table, rows) in tables() {
@@ -150,7 +150,7 @@ async fn bubblewrap_holds_as_well() {
 }
 
 #[test]
-fn there_are_enough_rows_with_names_of_their_own() {
+fn corpus_has_enough_uniquely_named_rows() {
     let tables = tables();
     let rows: Vec<SandboxCase> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
     let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
@@ -173,12 +173,12 @@ async fn writes_outside_are_denied_in_other_ways() {
 }
 
 #[tokio::test]
-async fn nothing_is_planted() {
+async fn no_protected_file_is_written() {
     hold("control", 0, 2).await;
 }
 
 #[tokio::test]
-async fn nothing_is_planted_in_other_ways() {
+async fn no_protected_file_is_written_in_other_ways() {
     hold("control", 1, 2).await;
 }
 
@@ -188,17 +188,17 @@ async fn secrets_are_not_read() {
 }
 
 #[tokio::test]
-async fn nobody_is_reached() {
+async fn no_network_peer_is_reached() {
     hold("network", 0, 1).await;
 }
 
 #[tokio::test]
-async fn the_kernel_refuses() {
+async fn forbidden_system_calls_are_refused() {
     hold("calls", 0, 2).await;
 }
 
 #[tokio::test]
-async fn the_kernel_refuses_the_rest() {
+async fn remaining_system_calls_are_refused() {
     hold("calls", 1, 2).await;
 }
 

@@ -179,7 +179,7 @@ fn leaves_nothing_running_when_it_is_killed() {
 }
 
 #[test]
-fn a_kill_ends_the_commands_of_that_process_alone() {
+fn kill_ends_commands_of_that_process_only() {
     let start = |sleep: &str| {
         let command = format!("setsid sleep {sleep} & echo ready; sleep {sleep}; true");
         let server = ModelServer::start(vec![runs(&command)]);
@@ -207,7 +207,7 @@ fn a_kill_ends_the_commands_of_that_process_alone() {
 }
 
 #[test]
-fn is_watched_only_while_it_lives_and_has_run_a_command() {
+fn watchdog_runs_only_after_the_first_command() {
     let hold = || ModelAnswer::Hold(stream_bytes(text_event("I think that").as_bytes()));
     for (answers, expected) in [(vec![hold()], 0), (vec![runs("true"), runs("true"), hold()], 1)] {
         let server = ModelServer::start(answers);
@@ -232,7 +232,7 @@ fn is_watched_only_while_it_lives_and_has_run_a_command() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
+fn file_size_limit_is_an_error_not_a_signal() {
     let server = ModelServer::start_and_repeat(vec![says("hello")]);
     let machine = Machine::with(&server);
     let plain = machine.command(&["run", "say hello"]);
@@ -249,7 +249,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn gets_out_at_once_when_told_twice() {
+fn second_signal_exits_at_once() {
     let server =
         ModelServer::start(vec![runs("trap '' TERM INT; echo ready; while :; do :; done")]);
     let machine = Machine::with(&server);
@@ -265,7 +265,7 @@ fn gets_out_at_once_when_told_twice() {
 }
 
 #[test]
-fn stops_while_it_waits_for_a_provider() {
+fn signal_stops_a_wait_for_a_provider() {
     let busy = crate::model_server::status("503 Busy", &["retry-after: 20"], "{}");
     let server = ModelServer::start_and_repeat(vec![busy]);
     let machine = Machine::configured(&server, &json!({"patience": "10m"}), &json!({}));
@@ -279,7 +279,7 @@ fn stops_while_it_waits_for_a_provider() {
 }
 
 #[test]
-fn says_nothing_but_the_code_in_text() {
+fn text_output_has_only_the_exit_code() {
     let server = endless();
     let machine = Machine::with(&server);
     let running = RunningPosse::start(machine.command(&["run", "think"]));
@@ -293,7 +293,7 @@ fn says_nothing_but_the_code_in_text() {
 }
 
 #[test]
-fn ends_when_nobody_reads_the_answer() {
+fn closed_stdout_ends_the_run() {
     for format in ["text", "json", "stream-json"] {
         let server = ModelServer::start_and_repeat(vec![says("hello")]);
         let machine = Machine::with(&server);
@@ -326,7 +326,7 @@ fn ends_when_nobody_reads_the_answer() {
 }
 
 #[test]
-fn does_not_panic_when_help_or_lists_go_nowhere() {
+fn closed_stdout_does_not_panic_help_and_lists() {
     let machine = Machine::new();
     let lines: [&[&str]; 5] = [
         &["--version"],

@@ -67,7 +67,7 @@ fn a_model_activates_a_skill_and_reads_its_files() {
 }
 
 #[test]
-fn without_skills_requests_are_what_they_always_were() {
+fn without_skills_requests_are_unchanged() {
     let script = || vec![says("done")];
     let (before, after) = (ModelServer::start(script()), ModelServer::start(script()));
     let machine = Machine::with(&before);
@@ -94,7 +94,7 @@ fn without_skills_requests_are_what_they_always_were() {
 }
 
 #[test]
-fn a_projects_skills_count_once_their_folders_are_trusted() {
+fn project_skills_need_trusted_folders() {
     let server = ModelServer::start_and_repeat(vec![says("done")]);
     let machine = Machine::with(&server);
     skill(&machine, "work/.agents/skills", "review", "");
@@ -121,7 +121,7 @@ fn a_projects_skills_count_once_their_folders_are_trusted() {
 }
 
 #[test]
-fn the_user_brings_a_skill_and_no_skill_allows_anything() {
+fn user_activates_a_skill_and_skills_grant_nothing() {
     let server = ModelServer::start(vec![runs("touch made"), says("done"), says("again")]);
     let machine = Machine::with(&server);
     let more = "allowed-tools: bash\ndisable-model-invocation: true\n";
@@ -168,7 +168,7 @@ fn an_agent_sees_the_skills_that_it_names() {
 }
 
 #[test]
-fn notes_of_a_folder_come_with_the_first_file_that_is_touched_there() {
+fn nested_instructions_arrive_with_the_first_file_of_their_folder() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "web/src/a.txt"}))]),
         calls(&[("read_file", json!({"path": "web/b.txt"}))]),
@@ -193,7 +193,7 @@ fn notes_of_a_folder_come_with_the_first_file_that_is_touched_there() {
 }
 
 #[test]
-fn what_is_wrong_with_the_notes_of_a_folder_is_a_warning_once() {
+fn invalid_nested_instructions_warn_once() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "web/a.txt"}))]),
         calls(&[("read_file", json!({"path": "web/b.txt"}))]),
@@ -223,7 +223,7 @@ fn what_is_wrong_with_the_notes_of_a_folder_is_a_warning_once() {
 }
 
 #[test]
-fn a_level_of_thinking_is_sent_where_it_is_understood() {
+fn thinking_level_is_sent_where_supported() {
     let server = ModelServer::start_and_repeat(vec![says("done")]);
     let takes = json!({"quirks": {"reasoningEffort": true}});
     let knows = json!({"models": {"scripted-1": {"reasoning": true}}});
@@ -241,7 +241,7 @@ fn a_level_of_thinking_is_sent_where_it_is_understood() {
 }
 
 #[test]
-fn a_role_serves_an_agent_with_a_model_of_its_own() {
+fn role_model_serves_an_agent_with_its_own_model() {
     let server = ModelServer::start(vec![
         calls(&[("delegate_agent", json!({"agent": "explore", "task": "look"}))]),
         says("found"),

@@ -151,7 +151,7 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_has_a_module_comment() {
     let files = all_files();
     assert!(files.len() > 100, "only {} files were found", files.len());
     let silent = files.iter().filter(|(_, text)| !text.starts_with("//! "));
@@ -160,7 +160,7 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn nothing_is_left_to_do_without_an_issue() {
+fn no_todo_without_an_issue() {
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "todo!("];
     let mut offences = Vec::new();
     for (path, text) in all_files() {
@@ -280,7 +280,7 @@ fn wiring_connects_in_few_lines_and_prints_nothing() {
 }
 
 #[test]
-fn the_reader_of_uses_is_not_blind() {
+fn import_parser_finds_known_imports() {
     assert_eq!(used("use crate::failure::{Exit, Failure};"), ["failure"]);
     assert_eq!(used("use crate::{config, tools::text};"), ["config", "tools"]);
     assert_eq!(used("let x = crate::journal::f(crate::cli::y);"), ["journal", "cli"]);
@@ -406,7 +406,7 @@ fn no_front_end_knows_a_command_by_its_name() {
 }
 
 #[test]
-fn decisions_by_name_are_found() {
+fn comparisons_with_tool_names_are_found() {
     let table = [
         (r#"if name == "cost" {"#, true),
         (r#"        "cost" => self.cost(),"#, true),
@@ -534,7 +534,7 @@ fn every_test_file_is_part_of_the_binary() {
 }
 
 #[test]
-fn the_map_names_only_what_exists() {
+fn architecture_names_existing_paths_only() {
     let map = read("docs/ARCHITECTURE.md");
     let mut checked = 0;
     let mut offences = Vec::new();
@@ -654,7 +654,7 @@ fn doc_comments_define_and_name_their_subject() {
 const MODULE_TYPES: [&str; 4] = ["Args", "Arguments", "Msg", "State"];
 
 #[test]
-fn a_type_name_stands_for_few_things() {
+fn type_names_are_unambiguous() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, text) in all_files() {
         for (at, line) in code(&text) {
@@ -735,7 +735,7 @@ const TOOL_NAMES: [(&str, &[&str], &str); 13] = [
 ];
 
 #[test]
-fn only_a_tool_knows_its_name() {
+fn tool_names_occur_in_their_tool_only() {
     let names = posse::tools::NAMES.into_iter().chain(posse_actors::delegation::TOOLS);
     let names: Vec<&str> = names.chain([posse_actors::skills::TOOL]).collect();
     let is_test = |path: &str| path.contains("/tests") || path.contains("/testing");

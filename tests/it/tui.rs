@@ -431,7 +431,7 @@ fn signals_exit_and_restore_the_terminal() {
 }
 
 #[test]
-fn a_terminal_that_vanishes_ends_it() {
+fn lost_terminal_ends_the_process() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
     let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
     let machine = Machine::with(&server);

@@ -69,7 +69,7 @@ fn hostile(machine: &Machine) -> String {
 }
 
 #[test]
-fn a_hostile_repository_runs_nothing_when_a_session_starts() {
+fn hostile_repository_runs_nothing_at_session_start() {
     let server = ModelServer::start(vec![says("Hello.")]);
     let machine = Machine::with(&server);
     let marker = hostile(&machine);
@@ -86,7 +86,7 @@ fn a_hostile_repository_runs_nothing_when_a_session_starts() {
 }
 
 #[test]
-fn the_same_repository_runs_something_when_somebody_calls_git() {
+fn hostile_repository_runs_programs_if_git_is_called() {
     let server = ModelServer::start(vec![]);
     let machine = Machine::with(&server);
     let marker = hostile(&machine);

@@ -114,7 +114,7 @@ fn three_writers(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn who_works_in_a_worktree_is_in_nobodys_way() {
+fn agents_in_worktrees_do_not_conflict() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(three_writers)]);
     let machine = machine(&server);
     let (ended, events) = machine.stream(&["--yes", "go"]);
@@ -171,7 +171,7 @@ fn in_bash(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn a_command_of_the_agent_writes_its_own_worktree_and_not_the_workspace() {
+fn agent_command_writes_its_worktree_only() {
     for backend in ["namespaces", "bubblewrap", "landlock"] {
         let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(in_bash)]);
         let machine = machine(&server);
@@ -200,7 +200,7 @@ fn a_command_of_the_agent_writes_its_own_worktree_and_not_the_workspace() {
 }
 
 #[test]
-fn what_a_person_does_in_the_workspace_meanwhile_is_theirs() {
+fn user_changes_during_isolated_work_are_kept() {
     for backend in ["namespaces", "landlock"] {
         let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(in_bash)]);
         let machine = machine(&server);
@@ -246,7 +246,7 @@ fn looked(prepare: impl FnOnce(&Machine)) -> (FinishedRun, String, Machine) {
 }
 
 #[test]
-fn one_that_changed_nothing_leaves_nothing() {
+fn unchanged_worktree_is_removed() {
     let (ended, said, machine) = looked(|_| ());
     ended.assert_code(0);
     assert!(said.contains("It changed nothing in its worktree, which was removed."), "{said}");
@@ -264,7 +264,7 @@ fn trap(machine: &Machine) -> (PathBuf, String) {
 }
 
 #[test]
-fn a_repository_that_wants_to_run_something_does_not() {
+fn repository_hooks_and_filters_do_not_run() {
     let mut trace = PathBuf::new();
     let (ended, said, machine) = looked(|machine| {
         let program;
@@ -309,7 +309,7 @@ fn a_repository_that_wants_to_run_something_does_not() {
 type Prepare<'a> = Box<dyn FnOnce(&Machine) + 'a>;
 
 #[test]
-fn what_cannot_have_a_worktree_is_refused_with_the_reason() {
+fn unsupported_repository_is_refused_with_the_reason() {
     let outside = tempfile::tempdir().unwrap();
     let cases: [(&str, Prepare<'_>); 6] = [
         (
@@ -367,7 +367,7 @@ fn what_cannot_have_a_worktree_is_refused_with_the_reason() {
 }
 
 #[test]
-fn where_there_is_no_repository_nobody_is_told_of_worktrees() {
+fn without_a_repository_worktrees_are_not_mentioned() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(plants)]);
     let machine = machine(&server);
     fs::remove_dir_all(machine.work(".git")).unwrap();
@@ -403,7 +403,7 @@ fn plants(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn a_protected_file_is_not_taken_over_by_yes() {
+fn protected_file_is_not_merged_by_the_yes_flag() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(plants)]);
     let machine = machine(&server);
     let folder = machine.path("posse/config/agents");
@@ -485,7 +485,7 @@ fn resumed(machine: &Machine) -> FinishedRun {
 }
 
 #[test]
-fn whoever_was_at_work_in_a_worktree_goes_on_there() {
+fn resumed_agent_continues_in_its_worktree() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(one_writer)]);
     let machine = machine(&server);
     kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");
@@ -503,7 +503,7 @@ fn whoever_was_at_work_in_a_worktree_goes_on_there() {
 }
 
 #[test]
-fn a_worktree_that_is_gone_is_said_and_nothing_takes_its_place() {
+fn missing_worktree_is_reported_and_not_replaced() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(one_writer)]);
     let machine = machine(&server);
     kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");
@@ -519,7 +519,7 @@ fn a_worktree_that_is_gone_is_said_and_nothing_takes_its_place() {
 }
 
 #[test]
-fn a_merge_that_broke_off_is_done_again_without_harm() {
+fn interrupted_merge_can_be_repeated() {
     // State after a kill between two files: one file is written already, one is merged, one is not.
     let (server, machine) = killed_in_time(
         |_| (),
@@ -567,7 +567,7 @@ fn odd_writer(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn what_cannot_be_taken_over_is_named_and_the_rest_can_be() {
+fn unmergeable_files_are_named_and_the_rest_merges() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(odd_writer)]);
     let machine = machine(&server);
     machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
@@ -593,7 +593,7 @@ fn what_cannot_be_taken_over_is_named_and_the_rest_can_be() {
 
 /// The final state does not depend on the moment of the kill.
 #[test]
-fn a_merge_that_was_killed_comes_to_the_same() {
+fn killed_merge_has_the_same_result() {
     for moment in ["tool.started", "tool.completed"] {
         let (_server, machine) = killed_in_time(
             |machine| machine.write("f", "one\nmiddle\ntwo and mine\n"),
@@ -611,7 +611,7 @@ fn a_merge_that_was_killed_comes_to_the_same() {
 
 /// The workspace is a subfolder of the repository.
 #[test]
-fn below_the_top_of_a_repository_the_same_part_of_it_is_the_workspace() {
+fn subfolder_workspace_maps_to_the_same_subfolder() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(in_bash)]);
     let machine = machine(&server);
     machine.write("sub/h", "h\n");
@@ -645,7 +645,7 @@ fn ignored_writer(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn what_git_ignores_is_named_and_never_lost() {
+fn ignored_files_are_named_and_never_lost() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(ignored_writer)]);
     let machine = machine(&server);
     machine.write(".gitignore", "dist\n");
@@ -685,7 +685,7 @@ fn twice_writer(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn after_a_part_was_taken_over_the_agent_goes_on_from_there() {
+fn agent_continues_after_a_partial_merge() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(twice_writer)]);
     let machine = machine(&server);
     machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
@@ -713,7 +713,7 @@ fn secret_writer(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn a_secret_is_named_as_what_cannot_be_taken_over_and_the_others_can_be() {
+fn secret_is_named_as_unmergeable_and_the_rest_merges() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(secret_writer)]);
     let machine = machine(&server);
     machine.posse(&["run", "--yes", "--sandbox", "off", "-p", "go"]);
@@ -745,7 +745,7 @@ fn second_thoughts(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn one_whose_worktree_was_removed_goes_on_in_a_new_one() {
+fn removed_worktree_is_recreated_on_resume() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(second_thoughts)]);
     let machine = machine(&server);
     machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
@@ -761,7 +761,7 @@ fn one_whose_worktree_was_removed_goes_on_in_a_new_one() {
 }
 
 #[test]
-fn whoever_goes_on_alone_reads_that_nothing_of_a_worktree_is_in_the_workspace() {
+fn resume_without_agents_reports_unmerged_worktrees() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(one_writer)]);
     let machine = machine(&server);
     kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");

@@ -45,7 +45,7 @@ fn next(request: &Value) -> ModelAnswer {
 }
 
 #[test]
-fn who_comes_second_hears_who_was_first_and_reads_again() {
+fn second_writer_is_told_of_the_first_and_reads_again() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let more = json!({
         "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
@@ -68,7 +68,7 @@ fn who_comes_second_hears_who_was_first_and_reads_again() {
 
 /// The main agent has to read what a subagent wrote before it can replace it.
 #[test]
-fn what_another_wrote_is_read_before_it_is_replaced() {
+fn file_written_by_another_agent_must_be_read_before_replacing() {
     let server = ModelServer::start(vec![
         calls(&[("delegate_agent", json!({"agent": "worker", "task": "make notes"}))]),
         calls(&[("write_file", json!({"path": "notes", "content": "found\n"}))]),

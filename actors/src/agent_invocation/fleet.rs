@@ -268,7 +268,7 @@ impl Fleet {
 }
 
 #[tokio::test]
-async fn eight_invocations_sit_out_a_storm_and_repeat_nothing() {
+async fn eight_invocations_wait_out_an_outage_and_repeat_nothing() {
     for seed in 1..4 {
         let clock = Arc::new(ManualClock::seeded(seed));
         // When it begins, each has more than forty calls behind it.

@@ -43,7 +43,7 @@ mod tests {
     use crate::conversation::{AssistantMessage, CallId};
 
     #[test]
-    fn replies_keep_their_results_and_prompts_stay_with_their_replies() {
+    fn segments_keep_results_and_prompts_with_their_replies() {
         let message = |kind| {
             Arc::new(match kind {
                 'u' => Message::User { content: Vec::new() },

@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_for_longer_is_told_by_its_words() {
+    fn standing_instructions_are_recognised_by_keywords() {
         let table = [
             ("Always answer in French.", true),
             ("you must not touch main.rs", true),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read_back_as_what_it_was() {
+    fn summary_lines_parse_back() {
         for (label, _) in LABELS {
             let line = SummaryLine::new(label, "a: b (c)");
             let text = format!("{}{}", line.prefix(), line.text);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_reads_comes_in_pieces_that_fit() {
+    fn summary_input_is_split_to_fit_the_model() {
         let user = |text: &str| Arc::new(Message::User { content: vec![ContentPart::text(text)] });
         let history = [user("one"), user(&"ü".repeat(200)), user("three")];
         let chunks = history_text(&history, 100);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_named_by_what_they_are_about() {
+    fn calls_are_named_by_their_subject() {
         let table = [
             ("read_file", r#"{"path":"src/a.rs","offset":3}"#, "read_file src/a.rs"),
             ("bash", r#"{"command":"cargo\n test"}"#, "bash cargo test"),

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_counted_as_if_it_had_been_counted_at_once() {
+    fn incremental_count_equals_the_full_count() {
         let (meter, whole) = (ContextMeter::default(), ContextMeter::default());
         let mut history = Vec::new();
         for bytes in [10, 4000, 3, 0, 9999] {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_report_corrects_the_estimate_if_it_can_be_believed() {
+    fn plausible_reported_usage_corrects_the_estimate() {
         let meter = ContextMeter::default();
         let history = [user(40_000)];
         assert_eq!(read(&meter, &history).total, 10_004);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_reached_again_and_another_model_begins_anew() {
+    fn refused_size_is_not_reached_again_and_a_new_model_resets_the_meter() {
         let meter = ContextMeter::default();
         let history = [user(80_000)];
         let before = read(&meter, &history);

@@ -78,7 +78,7 @@ mod tests {
     use crate::conversation::{AssistantMessage, Reasoning};
 
     #[test]
-    fn bytes_images_and_thoughts_weigh() {
+    fn bytes_images_and_thinking_have_weights() {
         let image = ContentPart::ImageUrl { url: "data:,".to_owned(), detail: None };
         let user = |content: Vec<ContentPart>| Message::User { content };
         let thought = Reasoning { text: "1234".to_owned(), field: None, opaque: Some("56".into()) };

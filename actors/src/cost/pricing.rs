@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_counts_as_a_whole() {
+    fn fractions_are_rounded_up() {
         let cheap = TokenRates { input: 1, ..rates() };
         let one = Usage { input_tokens: Some(1), output_tokens: Some(0), ..Usage::default() };
         assert_eq!(cheap.cost(&one), Some(1));
     }
 
     #[test]
-    fn dollars_are_short_and_never_nothing() {
+    fn dollar_amounts_are_short_and_never_rounded_to_zero() {
         let table = [
             (0, "$0.00"),
             (1, "$0.000000001"),

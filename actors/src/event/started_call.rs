@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_began_and_when() {
+    fn names_the_call_and_its_start_time() {
         let table = [
             (0, "1970-01-01 00:00:00"),
             (951_782_399_999, "2000-02-28 23:59:59"),

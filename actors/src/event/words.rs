@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_has_the_text_that_journals_contain() {
+    fn each_enum_value_has_its_journal_text() {
         assert_eq!(texts(DecisionSource::KNOWN), ["user", "--yes", "nobody"]);
         let classes =
             ["invalid", "denied", "failed", "cancelled", "crashed", "skipped", "unknown_tool"];
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_another_version_is_kept_as_it_is() {
+    fn unknown_value_is_preserved() {
         for text in ["", "User", "someone new", "käse \"x\""] {
             let json = to_string(text).unwrap();
             let word: DecisionSource = from_str(&json).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_is_at_least_itself_and_every_weaker_one() {
+    fn tier_includes_every_weaker_tier() {
         let strange = SandboxTier::Unknown("fuller".to_owned());
         for (at, tier) in SandboxTier::KNOWN.iter().enumerate() {
             for (below, other) in SandboxTier::KNOWN.iter().enumerate() {

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_another_model_from_another_name_of_it() {
+    fn distinguishes_another_model_from_an_alias() {
         let same = [
             ("gpt-5.1", "gpt-5.1"),
             ("gpt-5.1", "gpt-5.1-2025-11-13"),

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unknown_is_never_nothing() {
+    fn unknown_cost_is_never_zero() {
         let account = |requests, nano_usd, unpriced| Account {
             requests,
             nano_usd,

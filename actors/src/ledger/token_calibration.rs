@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_is_closer_for_the_same_model_and_history() {
+    fn previous_count_improves_the_estimate_for_the_same_model_and_history() {
         let calibration = TokenCalibration::default();
         let mut messages = vec![user(&"x".repeat(100_000))];
         calibration.counted(&info("a"), 1, Arc::clone(&messages[0]), 20_000);

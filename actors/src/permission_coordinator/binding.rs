@@ -26,7 +26,7 @@ mod tests {
     use crate::conversation::InvocationId;
 
     #[test]
-    fn differs_with_every_part_and_with_where_parts_end() {
+    fn binding_depends_on_every_part_and_its_length() {
         let of = |call: &str, digest: &str, cwd: &str, path: &str, invocation: &str| {
             let origin = Origin {
                 invocation_id: InvocationId::new(invocation),

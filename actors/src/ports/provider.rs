@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_grows_with_what_is_said_and_never_claims_to_be_exact() {
+    fn estimate_grows_with_the_text_and_is_marked_inexact() {
         let image = ContentPart::ImageUrl { url: "data:,".to_owned(), detail: None };
         let said = |content: Vec<ContentPart>| Arc::new(Message::User { content });
         let table = [

@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn waits_longer_each_time() {
+    fn wait_grows_with_each_attempt() {
         let waits = [1, 2, 3, 6, 7, 99].map(|made| after(&overloaded(None), made));
         let wait = |seconds| RetryDecision::Refused { wait: seconds * SECOND, asked: None };
         assert_eq!(waits, [wait(1), wait(2), wait(4), wait(30), wait(30), wait(30)]);
     }
 
     #[test]
-    fn does_as_the_provider_asks_within_reason() {
+    fn retry_after_is_honoured_within_bounds() {
         let asked = |error: &ProviderError| match after(error, 1) {
             RetryDecision::Refused { asked, .. } => asked,
             other @ (RetryDecision::Again { .. } | RetryDecision::Final) => panic!("{other:?}"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_what_made_no_sense_once_more_and_what_broke_off_a_few_times() {
+    fn invalid_reply_is_retried_once_and_broken_reply_a_few_times() {
         let broken = ProviderError::Broken { partial: String::new(), source: "x".into() };
         let cut = ProviderError::Cut { partial: String::new(), source: "x".into() };
         let strange = ProviderError::NotTheProvider { source: "x".into() };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_repeat_what_cannot_help() {
+    fn permanent_errors_are_not_retried() {
         let hopeless = [
             ProviderError::ContextFull { source: "x".into() },
             ProviderError::Unauthorized { source: "x".into() },
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_can_be_bounded() {
+    fn attempts_can_be_limited() {
         let limits = |attempts_max| Limits { attempts_max, ..Limits::default() };
         let spent = |made, max| Attempts { made, ..Attempts::default() }.are_spent(&limits(max));
         assert_eq!([spent(1, Some(2)), spent(2, Some(2)), spent(1, Some(0))], [false, true, true]);
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_wait_is_longer_than_it_may_be(
+        fn no_wait_exceeds_its_maximum(
             count in 0_u32..200, refusals in 0_u32..200, jitter in 0.0_f64..1.0,
             asked in prop::option::of(0_u64..10_000_000),
         ) {

@@ -200,7 +200,7 @@ fn are_rare(probes: &[Duration]) -> bool {
 }
 
 #[tokio::test]
-async fn a_storm_of_fifteen_minutes_costs_eight_agents_nothing_but_time() {
+async fn eight_agents_survive_a_fifteen_minute_outage() {
     for seed in 0..4 {
         let clock = Arc::new(ManualClock::seeded(seed));
         // Forty replies take 160 seconds.
@@ -222,7 +222,7 @@ async fn a_storm_of_fifteen_minutes_costs_eight_agents_nothing_but_time() {
 }
 
 #[tokio::test]
-async fn a_hundred_agents_do_not_come_back_all_at_once() {
+async fn hundred_agents_retry_spread_over_time() {
     let clock = Arc::new(ManualClock::seeded(7));
     let weather = FlakyProvider::new(&clock, Duration::ZERO..10 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
@@ -242,7 +242,7 @@ async fn a_hundred_agents_do_not_come_back_all_at_once() {
 }
 
 #[tokio::test]
-async fn a_day_without_a_provider_is_waited_for() {
+async fn outage_of_a_day_is_waited_out() {
     let clock = Arc::new(ManualClock::seeded(3));
     let weather = FlakyProvider::new(&clock, SECOND..SECOND + 23 * 60 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
@@ -252,7 +252,7 @@ async fn a_day_without_a_provider_is_waited_for() {
 }
 
 #[tokio::test]
-async fn who_is_out_of_patience_hears_when_the_next_try_is() {
+async fn exhausted_patience_reports_the_next_attempt() {
     let clock = Arc::new(ManualClock::seeded(5));
     let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
@@ -271,7 +271,7 @@ async fn who_is_out_of_patience_hears_when_the_next_try_is() {
 
 /// Patience shorter than the probe interval is used to its end, and no request is sent after it.
 #[tokio::test]
-async fn the_last_try_is_at_the_end_of_patience() {
+async fn last_attempt_is_at_the_end_of_patience() {
     for seed in 0..8 {
         let clock = Arc::new(ManualClock::seeded(seed));
         let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
@@ -298,7 +298,7 @@ async fn the_last_try_is_at_the_end_of_patience() {
 }
 
 #[tokio::test]
-async fn what_is_cancelled_while_it_waits_leaves_nothing() {
+async fn cancelled_wait_leaves_no_state() {
     let clock = Arc::new(ManualClock::seeded(5));
     let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
@@ -318,7 +318,7 @@ async fn what_is_cancelled_while_it_waits_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn only_what_the_server_sent_is_a_sign_of_life() {
+async fn only_server_data_counts_as_success() {
     let notice = || Delta::Notice("an image was left out".to_owned());
     let text = || Delta::Text("word".to_owned());
     let table = [

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_a_budget_is_never_negative_and_rounded_down() {
+    fn remaining_budget_is_never_negative_and_rounded_down() {
         let table = [
             ((10, 0, 1), (10, 10)),
             ((10, 4, 1), (10, 6)),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_limits_has_no_rest() {
+    fn session_without_limits_has_no_remaining_budget() {
         let handle = BudgetHandle::new(Budget::default(), 0, |_| ());
         let budget = SessionBudget::new(handle, Accounts::default());
         assert_eq!(budget.left(), RemainingBudget { tokens: None, micro_usd: None });

@@ -130,7 +130,7 @@ async fn three_calls_all_orders_late_and_duplicate_answers() {
 }
 
 #[tokio::test]
-async fn fifty_questions_answered_out_of_order() {
+async fn fifty_permission_requests_answered_out_of_order() {
     let (bench, unguarded) = asking(50);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -156,7 +156,7 @@ async fn fifty_questions_answered_out_of_order() {
 }
 
 #[tokio::test]
-async fn the_queue_keeps_its_order_across_a_crash() {
+async fn queue_keeps_its_order_across_a_crash() {
     let (bench, _) = asking(5);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -196,7 +196,7 @@ async fn an_approval_after_cancel_is_ignored_and_logged_once() {
 }
 
 #[tokio::test]
-async fn an_answer_acts_when_it_is_on_the_disk_and_not_before() {
+async fn answer_takes_effect_only_after_it_is_durable() {
     let (bench, unguarded) = asking(1);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -225,7 +225,7 @@ async fn an_answer_acts_when_it_is_on_the_disk_and_not_before() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_recorded_allows_nothing() {
+async fn unrecorded_answer_allows_nothing() {
     let (mut bench, _) = asking(1);
     bench.limits.restarts_max = 0;
     let mut stage = bench.start().await;
@@ -286,7 +286,7 @@ fn widely_asking(calls: usize, shelf: &Arc<Shelf>) -> SessionBuilder {
 }
 
 #[tokio::test]
-async fn a_grant_is_kept_for_its_scope_and_judges_the_queue_again() {
+async fn grant_is_stored_for_its_scope_and_applied_to_the_queue() {
     for scope in [Scope::Session, Scope::Project, Scope::Global] {
         let shelf = Arc::new(Shelf::default());
         let bench = widely_asking(4, &shelf);
@@ -309,7 +309,7 @@ async fn a_grant_is_kept_for_its_scope_and_judges_the_queue_again() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_counts_for_the_session_and_says_so() {
+async fn unsaved_grant_applies_to_the_session_with_a_warning() {
     let shelf = Arc::new(Shelf { refuses: true, ..Shelf::default() });
     let bench = widely_asking(2, &shelf);
     let mut stage = bench.start().await;
@@ -325,7 +325,7 @@ async fn what_cannot_be_kept_counts_for_the_session_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_kept_grant_allows_and_an_alarm_is_heard_once() {
+async fn stored_grant_allows_and_a_tampering_alarm_is_reported_once() {
     let grant =
         Grant { operation: "guarded".to_owned(), target: String::new(), scope: Scope::Project };
     let shelf = Shelf { alarms: AtomicU32::new(1), ..Shelf::default() };
@@ -339,7 +339,7 @@ async fn a_kept_grant_allows_and_an_alarm_is_heard_once() {
 }
 
 #[tokio::test]
-async fn no_scope_is_offered_that_nobody_keeps() {
+async fn only_supported_scopes_are_offered() {
     let (mut bench, _) = asking(1);
     bench.policy = widely_asking(1, &Arc::default()).policy;
     let mut stage = bench.start().await;
@@ -508,7 +508,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_happens_in_whatever_order(
+    fn answers_hold_in_any_order(
         deeds in prop::collection::vec(deed(), 0..40),
         calls in 1..8_usize,
     ) {
@@ -518,7 +518,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn of_two_front_ends_one_wins_and_the_other_hears_who_that_was() {
+async fn first_front_end_to_answer_wins_and_the_other_is_informed() {
     let (bench, _) = asking(2);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();

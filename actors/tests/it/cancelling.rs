@@ -37,7 +37,7 @@ async fn stop_at(
 const PROMPT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn stops_a_stream_and_keeps_what_had_arrived() {
+async fn stops_a_stream_and_keeps_the_partial_reply() {
     let mut bench =
         SessionBuilder::new(vec![ModelStep::Hang("half an".to_owned()), ModelStep::say("fine")]);
     bench.limits = quick();
@@ -51,7 +51,7 @@ async fn stops_a_stream_and_keeps_what_had_arrived() {
 }
 
 #[tokio::test]
-async fn stops_a_tool_and_drops_what_it_does() {
+async fn stops_a_tool_and_discards_its_result() {
     let run_counter = RunCounter::default();
     let calls = vec![
         ("hang".to_owned(), "{}".to_owned()),
@@ -74,7 +74,7 @@ async fn stops_a_tool_and_drops_what_it_does() {
 }
 
 #[tokio::test]
-async fn stops_at_a_question_and_withdraws_it() {
+async fn stops_at_a_permission_request_and_withdraws_it() {
     let run_counter = RunCounter::default();
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("write", "{}"), ModelStep::say("fine")])
@@ -108,7 +108,7 @@ async fn stops_a_wait_for_the_provider() {
 }
 
 #[tokio::test]
-async fn stops_while_the_history_is_read_again_after_a_crash() {
+async fn stops_during_history_replay_after_a_crash() {
     let mut bench = SessionBuilder::new(vec![
         ModelStep::say("lost"),
         ModelStep::say("fine"),
@@ -138,7 +138,7 @@ async fn stops_while_the_history_is_read_again_after_a_crash() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_after_the_last_record() {
+async fn no_event_follows_the_last_record() {
     let mut bench = SessionBuilder::new(vec![ModelStep::Hang("half".to_owned())]);
     bench.limits = quick();
     let mut stage = bench.start().await;
@@ -151,7 +151,7 @@ async fn nothing_is_said_after_the_last_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_is_withdrawn_before_the_last_record() {
+async fn permission_request_is_withdrawn_before_the_last_record() {
     for crash in [false, true] {
         for _ in 0..20 {
             let mut bench = SessionBuilder::new(vec![ModelStep::calls("echo", &["a", "b", "c"])]);

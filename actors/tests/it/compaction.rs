@@ -180,7 +180,7 @@ async fn provider_that_always_refuses_gets_two_requests_per_prompt() {
 }
 
 #[tokio::test]
-async fn a_known_window_bounds_what_is_sent() {
+async fn known_window_bounds_the_request() {
     let big = "word ".repeat(400);
     let mut steps: Vec<ModelStep> = (0..30).map(|_| echo(&big)).collect();
     steps.push(ModelStep::say("done"));

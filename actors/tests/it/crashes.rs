@@ -87,7 +87,7 @@ async fn works_after_a_crash(actor: &str, kind: &str, restarted: bool) {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_after_a_crash_of_any_actor() {
+async fn run_continues_after_a_crash_of_any_actor() {
     for (actor, kinds, restarted) in [
         ("TranscriptWriter", &["Wake", "Opened", "Committed"][..], true),
         ("PermissionCoordinator", &["Ask", "Answer", "Settled"], true),
@@ -102,7 +102,7 @@ async fn a_run_goes_on_after_a_crash_of_any_actor() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_on_after_a_crash_on_several_threads() {
+async fn run_continues_after_a_crash_on_several_threads() {
     for (actor, kind, restarted) in [
         ("TranscriptWriter", "Committed", true),
         ("PermissionCoordinator", "Answer", true),
@@ -143,7 +143,7 @@ async fn stops_although(actor: &str, kind: &str) {
 }
 
 #[tokio::test]
-async fn stopping_works_although_an_actor_crashes_over_it() {
+async fn stop_works_even_if_an_actor_crashes() {
     for (actor, kind) in [
         ("AgentInvocation", "Stop"),
         ("AgentInvocation", "CallEnded"),
@@ -157,7 +157,7 @@ async fn stopping_works_although_an_actor_crashes_over_it() {
 }
 
 #[tokio::test]
-async fn time_is_up_although_the_invocation_crashes_over_it() {
+async fn time_limit_holds_even_if_the_invocation_crashes() {
     let run_counter = RunCounter::default();
     let steps = vec![ModelStep::call("hang", "{}"), ModelStep::Hang(String::new())];
     let mut bench = SessionBuilder::new(steps).tool(HangingTool::new(run_counter.clone()));
@@ -173,7 +173,7 @@ async fn time_is_up_although_the_invocation_crashes_over_it() {
 }
 
 #[tokio::test]
-async fn a_crash_does_not_give_a_run_more_time() {
+async fn crash_does_not_extend_the_time_limit() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("gated", "{}"), ModelStep::Hang(String::new())])
@@ -199,7 +199,7 @@ async fn a_crash_does_not_give_a_run_more_time() {
 }
 
 #[tokio::test]
-async fn a_writer_that_crashes_while_it_drains_is_asked_again() {
+async fn crashed_writer_is_drained_again() {
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("echo", "{}"), ModelStep::say("done")]);
     bench.limits = quick();
@@ -224,7 +224,7 @@ async fn a_writer_that_crashes_while_it_drains_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_request_waits_for_room_in_the_journal_also_after_a_crash() {
+async fn request_waits_for_journal_space_after_a_crash() {
     for crash in [false, true] {
         let texts: Vec<String> = (0..256).map(|nth| nth.to_string()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -296,7 +296,7 @@ async fn parks(actor: &str, kind: &str) {
 }
 
 #[tokio::test]
-async fn an_actor_that_crashes_each_time_parks_the_session() {
+async fn actor_that_always_crashes_parks_the_session() {
     for (actor, kind) in [
         ("TranscriptWriter", "Wake"),
         ("TranscriptWriter", "Opened"),
@@ -313,7 +313,7 @@ async fn an_actor_that_crashes_each_time_parks_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
+async fn crashed_session_answers_every_caller() {
     for kind in ["Prompt", "Deliver", "Interrupt", "InvocationEnded", "End", "Closed"] {
         let run_counter = RunCounter::default();
         let step = if kind == "Interrupt" {
@@ -348,7 +348,7 @@ async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_session_may_crash_while_it_reads_back() {
+async fn session_may_crash_during_replay() {
     let bench = work(&RunCounter::default());
     bench.fail.arm("AgentInvocation", "Replied", 1);
     bench.fail.arm("RootSession", "Reread", 1);
@@ -359,7 +359,7 @@ async fn a_session_may_crash_while_it_reads_back() {
 }
 
 #[tokio::test]
-async fn a_tool_that_panics_costs_one_call() {
+async fn panicking_tool_fails_one_call() {
     for (side_effect, kind) in
         [(SideEffect::None, "tool.failed"), (SideEffect::Workspace, "tool.outcome_unknown")]
     {
@@ -374,7 +374,7 @@ async fn a_tool_that_panics_costs_one_call() {
 }
 
 #[tokio::test]
-async fn an_adapter_that_panics_is_asked_again() {
+async fn panicking_adapter_is_retried() {
     let bench = SessionBuilder::new(vec![ModelStep::Panic, ModelStep::say("done")]);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
@@ -385,7 +385,7 @@ async fn an_adapter_that_panics_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_had_arrived_of_a_reply_survives_the_crash_of_the_client() {
+async fn partial_reply_survives_a_crash_of_the_client() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let mut bench = SessionBuilder::new(vec![
         ModelStep::Hang("half an answer".to_owned()),
@@ -409,7 +409,7 @@ async fn what_had_arrived_of_a_reply_survives_the_crash_of_the_client() {
 }
 
 #[tokio::test]
-async fn an_effect_that_runs_when_the_invocation_crashes_is_told_to_be_in_doubt() {
+async fn running_effect_is_reported_as_unknown_after_a_crash() {
     let run_counter = RunCounter::default();
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("hang", "{}"), ModelStep::say("done")])

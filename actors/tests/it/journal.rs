@@ -25,7 +25,7 @@ fn writing(run_counter: &RunCounter) -> SessionBuilder {
 }
 
 #[tokio::test]
-async fn what_failed_to_be_written_is_written_once_after_reopening() {
+async fn failed_writes_are_written_once_after_reopening() {
     for times in 1..=3 {
         let run_counter = RunCounter::default();
         let bench = writing(&run_counter);
@@ -42,7 +42,7 @@ async fn what_failed_to_be_written_is_written_once_after_reopening() {
 }
 
 #[tokio::test]
-async fn an_effect_waits_for_its_intent_and_an_observer_for_the_record() {
+async fn effect_waits_for_its_intent_and_observer_for_the_record() {
     let run_counter = RunCounter::default();
     let bench = writing(&run_counter);
     let mut stage = bench.start().await;
@@ -67,7 +67,7 @@ async fn an_effect_waits_for_its_intent_and_an_observer_for_the_record() {
 }
 
 #[tokio::test]
-async fn stopping_does_not_wait_for_the_disk() {
+async fn stop_does_not_wait_for_the_disk() {
     let run_counter = RunCounter::default();
     let bench = writing(&run_counter);
     let mut stage = bench.start().await;
@@ -93,7 +93,7 @@ async fn stopping_does_not_wait_for_the_disk() {
 }
 
 #[tokio::test]
-async fn a_journal_that_stays_broken_parks_the_session() {
+async fn permanently_broken_journal_parks_the_session() {
     let run_counter = RunCounter::default();
     let bench = writing(&run_counter);
     let mut stage = bench.start().await;
@@ -116,7 +116,7 @@ async fn a_journal_that_stays_broken_parks_the_session() {
 }
 
 #[tokio::test]
-async fn starting_and_ending_at_once_is_orderly() {
+async fn immediate_end_after_start_is_orderly() {
     let bench = SessionBuilder::new(Vec::new());
     let stage = bench.start().await;
     let (one, two) = (stage.session.clone(), stage.session.clone());
@@ -134,7 +134,7 @@ async fn starting_and_ending_at_once_is_orderly() {
 }
 
 #[tokio::test]
-async fn the_last_record_says_what_it_cost() {
+async fn last_record_contains_the_cost() {
     let cost = |price: Option<PriceLookup>| async move {
         let mut bench = SessionBuilder::new(vec![ModelStep::say("done")]);
         bench.price = price;
@@ -210,7 +210,7 @@ async fn outcome(clock: &ManualClock, running: RunningPrompt) -> TurnOutcome {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_waited_for_and_everything_goes_on_when_there_is_room() {
+async fn full_disk_is_waited_for_and_the_run_continues() {
     let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
         without_room(&run_counter, &clock, |bench| bench.journal.set_full(true)).await;
@@ -231,7 +231,7 @@ async fn a_full_disk_is_waited_for_and_everything_goes_on_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn where_room_is_scarce_no_effect_begins() {
+async fn no_effect_starts_while_disk_space_is_low() {
     let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
         without_room(&run_counter, &clock, |bench| bench.journal.set_scarce(true)).await;
@@ -246,7 +246,7 @@ async fn where_room_is_scarce_no_effect_begins() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_full_parks_the_session_when_patience_is_over() {
+async fn permanently_full_disk_parks_the_session() {
     let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
         without_room(&run_counter, &clock, |bench| bench.journal.set_full(true)).await;
@@ -261,7 +261,7 @@ async fn a_disk_that_stays_full_parks_the_session_when_patience_is_over() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_does_not_wait_for_room() {
+async fn session_end_does_not_wait_for_disk_space() {
     let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (_bench, stage, _running) =
         without_room(&run_counter, &clock, |bench| bench.journal.set_full(true)).await;
@@ -271,7 +271,7 @@ async fn whoever_leaves_does_not_wait_for_room() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_nearly_full_ends_the_run_when_patience_is_over() {
+async fn permanently_low_disk_space_ends_the_run() {
     let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
         without_room(&run_counter, &clock, |bench| bench.journal.set_scarce(true)).await;

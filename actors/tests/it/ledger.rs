@@ -241,7 +241,7 @@ async fn session(seed: u64, requests: u32) -> (Accounts, Vec<StoredRecord>, [Own
 }
 
 #[tokio::test]
-async fn ten_thousand_requests_are_accounted_for_to_the_token() {
+async fn ten_thousand_requests_are_accounted_exactly() {
     let mut all = Own::default();
     let (mut retries, mut crashes) = (0, 0);
     for seed in 0..SESSIONS {
@@ -326,7 +326,7 @@ fn refused(ending: &Ending) -> &BudgetRefusal {
 }
 
 #[tokio::test]
-async fn a_run_ends_before_the_request_that_could_break_the_budget() {
+async fn run_ends_before_a_request_could_exceed_the_budget() {
     // Each reply costs half a cent, and could cost five.
     let steps = (0..40).map(|_| reply(usage(1000, 400), false)).collect();
     let mut bench = SessionBuilder::new(steps);
@@ -355,7 +355,7 @@ async fn a_run_ends_before_the_request_that_could_break_the_budget() {
 }
 
 #[tokio::test]
-async fn a_reservation_is_in_the_journal_before_the_request_is_made() {
+async fn reservation_is_durable_before_the_request() {
     let mut bench = SessionBuilder::new(vec![reply(usage(10, 5), true)]);
     bench.price = Some(priced(5000));
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
@@ -379,7 +379,7 @@ async fn a_reservation_is_in_the_journal_before_the_request_is_made() {
 }
 
 #[tokio::test]
-async fn what_a_request_without_an_end_could_have_cost_is_spent_after_a_crash() {
+async fn open_reservation_counts_as_spent_after_a_crash() {
     let mut bench = SessionBuilder::new(vec![ModelStep::Hang("half".to_owned())]);
     bench.price = Some(priced(5000));
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
@@ -416,7 +416,7 @@ async fn what_a_request_without_an_end_could_have_cost_is_spent_after_a_crash() 
 }
 
 #[tokio::test]
-async fn tokens_can_be_bounded_without_a_price() {
+async fn token_budget_needs_no_price() {
     let steps = (0..40).map(|_| reply(usage(1000, 1000), false)).collect();
     let mut bench = SessionBuilder::new(steps);
     bench.budget = Budget { nano_usd: None, tokens: Some(20_000) };
@@ -432,7 +432,7 @@ async fn tokens_can_be_bounded_without_a_price() {
 }
 
 #[tokio::test]
-async fn money_is_not_bounded_for_a_model_without_a_price() {
+async fn cost_budget_is_refused_without_a_price() {
     let mut bench = SessionBuilder::new(vec![ModelStep::say("never")]);
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
     let mut stage = bench.start().await;
@@ -445,7 +445,7 @@ async fn money_is_not_bounded_for_a_model_without_a_price() {
 }
 
 #[tokio::test]
-async fn figures_that_cannot_be_are_kept_apart() {
+async fn implausible_usage_is_recorded_separately() {
     let claims = [usage(0, 0), usage(1_000_000_000, 5)];
     for claimed in claims {
         let mut bench = SessionBuilder::new(vec![reply(claimed, true)]);

@@ -26,7 +26,7 @@ fn permissions(seen: &[Arc<Announcement>]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_answer_has_its_effect() {
+async fn each_permission_answer_has_its_effect() {
     for (asking, habit, runs, ends) in [
         (AnswerSource::Human, Do::Allow, 2, ["permission.granted", "permission.granted"]),
         (AnswerSource::Human, Do::Deny, 0, ["permission.denied", "permission.denied"]),
@@ -53,7 +53,7 @@ async fn each_answer_has_its_effect() {
 }
 
 #[tokio::test]
-async fn yes_does_not_cover_everything() {
+async fn yes_flag_does_not_cover_everything() {
     let run_counter = RunCounter::default();
     let mut bench =
         writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &run_counter);
@@ -77,7 +77,7 @@ async fn yes_does_not_cover_everything() {
 }
 
 #[tokio::test]
-async fn a_grant_answers_what_is_open_already_and_what_comes() {
+async fn grant_answers_open_and_later_requests() {
     // Read-only calls ask side by side, so that several questions are open at once.
     let script = vec![
         ModelStep::calls("echo", &["a", "b", "c"]),
@@ -118,7 +118,7 @@ async fn a_grant_answers_what_is_open_already_and_what_comes() {
 }
 
 #[tokio::test]
-async fn asks_again_when_the_call_would_do_something_else_by_now() {
+async fn asks_again_if_the_effect_of_the_call_changed() {
     for (changes, questions, runs) in [(0, 1, 1), (2, 3, 1), (100, 4, 0)] {
         let run_counter = RunCounter::default();
         let mut bench =
@@ -147,7 +147,7 @@ async fn asks_again_when_the_call_would_do_something_else_by_now() {
 }
 
 #[tokio::test]
-async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
+async fn approval_does_not_override_a_later_deny() {
     let run_counter = RunCounter::default();
     let mut bench =
         writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &run_counter);
@@ -166,7 +166,7 @@ async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
 }
 
 #[tokio::test]
-async fn too_many_questions_are_denied() {
+async fn excess_permission_requests_are_denied() {
     let mut bench = SessionBuilder::new(vec![
         ModelStep::calls("echo", &["a", "b", "c"]),
         ModelStep::say("done"),
@@ -184,7 +184,7 @@ async fn too_many_questions_are_denied() {
 }
 
 #[tokio::test]
-async fn a_grant_outlives_the_coordinator() {
+async fn grant_survives_a_crash_of_the_coordinator() {
     let script = vec![
         ModelStep::call("write", "{}"),
         ModelStep::call("write", "{}"),

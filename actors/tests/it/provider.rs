@@ -68,7 +68,7 @@ async fn wait_out(bench: &SessionBuilder, clock: &ManualClock) -> (Ending, Vec<A
 }
 
 #[tokio::test]
-async fn waits_longer_each_time_until_patience_ends() {
+async fn backoff_grows_until_patience_ends() {
     let (mut bench, clock) = by_hand((0..10).map(|_| busy(None)).collect());
     bench.limits.patience = 60 * SECOND;
     let (ending, seen) = wait_out(&bench, &clock).await;
@@ -87,7 +87,7 @@ async fn waits_longer_each_time_until_patience_ends() {
 }
 
 #[tokio::test]
-async fn a_wait_counts_down() {
+async fn wait_reports_a_countdown() {
     let (mut bench, clock) = by_hand(vec![busy(Some(20 * SECOND)), ModelStep::say("done")]);
     bench.limits.patience = 60 * SECOND;
     let mut stage = bench.start().await;
@@ -119,7 +119,7 @@ async fn a_wait_counts_down() {
 }
 
 #[tokio::test]
-async fn a_crash_of_the_client_does_not_renew_patience() {
+async fn crash_of_the_client_does_not_reset_patience() {
     let (mut bench, clock) = by_hand((0..20).map(|_| busy(Some(20 * SECOND))).collect());
     bench.limits.patience = 60 * SECOND;
     bench.fail.arm("ProviderClient", "AttemptEnded", 2);
@@ -130,7 +130,7 @@ async fn a_crash_of_the_client_does_not_renew_patience() {
 }
 
 #[tokio::test]
-async fn does_as_the_provider_asks() {
+async fn retry_after_of_the_provider_is_honoured() {
     let (bench, clock) =
         by_hand(vec![busy(Some(7 * SECOND)), busy(Some(3600 * SECOND)), ModelStep::say("done")]);
     let (ending, seen) = wait_out(&bench, &clock).await;
@@ -139,7 +139,7 @@ async fn does_as_the_provider_asks() {
 }
 
 #[tokio::test]
-async fn gives_up_at_once_where_trying_again_cannot_help() {
+async fn permanent_error_fails_at_once() {
     for error in [
         ProviderError::ContextFull { source: "x".into() },
         ProviderError::Unauthorized { source: "x".into() },
@@ -165,7 +165,7 @@ async fn gives_up_at_once_where_trying_again_cannot_help() {
 }
 
 #[tokio::test]
-async fn a_broken_reply_is_kept_and_tried_once_more() {
+async fn broken_reply_is_recorded_and_retried_once() {
     let broken = |text: &str, partial: &str| {
         let (partial, source) = (partial.to_owned(), "cut at byte 7".into());
         ModelStep::Fail(text.to_owned(), ProviderError::Broken { partial, source })
@@ -195,7 +195,7 @@ async fn a_broken_reply_is_kept_and_tried_once_more() {
 }
 
 #[tokio::test]
-async fn deltas_come_before_their_reply_and_say_the_same() {
+async fn deltas_precede_their_reply_and_match_it() {
     let pieces: Vec<String> = (0..2000).map(|nth| format!("{nth} ")).collect();
     let mut bench = SessionBuilder::new(vec![ModelStep::Say(pieces.clone())]);
     bench.limits = quick();
@@ -256,7 +256,7 @@ async fn repeated_and_empty_call_ids_become_unique() {
 }
 
 #[tokio::test]
-async fn bad_calls_are_answered_and_not_run() {
+async fn invalid_calls_are_answered_and_not_run() {
     let bench = SessionBuilder::new(vec![
         ModelStep::call("nothing", "{}"),
         ModelStep::call("echo", "{not json"),
@@ -271,7 +271,7 @@ async fn bad_calls_are_answered_and_not_run() {
 }
 
 #[tokio::test]
-async fn a_withheld_reply_ends_the_turn_and_runs_nothing() {
+async fn withheld_reply_ends_the_turn_and_runs_nothing() {
     let call = ToolCall {
         id: CallId::new("1"),
         provider_id: None,
@@ -291,7 +291,7 @@ async fn a_withheld_reply_ends_the_turn_and_runs_nothing() {
 }
 
 #[tokio::test]
-async fn stops_after_as_many_turns_as_it_may() {
+async fn stops_at_the_turn_limit() {
     let mut bench = SessionBuilder::new(
         (0..9).map(|nth| ModelStep::calls("echo", &[&nth.to_string()])).collect(),
     );
@@ -305,7 +305,7 @@ async fn stops_after_as_many_turns_as_it_may() {
 }
 
 #[tokio::test]
-async fn turns_and_tokens_count_across_a_crash() {
+async fn turn_and_token_limits_hold_across_a_crash() {
     let mut bench = SessionBuilder::new(
         (0..9).map(|nth| ModelStep::calls("echo", &[&nth.to_string()])).collect(),
     );
@@ -337,7 +337,7 @@ fn limited(wait: Duration) -> ModelStep {
 }
 
 #[tokio::test]
-async fn whoever_asks_again_gets_one_try_at_once_and_what_it_hears_counts() {
+async fn requested_retry_runs_at_once_and_its_result_counts() {
     let hour = 3600 * SECOND;
     let steps = vec![limited(hour), limited(hour), limited(hour), ModelStep::say("done")];
     let (mut bench, clock) = by_hand(steps);
@@ -356,7 +356,7 @@ async fn whoever_asks_again_gets_one_try_at_once_and_what_it_hears_counts() {
 }
 
 #[tokio::test]
-async fn a_run_that_parked_is_asked_for_again_at_once_and_says_why_once() {
+async fn parked_run_is_retried_on_request_and_reports_its_reason_once() {
     let hour = 3600 * SECOND;
     let (mut bench, clock) = by_hand(vec![limited(hour), limited(hour), ModelStep::say("done")]);
     bench.limits.patience = 60 * SECOND;

@@ -143,7 +143,7 @@ async fn child(parent: &ActorRef<Msg>) -> (ActorRef<Msg>, Arc<Counts>) {
 
 /// Fact 2.
 #[tokio::test]
-async fn a_parent_without_the_override_ends_with_its_child() {
+async fn parent_without_the_override_ends_with_its_child() {
     struct Default;
     impl Actor for Default {
         type Msg = ();
@@ -165,7 +165,7 @@ async fn a_parent_without_the_override_ends_with_its_child() {
 /// Facts 2 and 5: a panic and an error end the child alone, its state is dropped, and `post_stop`
 /// does not run.
 #[tokio::test]
-async fn a_failure_costs_one_actor_and_skips_its_post_stop() {
+async fn failure_ends_one_actor_and_skips_its_post_stop() {
     for message in [Msg::Panic, Msg::Fail] {
         let (parent, _, heard) = parent().await;
         let (child, counts) = child(&parent).await;
@@ -180,7 +180,7 @@ async fn a_failure_costs_one_actor_and_skips_its_post_stop() {
 
 /// Facts 4 and 5: `stop` waits for the handler, `kill` does not, and skips `post_stop`.
 #[tokio::test]
-async fn kill_drops_a_handler_where_it_waits_and_stop_does_not() {
+async fn kill_drops_a_waiting_handler_and_stop_does_not() {
     let (actor, done, counts) = parent().await;
     actor.cast(Msg::Hang).unwrap();
     for _ in 0..100 {
@@ -199,7 +199,7 @@ async fn kill_drops_a_handler_where_it_waits_and_stop_does_not() {
 
 /// Fact 7.
 #[tokio::test]
-async fn a_parent_that_stops_kills_its_children_unless_it_waits_for_them() {
+async fn stopping_parent_kills_children_it_does_not_wait_for() {
     let (lonely, done, _) = parent().await;
     let (_, counts) = child(&lonely).await;
     lonely.stop(None);
@@ -216,7 +216,7 @@ async fn a_parent_that_stops_kills_its_children_unless_it_waits_for_them() {
 
 /// Fact 7: so does one that crashes, down to the grandchildren.
 #[tokio::test]
-async fn a_crash_takes_everything_below_with_it() {
+async fn crash_ends_all_descendants() {
     let (root, _, _) = parent().await;
     let (middle, _) = child(&root).await;
     let leaf = Arc::<Counts>::default();
@@ -229,7 +229,7 @@ async fn a_crash_takes_everything_below_with_it() {
 
 /// Fact 8.
 #[tokio::test]
-async fn a_failure_to_start_is_told_to_the_spawner_only() {
+async fn start_failure_is_reported_to_the_spawner_only() {
     let (root, _, heard) = parent().await;
     let subject = TestActor { keeps: true, starts: false };
     let spawned =
@@ -242,7 +242,7 @@ async fn a_failure_to_start_is_told_to_the_spawner_only() {
 
 /// Fact 10, and what `mailbox` makes of a dead peer.
 #[tokio::test]
-async fn a_call_ends_by_its_timeout_and_at_once_when_the_peer_dies() {
+async fn call_ends_by_timeout_or_when_the_peer_dies() {
     let (actor, _, _) = parent().await;
     actor.cast(Msg::Hang).unwrap();
     let answer = actor.call(Msg::Ping, Some(Duration::from_millis(10))).await.unwrap();

@@ -33,7 +33,7 @@ fn said(text: &str) -> Vec<ContentPart> {
 }
 
 #[tokio::test]
-async fn steers_while_the_model_thinks() {
+async fn steering_message_arrives_during_a_reply() {
     let gate = Arc::new(Notify::new());
     let script = vec![
         ModelStep::after(&gate, ModelStep::calls("echo", &["a", "b"])),
@@ -62,7 +62,7 @@ async fn steers_while_the_model_thinks() {
 }
 
 #[tokio::test]
-async fn steers_after_the_calls_in_flight() {
+async fn steering_message_arrives_after_running_calls() {
     let (run_counter, gate) = (RunCounter::default(), Arc::new(Semaphore::new(0)));
     let mut calls: Vec<_> =
         ["a", "b", "c"].map(|text| ("gated".to_owned(), format!(r#"{{"text":"{text}"}}"#))).into();
@@ -103,7 +103,7 @@ async fn steers_after_the_calls_in_flight() {
 }
 
 #[tokio::test]
-async fn steers_during_a_question() {
+async fn steering_message_arrives_during_a_permission_request() {
     let run_counter = RunCounter::default();
     let mut bench =
         SessionBuilder::new(vec![ModelStep::calls("write", &["a", "b"]), ModelStep::say("done")])
@@ -146,7 +146,7 @@ async fn steers_during_a_question() {
 }
 
 #[tokio::test]
-async fn what_came_too_late_is_said_before_the_next_prompt() {
+async fn late_message_precedes_the_next_prompt() {
     let bench = SessionBuilder::new(vec![ModelStep::Hang(String::new()), ModelStep::say("fine")]);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -164,7 +164,7 @@ async fn what_came_too_late_is_said_before_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn what_was_queued_survives_a_crash_and_is_delivered_once() {
+async fn queued_message_survives_a_crash_and_is_delivered_once() {
     for kind in [MessageKind::Steer, MessageKind::FollowUp] {
         let gate = Arc::new(Notify::new());
         let script = vec![
@@ -189,7 +189,7 @@ async fn what_was_queued_survives_a_crash_and_is_delivered_once() {
 }
 
 #[tokio::test]
-async fn refuses_when_idle_and_when_full() {
+async fn steering_is_refused_when_idle_or_full() {
     let mut bench = SessionBuilder::new(vec![ModelStep::Hang(String::new())]);
     bench.limits.queued_messages_max = 2;
     let stage = bench.start().await;
@@ -207,7 +207,7 @@ async fn refuses_when_idle_and_when_full() {
 }
 
 #[tokio::test]
-async fn what_was_taken_back_is_said_to_nobody() {
+async fn withdrawn_message_is_never_delivered() {
     for kind in [MessageKind::Steer, MessageKind::FollowUp] {
         let gate = Arc::new(Notify::new());
         let bench = SessionBuilder::new(vec![
@@ -230,7 +230,7 @@ async fn what_was_taken_back_is_said_to_nobody() {
 }
 
 #[tokio::test]
-async fn what_came_too_late_can_be_taken_back_too() {
+async fn late_message_can_be_withdrawn() {
     let bench = SessionBuilder::new(vec![ModelStep::Hang(String::new()), ModelStep::say("fine")]);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -292,7 +292,7 @@ async fn said_after(nth: usize, kind: MessageKind) -> Option<()> {
 }
 
 #[tokio::test]
-async fn whenever_something_is_said_it_is_heard_exactly_once() {
+async fn message_at_any_moment_is_delivered_exactly_once() {
     for kind in [MessageKind::Steer, MessageKind::FollowUp] {
         let mut moments = 0;
         while said_after(moments, kind).await.is_some() {

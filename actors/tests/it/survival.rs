@@ -108,7 +108,7 @@ fn switches(seen: &[Arc<Announcement>]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
+async fn outage_during_work_repeats_nothing() {
     let run_counter = RunCounter::default();
     let clock = Arc::new(ManualClock::seeded(11));
     let mut steps: Vec<ModelStep> = (0..40).map(|_| ModelStep::call("write", "{}")).collect();
@@ -133,7 +133,7 @@ async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn a_wait_as_long_as_a_day_is_sat_out_unattended() {
+async fn unattended_run_waits_out_an_outage_of_a_day() {
     let clock = Arc::new(ManualClock::seeded(11));
     let day = 24 * 60 * MINUTE;
     let mut bench = SessionBuilder::new(vec![
@@ -151,7 +151,7 @@ async fn a_wait_as_long_as_a_day_is_sat_out_unattended() {
 }
 
 #[tokio::test]
-async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again() {
+async fn failover_within_two_seconds_and_failback() {
     let call = || ModelStep::call("echo", r#"{"text":"a"}"#);
     let mut bench = SessionBuilder::new(vec![busy(Some(3600 * SECOND)), ModelStep::say("back")]);
     let clock = on_a_clock(&mut bench);
@@ -182,7 +182,7 @@ async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again(
 }
 
 #[tokio::test]
-async fn hooks_know_who_is_asked_and_look_at_what_another_one_says() {
+async fn hooks_see_the_model_and_review_fallback_replies() {
     let mut bench = SessionBuilder::new(vec![busy(Some(3600 * SECOND))]);
     let clock = on_a_clock(&mut bench);
     let script = vec![ModelStep::say("no good"), ModelStep::say("no better")];
@@ -223,7 +223,7 @@ async fn hooks_know_who_is_asked_and_look_at_what_another_one_says() {
 }
 
 #[tokio::test]
-async fn nobody_takes_over_what_is_wrong_with_the_request() {
+async fn request_error_never_fails_over() {
     for error in [
         ProviderError::ContextFull { source: "x".into() },
         ProviderError::Unauthorized { source: "x".into() },
@@ -247,7 +247,7 @@ async fn nobody_takes_over_what_is_wrong_with_the_request() {
 }
 
 #[tokio::test]
-async fn who_cannot_do_it_is_passed_over_with_the_reason() {
+async fn unsuitable_fallback_is_skipped_with_the_reason() {
     let mut bench = SessionBuilder::new(vec![busy(Some(3600 * SECOND))]);
     let clock = on_a_clock(&mut bench);
     let deaf = Abilities { tools: Some(false), ..Abilities::default() };
@@ -268,7 +268,7 @@ async fn who_cannot_do_it_is_passed_over_with_the_reason() {
 }
 
 #[tokio::test]
-async fn when_all_are_away_whoever_is_back_first_answers() {
+async fn first_available_provider_answers_after_a_total_outage() {
     let clock = Arc::new(ManualClock::seeded(11));
     let away = |minutes: u32| ModelStep::Away(Arc::clone(&clock), minutes * MINUTE);
     let mut bench = SessionBuilder::new(vec![away(60), ModelStep::say("first")]);
@@ -290,7 +290,7 @@ async fn when_all_are_away_whoever_is_back_first_answers() {
 }
 
 #[tokio::test]
-async fn out_of_patience_it_is_parked_and_goes_on_when_it_is_asked_to() {
+async fn run_parks_when_patience_ends_and_continues_on_request() {
     let quota = ProviderError::QuotaExhausted {
         retry_after: Some(5 * 60 * MINUTE),
         source: "the week is over".into(),
@@ -317,7 +317,7 @@ async fn out_of_patience_it_is_parked_and_goes_on_when_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn where_it_may_a_parked_run_goes_on_by_itself_once() {
+async fn parked_run_may_continue_automatically_once() {
     let mut bench = SessionBuilder::new(vec![
         busy(Some(60 * MINUTE)),
         ModelStep::call("echo", r#"{"text":"a"}"#),
@@ -336,7 +336,7 @@ async fn where_it_may_a_parked_run_goes_on_by_itself_once() {
 }
 
 #[tokio::test]
-async fn silence_is_worth_a_word_and_can_be_interrupted() {
+async fn silence_is_reported_and_can_be_interrupted() {
     let mut bench = SessionBuilder::new(vec![ModelStep::Hang(String::new())]);
     let clock = on_a_clock(&mut bench);
     let mut stage = bench.start().await;
@@ -367,7 +367,7 @@ async fn silence_is_worth_a_word_and_can_be_interrupted() {
 }
 
 #[tokio::test]
-async fn replies_that_break_off_are_tried_again_a_few_times_and_are_marked() {
+async fn broken_replies_are_retried_a_few_times_and_marked() {
     let cut = |text: &str| {
         let (partial, source) = (text.to_owned(), "cut at byte 7".into());
         ModelStep::Fail(text.to_owned(), ProviderError::Cut { partial, source })
@@ -398,7 +398,7 @@ async fn replies_that_break_off_are_tried_again_a_few_times_and_are_marked() {
 }
 
 #[tokio::test]
-async fn a_client_that_crashes_each_time_is_passed_over() {
+async fn client_that_always_crashes_is_skipped() {
     let mut bench = SessionBuilder::new(vec![
         ModelStep::Panic,
         ModelStep::Panic,
@@ -416,7 +416,7 @@ async fn a_client_that_crashes_each_time_is_passed_over() {
 }
 
 #[tokio::test]
-async fn no_wait_follows_a_clock_that_jumps() {
+async fn clock_jumps_do_not_change_waits() {
     const YEAR_MS: u64 = 365 * 24 * 3_600_000;
     let quota = ProviderError::QuotaExhausted {
         retry_after: Some(3600 * SECOND),

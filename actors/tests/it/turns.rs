@@ -4,7 +4,7 @@ use posse_actors::outcome::Ending;
 use posse_actors::testing::{ModelStep, SessionBuilder, types};
 
 #[tokio::test]
-async fn answers_after_its_tools() {
+async fn model_answers_after_its_tools() {
     let bench = SessionBuilder::new(vec![
         ModelStep::call("echo", r#"{"text":"hi"}"#),
         ModelStep::say("done"),

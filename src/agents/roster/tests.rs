@@ -96,7 +96,7 @@ Look for holes.
 ";
 
 #[test]
-fn reads_a_whole_definition() {
+fn parses_a_complete_definition() {
     let roster = RosterFolders::new().file("user/audit.md", AUDIT).load();
     assert_eq!(roster.refused().count(), 0);
     let audit = roster.choose("audit").unwrap();
@@ -116,7 +116,7 @@ fn reads_a_whole_definition() {
 }
 
 #[test]
-fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
+fn invalid_definition_is_reported_with_its_place_and_others_load() {
     let place = RosterFolders::new()
         .file("user/audit.md", AUDIT)
         .file("user/build.md", AUDIT)
@@ -157,7 +157,7 @@ fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
 }
 
 #[test]
-fn nobody_is_believed_before_the_user_says_so() {
+fn project_agents_need_trust() {
     let mut place = RosterFolders::new().file("work/.posse/agents/audit.md", AUDIT);
     assert!(matches!(place.load().find("audit").unwrap().source, AgentSource::Project(_)));
     place.believes = false;
@@ -168,7 +168,7 @@ fn nobody_is_believed_before_the_user_says_so() {
 }
 
 #[test]
-fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
+fn links_out_of_the_project_and_pipes_are_not_read() {
     let place = RosterFolders::new().file("audit.md", AUDIT);
     let base = place.dir.path();
     let agents = base.join("work/.posse/agents");
@@ -185,7 +185,7 @@ fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
 }
 
 #[test]
-fn the_catalog_keeps_every_name_whatever_the_budget() {
+fn catalog_keeps_every_name_at_any_budget() {
     use crate::catalog;
 
     let roster = RosterFolders::new().file("user/audit.md", AUDIT).load();

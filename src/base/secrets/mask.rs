@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn hides_a_secret_wherever_it_is_cut() {
+    fn secret_is_masked_across_any_chunk_boundary() {
         let text = b"key=sk-abcdef123;sk-abc sk-abcdef123";
         for cut in 0..text.len() {
             let (a, b) = text.split_at(cut);
@@ -257,24 +257,24 @@ mod tests {
     }
 
     #[test]
-    fn hides_the_longer_of_two_that_begin_alike() {
+    fn longest_of_overlapping_secrets_is_masked() {
         let secrets = ["token-1", "token-123456"];
         assert_eq!(masked(&secrets, &[b"token-1", b"23456 token-1x"]), "[secret] [secret]x");
     }
 
     #[test]
-    fn a_short_value_is_no_secret() {
+    fn short_values_are_not_masked() {
         assert_eq!(masked(&["abc", ""], &[b"abcabc"]), "abcabc");
     }
 
     #[test]
-    fn most_of_a_secret_at_the_end_is_hidden() {
+    fn partial_secret_at_the_end_is_masked() {
         assert_eq!(masked(&["sk-abcdef123"], &[b"x sk-abcdef"]), "x [secret]");
         assert_eq!(masked(&["sk-abcdef123"], &[b"x sk-"]), "x sk-");
     }
 
     #[test]
-    fn a_text_without_secrets_is_left_alone() {
+    fn text_without_secrets_is_unchanged() {
         let secrets: Vec<SecretString> =
             ["sk-abcdef123", "hunter2hunter2"].map(SecretString::from).into();
         let mask = Mask::new(&secrets);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn many_secrets_are_found_as_well() {
+    fn many_secrets_are_found() {
         let all: Vec<String> = (100..200).map(|nth| format!("secret-{nth}")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         assert_eq!(masked(&all, &[b"a secret-1", b"57 b"]), "a [secret] b");
@@ -296,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn searching_finds_what_a_look_at_every_byte_finds(text in "[ab-]{0,60}", cut in 0usize..60) {
+        fn search_matches_the_naive_search(text in "[ab-]{0,60}", cut in 0usize..60) {
             let secrets = ["aab-ab", "ab-abab-"].map(SecretString::from);
             let mut searching = Mask::new(&secrets);
             let mut looking = Mask::new(&secrets);
@@ -313,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn chunks_do_not_matter(text in "[ab-]{0,60}", cuts in prop::collection::vec(0usize..60, 0..6)) {
+        fn chunking_does_not_change_the_result(text in "[ab-]{0,60}", cuts in prop::collection::vec(0usize..60, 0..6)) {
             let secrets = ["aab-ab", "ab-abab-"];
             let whole = masked(&secrets, &[text.as_bytes()]);
             let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn understands_numbers_and_ids() {
+    fn picker_accepts_numbers_and_ids() {
         let rows = rows();
         let table = [("1", Some(0)), ("3", Some(2)), ("4", None), ("0", None), ("", None)];
         for (typed, row) in table {

@@ -67,7 +67,7 @@ fn nest(path: &str, value: Value) -> Value {
 }
 
 #[test]
-fn the_schema_and_the_program_accept_and_refuse_the_same() {
+fn schema_and_parser_agree() {
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     for key in KEYS {
@@ -92,7 +92,7 @@ fn the_schema_and_the_program_accept_and_refuse_the_same() {
 }
 
 #[test]
-fn every_key_is_described_in_a_sentence() {
+fn every_key_has_a_description() {
     for key in KEYS {
         let about = key.about;
         assert!(about.ends_with('.') && about.len() > 15, "{}: {about}", key.path);
@@ -104,7 +104,7 @@ fn every_key_is_described_in_a_sentence() {
 }
 
 #[test]
-fn the_guide_lists_every_key_as_it_is() {
+fn guide_lists_every_key() {
     let guide = fs::read_to_string(DOCUMENT).unwrap();
     assert!(
         guide.ends_with(&reference()),
@@ -113,7 +113,7 @@ fn the_guide_lists_every_key_as_it_is() {
 }
 
 #[test]
-fn the_examples_of_the_guide_are_accepted() {
+fn guide_examples_are_valid() {
     let guide = fs::read_to_string(DOCUMENT).unwrap();
     let blocks: Vec<&str> = guide
         .split("```jsonc\n")

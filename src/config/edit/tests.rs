@@ -45,7 +45,7 @@ impl EditFixture {
 }
 
 #[test]
-fn makes_the_file_with_a_word_about_it() {
+fn new_file_has_a_header_comment() {
     let desk = EditFixture::empty();
     let path = desk.dir.path().join("a/b/config.json");
     edit(&path, "sandbox.network", Some("deny")).unwrap();
@@ -63,7 +63,7 @@ fn makes_the_file_with_a_word_about_it() {
 }
 
 #[test]
-fn changes_one_value_and_no_other_byte() {
+fn only_the_value_changes() {
     let before = "\u{feff}// top\r\n{\r\n\t\"maxTurns\" : 25, // why 25\r\n\t/* deep */ \"sandbox\": \
                   { \"mode\":\"off\" , },\r\n}\r\n// end";
     let desk = EditFixture::new(before);
@@ -75,7 +75,7 @@ fn changes_one_value_and_no_other_byte() {
 }
 
 #[test]
-fn adds_and_removes_what_it_added() {
+fn added_key_is_removed_without_traces() {
     let before = "{\n  // turns\n  \"maxTurns\": 3\n}\n";
     let desk = EditFixture::new(before);
     desk.set("providers.mine.headers.X.Trace", "on").unwrap();
@@ -106,7 +106,7 @@ fn adds_and_removes_what_it_added() {
 }
 
 #[test]
-fn takes_values_as_people_write_them() {
+fn values_are_parsed_leniently() {
     let desk = EditFixture::empty();
     let table = [
         ("streaming.enabled", "off", "false"),
@@ -130,7 +130,7 @@ fn takes_values_as_people_write_them() {
 }
 
 #[test]
-fn writes_nothing_that_could_not_be_read_again() {
+fn unparsable_result_is_not_written() {
     let before = "{ \"maxTurns\": 3 }\n";
     let desk = EditFixture::new(before);
     let deep = "[".repeat(10_000);
@@ -161,7 +161,7 @@ fn writes_nothing_that_could_not_be_read_again() {
 }
 
 #[test]
-fn leaves_a_file_alone_that_it_does_not_understand() {
+fn invalid_file_is_not_changed() {
     let table = [
         ("{ \"a\" 1 }", "CFG001"),
         ("[]", "CFG001"),
@@ -182,7 +182,7 @@ fn leaves_a_file_alone_that_it_does_not_understand() {
 }
 
 #[test]
-fn mends_a_mistake_although_the_file_has_others() {
+fn one_error_can_be_fixed_while_others_remain() {
     let desk = EditFixture::new("{ \"modle\": 1, \"maxTurns\": 0 }");
     desk.unset("modle").unwrap();
     desk.set("maxTurns", "5").unwrap();
@@ -190,7 +190,7 @@ fn mends_a_mistake_although_the_file_has_others() {
 }
 
 #[test]
-fn shows_no_secret() {
+fn secrets_are_not_shown() {
     let desk = EditFixture::empty();
     let said = desk.set("providers.x.apiKey", "sk-12345678901234567890abcd").unwrap();
     assert!(!said.contains("234567890"), "{said}");
@@ -200,7 +200,7 @@ fn shows_no_secret() {
 }
 
 #[test]
-fn follows_the_users_own_link_and_keeps_the_mode() {
+fn user_link_is_followed_and_mode_kept() {
     let desk = EditFixture::empty();
     let real = desk.dir.path().join("dotfiles.json");
     fs::write(&real, "{}").unwrap();
@@ -213,7 +213,7 @@ fn follows_the_users_own_link_and_keeps_the_mode() {
 }
 
 #[test]
-fn explains_itself() {
+fn edit_result_is_explained() {
     let desk = EditFixture::empty();
     insta::assert_snapshot!(desk.tidy(&explain(&desk.path)));
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn reports_values_that_cannot_both_be_meant() {
+fn contradictory_values_are_reported() {
     let place = ConfigFolders::new().user(
         r#"{
   "context": { "main": { "recentTurns": 2, "minRecentTurns": 6, "maxContextTokens": 4000, "summaryTargetTokens": 3000 } },
@@ -29,7 +29,7 @@ fn reports_values_that_cannot_both_be_meant() {
 }
 
 #[test]
-fn names_both_places_of_a_conflict_between_layers() {
+fn layer_conflict_names_both_places() {
     let place = ConfigFolders::new()
         .user(r#"{ "context": { "main": { "summaryTargetTokens": 3000 } } }"#)
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "2000");
@@ -37,7 +37,7 @@ fn names_both_places_of_a_conflict_between_layers() {
 }
 
 #[test]
-fn lets_no_repository_stop_a_start_with_a_conflict() {
+fn repository_conflict_does_not_prevent_start() {
     let place = ConfigFolders::new()
         .user(r#"{ "context": { "main": { "recentTurns": 4, "minRecentTurns": 2 } } }"#)
         .project(r#"{ "context": { "main": { "minRecentTurns": 900 } } }"#);
@@ -53,14 +53,14 @@ fn lets_no_repository_stop_a_start_with_a_conflict() {
 }
 
 #[test]
-fn says_that_nothing_holds_what_was_asked_for() {
+fn unenforced_sandbox_setting_is_reported() {
     let place = ConfigFolders::new().user(r#"{ "sandbox": { "mode": "off", "network": "deny" } }"#);
     let loaded = place.load().unwrap();
     insta::assert_snapshot!(place.notices(&loaded));
 }
 
 #[test]
-fn reads_a_later_versions_file_as_far_as_it_goes() {
+fn newer_file_version_is_read_as_far_as_possible() {
     let text =
         r#"{ "version": 2, "maxTurns": 3, "telepathy": true, "sandbox": { "mode": "astral" } }"#;
     let place = ConfigFolders::new().user(text);
@@ -74,7 +74,7 @@ fn reads_a_later_versions_file_as_far_as_it_goes() {
 }
 
 #[test]
-fn refuses_patterns_that_stand_for_too_many_paths() {
+fn pattern_with_too_many_expansions_is_refused() {
     let bomb = "{a,b,c,d,e,f,g,h}".repeat(40);
     for text in [
         json!({ "permissions": [{ "tool": "read_file", "decision": "deny", "pathGlob": bomb }] }),
@@ -89,7 +89,7 @@ fn refuses_patterns_that_stand_for_too_many_paths() {
 }
 
 #[test]
-fn puts_what_was_chosen_last_between_files_and_environment() {
+fn last_choice_ranks_between_files_and_environment() {
     let place = ConfigFolders::new()
         .user(r#"{ "defaultProvider": "openai", "model": "from-file" }"#)
         .file("home/state/preferences.json", r#"{ "provider": "ollama", "model": "saved" }"#);
@@ -125,7 +125,7 @@ fn puts_what_was_chosen_last_between_files_and_environment() {
 }
 
 #[test]
-fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
+fn undefined_saved_provider_is_ignored() {
     let seen = |place: &ConfigFolders, provider: Option<&str>| {
         let environment: Environment =
             [("POSSE_HOME", place.dir.path().join("home"))].into_iter().collect();
@@ -172,7 +172,7 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
 }
 
 #[test]
-fn goes_on_without_preferences_that_are_damaged() {
+fn damaged_preferences_are_ignored() {
     let place = ConfigFolders::new().file("home/state/preferences.json", "{");
     let loaded = place.load().unwrap();
     assert_eq!((loaded.notices.len(), loaded.notices[0].code.as_str()), (1, "CFG001"));
@@ -180,7 +180,7 @@ fn goes_on_without_preferences_that_are_damaged() {
 }
 
 #[test]
-fn reads_what_is_known_of_models_and_shows_names_with_dots() {
+fn model_facts_are_read_and_dotted_names_quoted() {
     let place = ConfigFolders::new().user(
         r#"{ "models": { "gpt-5.1": { "inputPrice": 5 }, "a/b-1.2": { "vision": true, "inputPrice": 0 } } }"#,
     );
@@ -197,7 +197,7 @@ fn reads_what_is_known_of_models_and_shows_names_with_dots() {
 }
 
 #[test]
-fn reads_how_tools_behave() {
+fn tool_settings_are_read() {
     let place = ConfigFolders::new()
         .user(
             r#"{ "tools": { "edit": { "fuzzy": true, "requireRead": true }, "read": { "dedup": false },
@@ -212,7 +212,7 @@ fn reads_how_tools_behave() {
 }
 
 #[test]
-fn resolves_the_names_of_the_mode_in_their_order() {
+fn mode_names_resolve_in_order() {
     let table = [
         (r#"{ "mode": "multi" }"#, true),
         (r#"{ "multiAgent": { "enabled": true } }"#, true),
@@ -227,7 +227,7 @@ fn resolves_the_names_of_the_mode_in_their_order() {
 }
 
 #[test]
-fn has_a_variable_for_every_documented_figure() {
+fn every_documented_limit_has_a_variable() {
     let names = [
         "POSSE_MAIN_MAX_CONTEXT_TOKENS",
         "POSSE_MAIN_SUMMARY_TARGET_TOKENS",
@@ -258,7 +258,7 @@ fn has_a_variable_for_every_documented_figure() {
 }
 
 #[test]
-fn says_so_when_a_file_belongs_to_somebody_else() {
+fn file_of_another_owner_is_reported() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -271,7 +271,7 @@ fn says_so_when_a_file_belongs_to_somebody_else() {
 }
 
 #[test]
-fn never_writes_what_it_reads() {
+fn loading_writes_nothing() {
     let place = ConfigFolders::new().user("{ \"maxTurns\": 3 }");
     place.load().unwrap();
     let home = place.dir.path().join("home");

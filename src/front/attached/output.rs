@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_has_been_only_what_is_still_open_is_asked() {
+    fn only_open_requests_of_the_history_are_asked() {
         let mut shown = joined(5);
         for (record, event) in
             [(1, asked("a")), (2, asked("b")), (3, asked("a")), (4, denied("b", None))]
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_left_open_is_not_asked() {
+    fn open_request_of_an_ended_process_is_not_asked() {
         let mut shown = joined(2);
         shown.follow(&stored(1, asked("a")));
         let resumed = Event::SessionResumed { records: 1, with: None, changed: Vec::new() };
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_shown_once_and_whole_wherever_its_pieces_begin() {
+    fn reply_is_shown_once_and_completely_from_any_delta() {
         // Attached in the middle of a reply.
         let mut shown = joined(1);
         shown.follow(&stored(1, request()));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_arrived_of_a_stopped_reply_is_shown_unless_it_stands_there() {
+    fn partial_reply_is_shown_unless_already_visible() {
         let stopped = |text: &str| Event::ModelPartial {
             turn: 1,
             text: text.to_owned(),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_shown_to_whoever_asked_and_what_became_smaller_to_all() {
+    fn context_goes_to_its_requester_and_compaction_to_all() {
         let mut shown = joined(0);
         let used = || {
             let event = Event::ContextUsed { used: ContextUse::default() };
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_cannot_draw_on_the_terminal() {
+    fn untrusted_text_cannot_control_the_terminal() {
         let mut shown = joined(0);
         let content = vec![ContentPart::text("a\u{1b}[2J\nb")];
         let said = Event::UserMessage { content, message_id: None };

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_become_instructions_or_are_left_to_the_owner() {
+    fn commands_become_instructions_or_need_the_owner() {
         let table = [
             ("/help", TypedEffect::Help),
             ("/keys", TypedEffect::Help),

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_counted_as_a_terminal_does() {
+    fn row_count_matches_the_terminal() {
         let table = [
             ("", 0),
             ("abc", 0),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_view_or_moved_is_left_alone() {
+    fn invisible_or_moved_rows_are_not_redrawn() {
         let mut live = LiveText::new(Some((10, 4)));
         live.break_off("a\nb\nc\n");
         assert_eq!(live.erased(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");

@@ -17,7 +17,7 @@ fn completed(text: &str, metadata: Value) -> Event {
 }
 
 #[test]
-fn a_command_shows_its_last_lines_and_cannot_draw() {
+fn command_shows_its_last_lines_without_control_sequences() {
     let text = "1\n2\n3\n4\n5\n\u{1b}[2Jsix\n(exit 1, 12 ms)\n(a note)";
     let shown = ProgressPrinter::new(false, false).show(&completed(text, json!({"exitCode": 1})));
     insta::assert_snapshot!(shown, @r"
@@ -32,14 +32,14 @@ fn a_command_shows_its_last_lines_and_cannot_draw() {
 }
 
 #[test]
-fn a_command_that_was_killed_says_by_what() {
+fn killed_command_names_its_signal() {
     let event =
         completed("(ended by SIGKILL, 3 ms)", json!({"exitCode": null, "signal": "SIGKILL"}));
     assert_eq!(ProgressPrinter::new(false, false).show(&event), "  ended by SIGKILL, 12 ms\n");
 }
 
 #[test]
-fn a_change_shows_the_beginning_of_its_diff() {
+fn change_shows_the_start_of_its_diff() {
     let added: Vec<String> = (1..=20).map(|nth| format!("+line {nth}")).collect();
     let diff = format!("--- a/x\n+++ b/x\n@@ -1 +1,20 @@\n-old\n{}\n", added.join("\n"));
     let shown =
@@ -50,7 +50,7 @@ fn a_change_shows_the_beginning_of_its_diff() {
 }
 
 #[test]
-fn what_was_shown_in_the_question_is_not_shown_again() {
+fn diff_of_a_permission_request_is_not_repeated() {
     let id = QuestionId::new("q1");
     let asked = Event::PermissionRequested {
         request_id: id.clone(),
@@ -81,7 +81,7 @@ fn what_was_shown_in_the_question_is_not_shown_again() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_done() {
+fn dry_run_describes_the_effect() {
     let started = |summary: &str, effect| Event::ToolStarted {
         call_id: CallId::new("c1"),
         name: "tool".to_owned(),
@@ -108,7 +108,7 @@ fn waiting(wait_ms: u64) -> Event {
 }
 
 #[test]
-fn a_countdown_is_drawn_over_itself_and_leaves_nothing() {
+fn countdown_is_redrawn_in_place_and_removed() {
     let mut progress = ProgressPrinter::new(true, true);
     let delta = |text: &str| Event::TextDelta { text: text.to_owned() };
     let shown = [
@@ -133,7 +133,7 @@ fn a_countdown_is_drawn_over_itself_and_leaves_nothing() {
 }
 
 #[test]
-fn a_switch_names_both_models() {
+fn failover_names_both_models() {
     let switch = |class: &str, skipped: &[&str]| Event::ProviderFailover {
         from: "one".to_owned(),
         from_model: "big".to_owned(),
@@ -154,7 +154,7 @@ fn a_switch_names_both_models() {
 }
 
 #[test]
-fn a_look_stays_one_line() {
+fn read_only_call_is_one_line() {
     assert_eq!(
         ProgressPrinter::new(true, true).show(&completed("much text", json!({"lines": 3}))),
         ""
@@ -250,7 +250,7 @@ fn played(mut progress: ProgressPrinter, events: &[Event]) -> String {
 }
 
 #[test]
-fn a_reply_that_is_asked_for_again_is_not_on_the_screen_twice() {
+fn retried_reply_is_not_shown_twice() {
     let text = "I will look at both of the files, and then at a third one.\nFirst";
     let events = [
         Event::Warning { message: "above".to_owned() },
@@ -278,7 +278,7 @@ fn a_reply_that_is_asked_for_again_is_not_on_the_screen_twice() {
 }
 
 #[test]
-fn what_has_scrolled_away_is_said_not_to_count() {
+fn scrolled_partial_reply_is_marked_as_discarded() {
     let lines = "line\n".repeat(30);
     let events = [delta(&lines), partial(&lines, "cut"), retry(), delta("whole\n")];
     let shown = played(on_terminal(|| Some((80, 24))), &events);
@@ -294,7 +294,7 @@ fn what_has_scrolled_away_is_said_not_to_count() {
 }
 
 #[test]
-fn where_nothing_can_be_drawn_the_cut_part_is_marked() {
+fn partial_reply_is_marked_without_a_terminal() {
     let events = [delta("half"), partial("half", "cut"), retry(), delta("half and half\n")];
     let shown = played(ProgressPrinter::new(true, false), &events);
     insta::assert_snapshot!(shown, @r"
@@ -307,14 +307,14 @@ fn where_nothing_can_be_drawn_the_cut_part_is_marked() {
 }
 
 #[test]
-fn a_reply_that_is_not_asked_for_again_stays() {
+fn partial_reply_without_retry_stays() {
     let events = [delta("half"), partial("half", "interrupted"), delta("next\n")];
     let shown = on_screen(&played(on_terminal(|| Some((80, 24))), &events), 80, 24);
     assert!(shown.starts_with("half\n! the reply broke off (interrupted)"), "{shown}");
 }
 
 #[test]
-fn what_others_wrote_in_between_is_not_erased() {
+fn output_of_others_is_not_erased() {
     let mut progress = on_terminal(|| Some((80, 24)));
     let mut shown = progress.show(&delta("half"));
     shown += progress.finish_line();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn loses_no_character_of_short_and_long_lines() {
+    fn pages_contain_every_character() {
         let long: String = ('a'..='z').cycle().take(30_000).collect();
         for text in ["", "one", "one\n\ntwo", &"x\n".repeat(1000), &format!("{long}\nend"), &long] {
             let pages = pages(text);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_blank_is_paged_like_anything_else() {
+    fn blank_lines_are_paged() {
         let text = format!("true{}\ntouch PWNED", " ".repeat(50_000));
         let pages = pages(&text);
         assert_eq!(pages.len(), 3);

@@ -138,7 +138,7 @@ fn lists_in_columns() {
 }
 
 #[test]
-fn shows_a_transcript_that_cannot_draw() {
+fn transcript_is_escaped() {
     let (_home, state) = stored(events());
     let (shown, exit) = text(|out| show(&state, "2026", &view(false), out));
     assert_eq!(exit, Exit::Done);

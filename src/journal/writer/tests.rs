@@ -139,7 +139,7 @@ fn lines(disk: &FakeDisk) -> usize {
 }
 
 #[test]
-fn writes_and_syncs_all_that_waits_at_once() {
+fn all_pending_batches_are_written_and_synced_together() {
     let disk = FakeDisk::default();
     let batches: Vec<_> = (1..=100)
         .map(|n| (n..=n, if n % 2 == 0 { Durability::Synced } else { Durability::Written }))

@@ -34,7 +34,7 @@ fn says(policy: &RulePolicy, path: &str, grants: &[Grant], call: &str) -> &'stat
 }
 
 #[test]
-fn what_an_agent_denies_counts_for_whoever_works_for_it() {
+fn deny_rules_of_an_agent_apply_to_its_subagents() {
     let rules = json!([
         {"tool": "write_file", "match": {"pathGlob": "docs/**"}, "decision": "allow"},
         {"tool": "write_file", "match": {"pathGlob": "src/**"}, "decision": "deny"},
@@ -59,7 +59,7 @@ fn what_an_agent_denies_counts_for_whoever_works_for_it() {
 }
 
 #[test]
-fn starting_an_agent_is_a_question_of_its_own() {
+fn starting_an_agent_needs_its_own_permission() {
     let invocations = [("scout", "allow"), ("hand", "ask"), ("ghost", "deny")];
     let policy = RulePolicy::new(PolicySettings {
         roots: vec!["/w".into()],
@@ -92,7 +92,7 @@ fn starting_an_agent_is_a_question_of_its_own() {
 }
 
 #[test]
-fn its_own_answer_counts_where_nothing_else_has_one() {
+fn default_decision_of_the_agent_is_the_last_resort() {
     let agents = [
         ("bold", json!([]), Some("allow")),
         ("shy", json!([{"tool": "grep", "decision": "allow"}]), Some("deny")),

@@ -74,7 +74,7 @@ fn word(verdict: &Verdict) -> String {
 }
 
 #[test]
-fn rules_and_grants_mean_the_same_in_the_copy() {
+fn rules_and_grants_apply_equally_in_the_worktree() {
     let rules = [
         r#"{"tool":"edit_file","match":{"pathGlob":"/w/closed/**"},"decision":"deny"}"#,
         r#"{"tool":"edit_file","match":{"pathGlob":"free/**"},"decision":"allow"}"#,
@@ -108,7 +108,7 @@ fn rules_and_grants_mean_the_same_in_the_copy() {
 }
 
 #[test]
-fn an_answer_counts_for_the_copy_alone() {
+fn approval_applies_to_the_worktree_only() {
     let (here, there) = (policy(&[], false), policy(&[], true));
     let Verdict::Ask(question) = judge(&there, "build/worker", &[], &write(COPY, "src/a")) else {
         panic!()
@@ -124,7 +124,7 @@ fn an_answer_counts_for_the_copy_alone() {
 }
 
 #[test]
-fn a_merge_is_an_edit_of_every_file() {
+fn merge_is_judged_as_an_edit_of_every_file() {
     let rules = [
         r#"{"tool":"write_file","match":{"pathGlob":"closed/**"},"decision":"deny"}"#,
         r#"{"tool":"Edit(free/**)","decision":"allow"}"#,
@@ -166,7 +166,7 @@ proptest! {
     /// For any grants and operations: the copy is never judged more permissively than the
     /// workspace.
     #[test]
-    fn nothing_is_allowed_in_the_copy_that_is_not_in_the_workspace(
+    fn worktree_allows_nothing_that_the_workspace_denies(
         granted in prop::sample::select(vec!["/w", "/w/a", "/w/a/b", "/extra", "/", "/state"]),
         relative in prop::sample::select(vec!["x", "a/x", "a/b/x", ".git/hooks/x", "CLAUDE.md"]),
         agent in prop::sample::select(vec!["build/worker", "plan/worker"]),

@@ -25,7 +25,7 @@ fn question(policy: &RulePolicy, tier: &str, command: &str) -> PermissionQuestio
 }
 
 #[test]
-fn covers_by_a_grant_what_is_wholly_granted_and_nothing_else() {
+fn grant_covers_completely_granted_commands_only() {
     let policy = policy(&[]);
     let granted = grants(&["npm test", "terraform plan", "cd crates/core", "make build"]);
     let table = [
@@ -63,7 +63,7 @@ fn covers_by_a_grant_what_is_wholly_granted_and_nothing_else() {
 }
 
 #[test]
-fn reads_grants_back_as_they_were_written() {
+fn grants_parse_back() {
     let table: [&[&str]; 6] = [
         &["git", "log"],
         &["a b", "c'd", "\"", "''"],
@@ -82,7 +82,7 @@ fn reads_grants_back_as_they_were_written() {
 }
 
 #[test]
-fn asks_about_every_command_where_nothing_confines_them() {
+fn every_command_is_asked_about_without_a_sandbox() {
     let rules = [r#"{"tool":"bash","decision":"allow"}"#];
     let policy = policy(&rules);
     let granted = grants(&GRANTED);
@@ -118,7 +118,7 @@ fn asks_about_every_command_where_nothing_confines_them() {
 }
 
 #[test]
-fn asks_where_commands_could_read_secrets_that_cannot_be_hidden() {
+fn asks_if_a_command_could_read_unhidable_secrets() {
     let policy = with(PolicySettings { secrets_in_reach: true, ..PolicySettings::default() });
     let granted = grants(&GRANTED);
     assert!(matches!(
@@ -133,7 +133,7 @@ fn asks_where_commands_could_read_secrets_that_cannot_be_hidden() {
 }
 
 #[test]
-fn says_which_part_needs_an_answer_and_what_it_would_grant() {
+fn request_names_the_part_and_its_grant() {
     let policy = policy(&[]);
     let all = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
     let table: [(&str, Option<&str>, &[Scope]); 22] = [
@@ -174,7 +174,7 @@ fn says_which_part_needs_an_answer_and_what_it_would_grant() {
 }
 
 #[test]
-fn is_honest_about_what_a_grant_means() {
+fn grant_description_covers_all_effects() {
     let policy = policy(&[]);
     for command in ["cargo build", "make all", "pytest -q", "go test ./..."] {
         let reason = question(&policy, "full", command).reason;
@@ -188,7 +188,7 @@ fn is_honest_about_what_a_grant_means() {
 }
 
 #[test]
-fn lets_yes_answer_but_not_for_what_steers_later_or_is_secret() {
+fn yes_flag_excludes_protected_files_and_secrets() {
     let policy = policy(&[]);
     let table = [
         ("make", true),
@@ -212,7 +212,7 @@ fn lets_yes_answer_but_not_for_what_steers_later_or_is_secret() {
 }
 
 #[test]
-fn denies_by_a_rule_wherever_the_command_stands() {
+fn deny_rule_matches_anywhere_in_a_command() {
     let policy = policy(&[
         r#"{"tool":"Bash(git push:*)","decision":"deny"}"#,
         r#"{"tool":"Bash(make deploy)","decision":"deny"}"#,
@@ -252,7 +252,7 @@ fn denies_by_a_rule_wherever_the_command_stands() {
 }
 
 #[test]
-fn allows_by_rules_part_for_part_and_lets_the_more_specific_ask() {
+fn allow_rules_apply_per_part_and_specific_ask_wins() {
     let policy = policy(&[
         r#"{"tool":"Bash(make:*)","decision":"allow"}"#,
         r#"{"tool":"Bash(make deploy:*)","decision":"ask","reason":"it deploys"}"#,
@@ -282,7 +282,7 @@ fn allows_by_rules_part_for_part_and_lets_the_more_specific_ask() {
 }
 
 #[test]
-fn refuses_a_rule_that_does_not_do_what_its_examples_say() {
+fn rule_that_contradicts_its_examples_is_refused() {
     let good = [
         r#"{"tool":"Bash(git log:*)","decision":"allow","examples":{"match":["git log","git log -5 && git log"],"noMatch":["git logs","git log; id","git log --output=x"]}}"#,
         r#"{"tool":"bash","match":{"commandPrefix":"rm"},"decision":"deny","examples":{"match":["rm x","sudo rm x","sh -c 'rm x'"],"noMatch":["echo rm"]}}"#,
@@ -377,7 +377,7 @@ const HOSTILE: [&str; 62] = [
 ];
 
 #[test]
-fn reads_hostile_text_in_linear_time() {
+fn hostile_text_is_judged_in_linear_time() {
     let policy = policy(&[]);
     let mut slowest = (Duration::ZERO, "");
     for seed in HOSTILE {

@@ -74,14 +74,14 @@ fn assert_passes(score: &Score) {
 }
 
 #[test]
-fn passes_the_corpus_that_was_given() {
+fn passes_the_given_corpus() {
     let score = score(GIVEN);
     assert_eq!(score.rows, 184);
     assert_passes(&score);
 }
 
 #[test]
-fn passes_its_own_corpus_without_a_miss() {
+fn passes_its_own_corpus() {
     let score = score(OWN);
     assert!(score.rows >= 300, "{} rows", score.rows);
     assert!(score.allow >= 60 && score.ask >= 100 && score.deny >= 100, "{score:?}");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
+fn approval_of_a_protected_write_describes_its_effect() {
     let why = |command: &str, tier: &'static str| {
         let tier = SandboxTier::from(tier.to_owned());
         let situation = Situation { tier: &tier, ..situation("build", &[], AnswerSource::Human) };
@@ -44,7 +44,7 @@ fn unseen() -> Operation {
 }
 
 #[test]
-fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
+fn command_without_protection_is_always_asked_about() {
     let rules = [
         r#"{"tool":"*","decision":"allow"}"#,
         r#"{"tool":"bash","decision":"allow"}"#,
@@ -95,7 +95,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
 }
 
 #[test]
-fn says_which_paths_and_why() {
+fn protected_paths_are_named_with_reasons() {
     let asked = |besides: &[Operation]| {
         let situation = situation("build", &[], AnswerSource::Human);
         match judged(&policy(&[]), &free("make", besides), &situation) {
@@ -121,7 +121,7 @@ fn says_which_paths_and_why() {
 }
 
 #[test]
-fn nobody_can_agree_to_what_is_denied() {
+fn denied_call_cannot_be_approved() {
     let read_only = PolicySettings { sandbox: SandboxMode::ReadOnly, ..PolicySettings::default() };
     for (settings, agent, command, besides, rule) in [
         (PolicySettings::default(), "build", "ls", write(".env"), "global-deny: secrets"),

@@ -4,7 +4,7 @@ use super::*;
 
 /// The programs of each text, and that nothing in it is doubted.
 #[test]
-fn finds_the_programs_where_bash_sees_them() {
+fn finds_programs_as_bash_does() {
     let table: [(&str, &[&str]); 23] = [
         // After `;;`, `esac` always ends the construct.
         ("case a in b) p1;; esac|p2 esac", &["p1", "p2"]),
@@ -45,7 +45,7 @@ fn finds_the_programs_where_bash_sees_them() {
 
 /// A doubtful text is listed all the same.
 #[test]
-fn lists_what_stands_behind_a_condition_over_lines() {
+fn lists_commands_of_multi_line_conditions() {
     for text in ["[[ a && # \"\nb ]]; p1 #\"\n]]", "p0 <<'E'; [[ a &&\nE\nb ]]\np1\nE\n"] {
         let programs = policy(&[]).check(text, ROOT, &[]).programs;
         assert!(programs.iter().any(|program| program == "p1"), "{text}: {programs:?}");
@@ -54,7 +54,7 @@ fn lists_what_stands_behind_a_condition_over_lines() {
 
 /// Texts that versions of bash read differently or reject.
 #[test]
-fn doubts_what_is_read_in_two_ways() {
+fn ambiguous_syntax_is_not_allowed_silently() {
     for text in [
         "case a in (esac) p1;; esac",
         "case a in x|esac) p1;; esac",

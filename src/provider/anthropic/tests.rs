@@ -35,7 +35,7 @@ async fn once(script: Vec<ServerStep>) -> AttemptResult {
 }
 
 #[tokio::test]
-async fn reads_what_was_recorded() {
+async fn decodes_recorded_replies() {
     let fixtures = [
         fixture!("text"),
         fixture!("thinking_and_calls"),
@@ -75,7 +75,7 @@ async fn sends_what_a_server_expects() {
 }
 
 #[tokio::test]
-async fn goes_where_the_configuration_says() {
+async fn request_goes_to_the_configured_address() {
     let table = [
         ("", "/v1/messages"),
         ("/", "/v1/messages"),
@@ -98,7 +98,7 @@ async fn goes_where_the_configuration_says() {
 }
 
 #[tokio::test]
-async fn lets_the_configuration_choose_the_headers() {
+async fn configured_headers_are_sent() {
     let server = Server::start([stream(CALLS)]).await;
     let settings = json!({
         "type": "anthropic", "baseURL": server.address, "model": "m", "apiKey": "k-12345678",
@@ -117,7 +117,7 @@ async fn lets_the_configuration_choose_the_headers() {
 }
 
 #[tokio::test]
-async fn sends_thinking_back_as_it_came() {
+async fn thinking_is_returned_unchanged() {
     let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS)]).await;
     let provider = live(profile(&server)).unwrap();
     let mut wanted = request("hi");
@@ -158,7 +158,7 @@ async fn sends_thinking_back_as_it_came() {
 type ErrorRow = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
 
 #[tokio::test]
-async fn sorts_errors_by_what_happens_next() {
+async fn errors_are_classified_by_reaction() {
     let table: &[ErrorRow] = &[
         ("400 Bad Request", "", "invalid_request_error", "rejected", None),
         ("401 Unauthorized", "", "authentication_error", "unauthorized", None),
@@ -214,7 +214,7 @@ async fn sorts_errors_by_what_happens_next() {
 }
 
 #[tokio::test]
-async fn ends_garbage_with_one_error() {
+async fn garbage_ends_with_one_error() {
     let begun = &CALLS[..CALLS.find("event: content_block_stop").unwrap()];
     let no_end = CALLS.replace(
         "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n",
@@ -254,7 +254,7 @@ async fn ends_garbage_with_one_error() {
 }
 
 #[tokio::test]
-async fn gives_the_same_reply_however_it_is_cut() {
+async fn chunking_does_not_change_the_reply() {
     let body = CALLS.replace('\n', "\r\n");
     let whole = once(stream(&body)).await.0.unwrap();
     let mut script = vec![stream_head()];
@@ -283,7 +283,7 @@ async fn pings_are_not_content() {
 }
 
 #[tokio::test]
-async fn counts_tokens_where_the_server_does() {
+async fn token_counting_endpoint_is_used() {
     let server = Server::start([
         answer("200 OK", "", r#"{"input_tokens": 2095}"#),
         answer("200 OK", "", "{}"),
@@ -302,7 +302,7 @@ async fn counts_tokens_where_the_server_does() {
 
 proptest! {
     #[test]
-    fn survives_events_that_are_almost_right(edits in edits()) {
+    fn survives_malformed_events(edits in edits()) {
         if let Some(done) = put_together::<reply::AnthropicReply>(&edited(CALLS, edits)) {
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());

@@ -46,7 +46,7 @@ fn wait_of(error: &ProviderError) -> Option<Duration> {
 }
 
 #[test]
-fn sorts_by_status() {
+fn status_codes_are_classified() {
     let table = [
         (400, "rejected"),
         (401, "unauthorized"),
@@ -75,7 +75,7 @@ fn sorts_by_status() {
 }
 
 #[test]
-fn believes_sane_ends_of_limits_only() {
+fn implausible_limit_resets_are_ignored() {
     let seconds = |n| Some(Duration::from_secs(n));
     let limits: &[(&HeaderLines, Option<Duration>)] = &[
         // OpenAI, Groq: the one that is used up counts.
@@ -133,7 +133,7 @@ fn believes_sane_ends_of_limits_only() {
 }
 
 #[test]
-fn believes_sane_waits_only() {
+fn implausible_retry_after_is_ignored() {
     let seconds = |n| Some(Duration::from_secs(n));
     let table: &[(&HeaderLines, Option<Duration>)] = &[
         (&[], None),
@@ -178,7 +178,7 @@ fn believes_sane_waits_only() {
 }
 
 #[test]
-fn tells_a_quota_from_a_rate_limit() {
+fn distinguishes_a_quota_from_a_rate_limit() {
     let quota = [
         r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#,
         r#"{"error":{"message":"Your credit balance is too low to use the API"}}"#,
@@ -199,7 +199,7 @@ fn tells_a_quota_from_a_rate_limit() {
 }
 
 #[test]
-fn knows_how_vendors_say_that_a_conversation_is_too_long() {
+fn recognises_context_overflow_of_each_vendor() {
     let messages = [
         "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
         "prompt is too long: 210000 tokens > 200000 maximum",
@@ -224,7 +224,7 @@ fn knows_how_vendors_say_that_a_conversation_is_too_long() {
 }
 
 #[test]
-fn sorts_errors_inside_a_reply() {
+fn errors_inside_a_reply_are_classified() {
     let table = [
         (r#"{"error":{"message":"m","code":429}}"#, "rate_limited"),
         (r#"{"error":{"message":"m","type":"rate_limit_error"}}"#, "rate_limited"),
@@ -246,7 +246,7 @@ fn sorts_errors_inside_a_reply() {
 }
 
 #[test]
-fn finds_the_message_in_any_shape() {
+fn finds_the_error_message_in_any_shape() {
     let table = [
         (r#"{"error":{"message":"m"}}"#, "m"),
         (r#"[{"error":{"message":"m"}}]"#, "m"),
@@ -300,7 +300,7 @@ async fn resolved(
 }
 
 #[tokio::test]
-async fn names_lead_nowhere_or_to_whoever_answers_first() {
+async fn unresolvable_names_and_first_reachable_address() {
     let error = resolved(Err("no such host")).await.unwrap_err();
     assert_eq!(error.class(), "unreachable");
     assert!(error.chain().contains("is not known here: check the network"), "{}", error.chain());

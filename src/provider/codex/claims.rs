@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_is_there_and_bears_what_is_not() {
+    fn missing_claims_are_tolerated() {
         let full = json!({"exp": 1_800_000_000, AUTH: {
             "chatgpt_account_id": "acc-1", "chatgpt_account_is_fedramp": true}})
         .to_string();

@@ -231,7 +231,7 @@ async fn eight_requests_at_once_renew_once() {
 
 /// Two folders that are one are two logins to this process, as to two processes.
 #[tokio::test]
-async fn two_who_share_nothing_but_the_file_renew_once() {
+async fn two_processes_sharing_the_file_renew_once() {
     let world = LoginFixture::new(-HOUR).await;
     let path = world.dir.path().to_str().unwrap();
     let name = world.dir.path().file_name().unwrap().to_str().unwrap();
@@ -246,7 +246,7 @@ async fn two_who_share_nothing_but_the_file_renew_once() {
 }
 
 #[tokio::test]
-async fn what_the_server_does_not_take_is_renewed_once() {
+async fn rejected_token_is_renewed_once() {
     let world = LoginFixture::new(HOUR).await;
     let provider = world.provider();
     world.vendor.lock().unwrap().access = "another".to_owned();
@@ -268,7 +268,7 @@ async fn what_the_server_does_not_take_is_renewed_once() {
 }
 
 #[tokio::test]
-async fn tokens_that_somebody_else_renewed_are_taken_as_they_are() {
+async fn token_renewed_by_another_process_is_used() {
     let world = LoginFixture::new(HOUR).await;
     let provider = world.provider();
     ask(&*provider, request("hi")).await.0.unwrap();
@@ -293,7 +293,7 @@ async fn tokens_that_somebody_else_renewed_are_taken_as_they_are() {
 }
 
 #[tokio::test]
-async fn clocks_that_disagree_do_not_spend_a_token_for_each_request() {
+async fn clock_skew_does_not_renew_per_request() {
     let world = LoginFixture::new(-HOUR).await;
     world.vendor.lock().unwrap().seconds = -HOUR;
     let provider = world.provider();
@@ -304,7 +304,7 @@ async fn clocks_that_disagree_do_not_spend_a_token_for_each_request() {
 }
 
 #[tokio::test]
-async fn a_token_that_says_nothing_is_used_until_it_is_refused() {
+async fn token_without_expiry_is_used_until_refused() {
     for odd in ["opaque", "a.b.c", "e30..", "e30.e30.e30"] {
         let world = LoginFixture::new(HOUR).await;
         world.vendor.lock().unwrap().access = odd.to_owned();
@@ -315,7 +315,7 @@ async fn a_token_that_says_nothing_is_used_until_it_is_refused() {
 }
 
 #[tokio::test]
-async fn says_what_is_wrong_with_a_login_and_asks_once() {
+async fn login_error_is_reported_after_one_request() {
     let code = |code: &str| json!({"error": {"code": code, "message": "m"}}).to_string();
     let table = [
         ("401 Unauthorized", code("refresh_token_expired"), "unauthorized", "has expired"),
@@ -362,7 +362,7 @@ async fn says_what_is_wrong_with_a_login_and_asks_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_still_lives_is_used_while_nobody_renews_it() {
+async fn valid_token_is_used_while_renewal_fails() {
     for (seconds, class) in [(100, None), (-HOUR, Some("unreachable"))] {
         let world = LoginFixture::new(seconds).await;
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -384,7 +384,7 @@ async fn a_token_that_still_lives_is_used_while_nobody_renews_it() {
 
 /// The caller may be dropped: the new token is kept.
 #[tokio::test]
-async fn a_renewal_goes_on_when_nobody_waits_for_it() {
+async fn renewal_continues_after_its_request_is_cancelled() {
     let world = LoginFixture::new(-HOUR).await;
     let login = world.profile().login.unwrap();
     {
@@ -403,7 +403,7 @@ async fn a_renewal_goes_on_when_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn believes_no_file_that_others_can_have_written() {
+async fn login_file_writable_by_others_is_refused() {
     type Spoil = fn(&LoginFixture);
     let table: [(&str, Spoil); 9] = [
         ("is a link", |world| {
@@ -460,7 +460,7 @@ async fn tokens_are_in_no_error_and_no_debug_text() {
 }
 
 #[test]
-fn no_configuration_leads_a_login_elsewhere() {
+fn configuration_cannot_redirect_a_login() {
     let home = |name: &str| (name == "HOME").then(|| "/h".to_owned());
     for own in [
         json!({"baseURL": "https://evil.example/v1"}),
@@ -495,7 +495,7 @@ fn no_configuration_leads_a_login_elsewhere() {
 
 proptest! {
     #[test]
-    fn every_history_is_one_that_its_server_takes(
+    fn every_history_is_accepted_by_its_server(
         history in any_history([crate::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex"]),
     ) {
         let home = |name: &str| (name == "HOME").then(|| "/nowhere".to_owned());
@@ -511,7 +511,7 @@ proptest! {
 
 /// Events that only this server sends, and the parts that are sent back.
 #[tokio::test]
-async fn reads_what_was_recorded() {
+async fn decodes_recorded_replies() {
     let calls = stream(include_str!("fixtures/thinking_and_calls.sse"));
     let limit = include_str!("fixtures/usage_limit.json");
     let limit = answer("429 Too Many Requests", "content-type: application/json\r\n", limit);
@@ -542,7 +542,7 @@ async fn reads_what_was_recorded() {
 
 /// A rejected new token is an error, and its age does not matter.
 #[tokio::test]
-async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
+async fn refusal_with_a_new_token_is_reported_and_not_retried() {
     let world = LoginFixture::new(HOUR).await;
     // It rejects even its own tokens.
     world.vendor.lock().unwrap().takes_nothing = true;

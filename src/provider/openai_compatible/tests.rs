@@ -136,7 +136,7 @@ async fn sends_what_a_server_expects() {
 }
 
 #[tokio::test]
-async fn uses_a_connection_again() {
+async fn connection_is_reused() {
     let chunked = |body: &str| {
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
         vec![
@@ -152,7 +152,7 @@ async fn uses_a_connection_again() {
 }
 
 #[tokio::test]
-async fn takes_an_object_where_it_wanted_a_stream_and_the_reverse() {
+async fn accepts_object_for_stream_and_stream_for_object() {
     let object = r#"{"choices":[{"message":{"content":"hello","tool_calls":[
         {"id":"x","function":{"name":"a","arguments":{"n":1}}},
         {"id":"x","function":{"name":"a","arguments":"{}"}}]},"finish_reason":"stop"}]}"#;
@@ -171,7 +171,7 @@ async fn takes_an_object_where_it_wanted_a_stream_and_the_reverse() {
 }
 
 #[tokio::test]
-async fn takes_a_cut_at_any_byte_for_a_cut() {
+async fn cut_at_any_byte_is_a_broken_reply() {
     let body = sse(HELLO);
     let finished = body.find("\"tool_calls\"}]}\n\n").unwrap() + "\"tool_calls\"}]}\n\n".len();
     let scripts = (0..body.len()).flat_map(|cut| {
@@ -204,7 +204,7 @@ async fn takes_a_cut_at_any_byte_for_a_cut() {
 }
 
 #[tokio::test]
-async fn gives_the_same_reply_however_it_is_cut() {
+async fn chunking_does_not_change_the_reply() {
     let body = sse(HELLO).replace('\n', "\r\n");
     let whole = completed(stream(&body)).await;
     let mut script = vec![stream_head()];
@@ -213,7 +213,7 @@ async fn gives_the_same_reply_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn talks_to_a_vendor_from_configuration_alone() {
+async fn vendor_is_reached_by_configuration_alone() {
     let server = Server::start([stream(sse(HELLO))]).await;
     let settings = format!(
         r#"{{"baseURL":"{}/api/v3/","model":"new-1","apiKeyEnv":"NEW_KEY",
@@ -252,7 +252,7 @@ async fn reads_a_long_stream_in_linear_time() {
 
 proptest! {
     #[test]
-    fn survives_pieces_that_are_almost_right(edits in edits()) {
+    fn survives_malformed_chunks(edits in edits()) {
         let text = edited(&HELLO[..9].join("\n"), edits);
         for mode in [reply::DeltaMode::Stream, reply::DeltaMode::Whole] {
             let mut whole = reply::ChatReply::default();

@@ -33,7 +33,7 @@ async fn once(script: Vec<ServerStep>) -> AttemptResult {
 }
 
 #[tokio::test]
-async fn reads_what_was_recorded() {
+async fn decodes_recorded_replies() {
     let fixtures = [
         fixture!("text"),
         fixture!("thinking_and_calls"),
@@ -75,7 +75,7 @@ async fn sends_what_a_server_expects() {
 }
 
 #[tokio::test]
-async fn goes_where_the_configuration_says() {
+async fn request_goes_to_the_configured_address() {
     let table =
         [("/v1", "/v1/responses"), ("/v1/", "/v1/responses"), ("/v1/responses", "/v1/responses")];
     let server = Server::start([]).await;
@@ -91,7 +91,7 @@ async fn goes_where_the_configuration_says() {
 }
 
 #[tokio::test]
-async fn sends_thinking_back_as_it_came() {
+async fn thinking_is_returned_unchanged() {
     let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS), stream(CALLS)]).await;
     let provider = live(profile(&server)).unwrap();
     let mut wanted = request("hi");
@@ -139,7 +139,7 @@ async fn sends_thinking_back_as_it_came() {
 type ErrorCase = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
 
 #[tokio::test]
-async fn sorts_errors_by_what_happens_next() {
+async fn errors_are_classified_by_reaction() {
     let table: &[ErrorCase] = &[
         ("400 Bad Request", "", "invalid_request_error", "rejected", None),
         ("400 Bad Request", "", "invalid_prompt", "rejected", None),
@@ -180,7 +180,7 @@ async fn sorts_errors_by_what_happens_next() {
 }
 
 #[tokio::test]
-async fn ends_garbage_with_one_error() {
+async fn garbage_ends_with_one_error() {
     let begun = &CALLS[..CALLS.find("event: response.output_item.done").unwrap()];
     let without = |kind: &str| {
         let events = CALLS.split_inclusive("\n\n");
@@ -223,7 +223,7 @@ async fn ends_garbage_with_one_error() {
 }
 
 #[tokio::test]
-async fn gives_the_same_reply_however_it_is_cut() {
+async fn chunking_does_not_change_the_reply() {
     let body = CALLS.replace('\n', "\r\n");
     let whole = once(stream(&body)).await.0.unwrap();
     let mut script = vec![stream_head()];
@@ -236,7 +236,7 @@ async fn gives_the_same_reply_however_it_is_cut() {
 
 proptest! {
     #[test]
-    fn survives_events_that_are_almost_right(edits in edits()) {
+    fn survives_malformed_events(edits in edits()) {
         if let Some(done) = put_together::<reply::ResponsesReply>(&edited(CALLS, edits)) {
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());

@@ -81,7 +81,7 @@ async fn shows_where_a_request_differs() {
 }
 
 #[test]
-fn refuses_what_is_not_a_cassette() {
+fn invalid_cassette_is_refused() {
     let table = [
         ("", "demo:1"),
         ("\n", "demo:1"),
@@ -117,7 +117,7 @@ fn tape(file: &Path, several: bool) -> Result<Tape, Failure> {
 }
 
 #[tokio::test]
-async fn each_of_several_says_what_it_said() {
+async fn each_provider_replays_its_own_replies() {
     let says = |text: &str| {
         stream(format!(
             "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":\"stop\"}}]}}\n\ndata: [DONE]\n\n"
@@ -161,7 +161,7 @@ async fn each_of_several_says_what_it_said() {
 }
 
 #[tokio::test]
-async fn plays_back_what_it_recorded() {
+async fn recording_replays_identically() {
     let events: String = [
         r#"{"model":"m-1","choices":[{"delta":{"reasoning":"hm"}}]}"#,
         r#"{"choices":[{"delta":{"content":"In /tmp/w1: "}}]}"#,
@@ -200,7 +200,7 @@ async fn plays_back_what_it_recorded() {
 
 /// Opaque data is replayed unchanged, and so are all usage figures.
 #[tokio::test]
-async fn plays_back_every_dialect_with_what_only_its_server_understands() {
+async fn every_dialect_replays_with_its_opaque_data() {
     use crate::profile::Protocol;
     use crate::testing::replies::profile;
     let dialects = [

@@ -28,7 +28,7 @@ fn data_of(stream: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn reads_what_the_standard_says() {
+fn follows_the_standard() {
     let table: &[(&[u8], &[&str])] = &[
         (b"data: a\n\n", &["a"]),
         (b"data:a\n\n", &["a"]),
@@ -57,7 +57,7 @@ fn reads_what_the_standard_says() {
 }
 
 #[test]
-fn gives_names_and_offsets() {
+fn events_have_names_and_offsets() {
     let stream = b"\xef\xbb\xbf: hi\n\nevent: error\r\ndata: a\r\ndata: b\r\n\r\ndata: c\n\n";
     let (events, _) = play([&stream[..]], EVENT_BYTES_MAX);
     assert_eq!(
@@ -67,7 +67,7 @@ fn gives_names_and_offsets() {
 }
 
 #[test]
-fn refuses_an_event_that_never_ends() {
+fn endless_event_is_refused() {
     for endless in [&b"data: xxxx\n"[..], b"x", b"event:", b": "] {
         let stream = [b"data: ok\n\n".to_vec(), endless.repeat(100)].concat();
         let whole = play([&stream[..]], 64);
@@ -79,7 +79,7 @@ fn refuses_an_event_that_never_ends() {
 }
 
 #[test]
-fn lets_a_storm_of_comments_pass() {
+fn many_comments_are_skipped() {
     let stream = b": keep-alive\n\n".repeat(10_000);
     assert_eq!(play([&stream[..]], 64), (Vec::new(), Ok(())));
 }

@@ -45,7 +45,7 @@ fn serve(answer: &'static [u8]) -> u16 {
 }
 
 #[tokio::test]
-async fn speaks_to_a_server_that_it_trusts() {
+async fn trusted_server_is_accepted() {
     static TRUSTING: OnceLock<Verifier> = OnceLock::new();
     let port = serve(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let config = config_with(|| TRUSTING.get_or_init(|| verifier_of(vec![certificate()]))).unwrap();
@@ -56,7 +56,7 @@ async fn speaks_to_a_server_that_it_trusts() {
 }
 
 #[tokio::test]
-async fn refuses_a_server_that_nobody_vouches_for() {
+async fn untrusted_certificate_is_refused() {
     let port = serve(b"");
     let profile = ProviderProfile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
     let provider = live(profile).unwrap();
@@ -68,7 +68,7 @@ async fn refuses_a_server_that_nobody_vouches_for() {
 }
 
 #[tokio::test]
-async fn refuses_a_server_that_speaks_no_tls() {
+async fn server_without_tls_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -84,6 +84,6 @@ async fn refuses_a_server_that_speaks_no_tls() {
 }
 
 #[test]
-fn says_what_to_do_where_there_are_no_roots() {
+fn missing_root_certificates_suggest_a_fix() {
     assert!(verifier_of(Vec::new()).unwrap_err().contains("ca-certificates"));
 }

@@ -64,7 +64,7 @@ impl Home {
 
 /// Every change that makes rules invalid.
 #[test]
-fn a_change_of_what_was_looked_at_makes_them_useless() {
+fn change_of_an_inspected_folder_invalidates_prepared_rules() {
     type Change = fn(&Home);
     let changes: [(&str, Change); 12] = [
         ("a file came", |home| fs::write(home.at("new"), "x").unwrap()),
@@ -110,7 +110,7 @@ fn a_change_of_what_was_looked_at_makes_them_useless() {
 }
 
 #[test]
-fn what_no_rule_depends_on_may_change() {
+fn unrelated_changes_keep_prepared_rules() {
     let home = Home::new();
     let made = home.made();
     fs::write(home.at("work/file"), "y").unwrap();
@@ -124,7 +124,7 @@ fn what_no_rule_depends_on_may_change() {
 }
 
 #[test]
-fn another_plan_needs_other_rules() {
+fn different_plan_needs_different_rules() {
     let home = Home::new();
     let made = home.made();
     let plan = |change: &dyn Fn(&mut Plan)| {
@@ -156,7 +156,7 @@ fn another_plan_needs_other_rules() {
 }
 
 #[test]
-fn a_folder_that_has_just_changed_is_not_believed() {
+fn recently_changed_folder_is_not_trusted() {
     let home = Home::new();
     let mut seen = RuleSources::begin(SIBLINGS_MAX);
     fs::write(home.at("new"), "x").unwrap();
@@ -166,14 +166,14 @@ fn a_folder_that_has_just_changed_is_not_believed() {
 }
 
 #[test]
-fn rules_that_were_not_made_ahead_are_never_used_later() {
+fn only_prepared_rules_are_reused() {
     let home = Home::new();
     assert!(!make_now(&home.plan).unwrap().suit(&home.plan));
 }
 
 /// A change during preparation is detected, also if it is reverted.
 #[test]
-fn a_change_in_the_middle_of_it_is_noticed() {
+fn concurrent_change_is_noticed() {
     let home = Home::new();
     home.made();
     let (other, moved) = (home.at("other"), home.at("moved"));
@@ -199,7 +199,7 @@ fn a_change_in_the_middle_of_it_is_noticed() {
 }
 
 #[test]
-fn a_folder_with_too_much_in_it_is_compared_as_far_as_it_was_read() {
+fn large_folder_is_compared_up_to_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     for name in ["a", "b", "c"] {

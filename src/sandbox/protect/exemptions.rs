@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn covers_a_path_and_what_is_below_it_and_nothing_else() {
+    fn covers_a_path_and_its_descendants() {
         let config = lifted(&["/w/.git/config", "/w/.vscode"]);
         for (path, covered, reached) in [
             ("/w/.git/config", true, false),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_around_one_is_held_as_what_else_is_in_it() {
+    fn parent_of_an_exemption_is_protected_entry_by_entry() {
         let place = tempfile::tempdir().unwrap();
         let at = |below: &str| place.path().join(below);
         for file in ["hooks/pre-commit", "hooks/post-merge", "hooks/d/e/one", "hooks/d/e/two"] {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_taken_apart_stays_held() {
+    fn unreadable_parent_stays_protected() {
         let place = tempfile::tempdir().unwrap();
         let hooks = place.path().join("hooks");
         fs::create_dir(&hooks).unwrap();

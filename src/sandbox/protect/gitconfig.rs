@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_clone_writes_stays() {
+    fn settings_of_a_clone_are_kept() {
         let text = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\
                     \tlogallrefupdates = true\n[remote \"origin\"]\n\turl = https://a.example/b.git\
                     \n\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"main\"]\n\
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_runs_a_program_goes() {
+    fn settings_that_run_programs_are_removed() {
         let hostile = [
             ("[core]\nfsmonitor = ./x\n", "core.fsmonitor"),
             ("[CORE]\nHooksPath = x\n", "core.hookspath"),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_goes_with_all_of_its_lines() {
+    fn multi_line_value_is_removed_completely() {
         let text = "[core]\nfsmonitor = a\\\n  bare = b\nbare = false\n";
         assert_eq!(cleaned(text).0, "[core]\nbare = false\n");
         let text = "[user]\nname = \"a # b\\\n c\"\nemail = x ; [core]\n";
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_no_configuration() {
+    fn unparsable_text_is_not_a_configuration() {
         for text in [
             "[core] fsmonitor = x\n",
             "[core\nfsmonitor = x\n",
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_it_points_to() {
+    fn finds_referenced_files() {
         let text = b"[core]\nhooksPath = .husky/_\n[include]\npath = ../extra\n";
         let found = pointers(text);
         assert_eq!(found, [(true, ".husky/_".to_owned()), (false, "../extra".to_owned())]);

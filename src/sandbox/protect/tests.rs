@@ -90,7 +90,7 @@ fn repository(at: &Path) {
 }
 
 #[test]
-fn finds_what_is_there_and_what_must_not_be_renamed() {
+fn finds_existing_and_unrenamable_paths() {
     let world = ProtectedWorkspace::with(|root| {
         write(root, ".env", "KEY=1\n");
         write(root, ".env.example", "KEY=\n");
@@ -121,7 +121,7 @@ fn finds_what_is_there_and_what_must_not_be_renamed() {
 }
 
 #[test]
-fn what_git_does_every_day_is_no_finding() {
+fn ordinary_git_changes_are_not_reported() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         write(root, ".git/objects/ab/cdef", "x");
@@ -138,7 +138,7 @@ fn what_git_does_every_day_is_no_finding() {
 }
 
 #[test]
-fn created_names_are_moved_aside_wherever_they_are() {
+fn created_protected_names_are_moved_aside_anywhere() {
     for path in [
         "CLAUDE.md",
         "deep/er/agents.MD",
@@ -176,7 +176,7 @@ fn created_names_are_moved_aside_wherever_they_are() {
 
 /// A secret that configures package managers is hidden where possible, and protected in any case.
 #[test]
-fn what_is_secret_and_protected_is_both() {
+fn path_can_be_secret_and_protected() {
     let world = ProtectedWorkspace::with(|root| write(root, ".npmrc", "//host/:_authToken=x\n"));
     let survey = world.protection.survey();
     assert_eq!(world.names(&survey.hidden), [".npmrc"]);
@@ -191,7 +191,7 @@ fn what_is_secret_and_protected_is_both() {
 }
 
 #[test]
-fn changed_and_removed_ones_are_put_back() {
+fn changed_and_removed_files_are_restored() {
     let world = ProtectedWorkspace::new();
     let config = world.read(".git/config");
     let findings = world.after(|root| {
@@ -215,7 +215,7 @@ fn changed_and_removed_ones_are_put_back() {
 }
 
 #[test]
-fn what_mounts_hold_was_changed_by_somebody_else() {
+fn change_under_a_mount_came_from_outside() {
     let world = ProtectedWorkspace::new();
     let findings = world.after_held(ProtectionMethod::ByMounts, |root| {
         write(root, "AGENTS.md", "the user's new words\n");
@@ -227,7 +227,7 @@ fn what_mounts_hold_was_changed_by_somebody_else() {
 }
 
 #[test]
-fn links_in_the_place_of_names_are_replaced_by_what_was_there() {
+fn links_replacing_files_are_reverted() {
     let world =
         ProtectedWorkspace::with(|root| symlink("AGENTS.md", root.join("CLAUDE.md")).unwrap());
     let outside = world.root.parent().unwrap().join("outside");
@@ -249,7 +249,7 @@ fn links_in_the_place_of_names_are_replaced_by_what_was_there() {
 }
 
 #[test]
-fn a_folder_that_was_renamed_takes_its_own_along_and_nothing_else() {
+fn renamed_folder_moves_only_its_own_entries() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         fs::rename(root.join("a/b"), root.join("moved")).unwrap();
@@ -268,7 +268,7 @@ fn a_folder_that_was_renamed_takes_its_own_along_and_nothing_else() {
 }
 
 #[test]
-fn a_repository_that_came_along_works_and_plants_nothing() {
+fn created_repository_works_without_executing_settings() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         repository(&root.join("clone/.git"));
@@ -296,7 +296,7 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
 }
 
 #[test]
-fn a_new_repository_around_known_files_excuses_nothing() {
+fn new_repository_around_known_files_exempts_nothing() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         repository(&root.join("src/.git"));
@@ -326,7 +326,7 @@ fn pointers_must_stay_inside() {
 }
 
 #[test]
-fn what_settings_point_to_is_protected_too() {
+fn files_referenced_by_settings_are_protected() {
     let world = ProtectedWorkspace::with(|root| {
         write(root, ".git/config", "[core]\nhooksPath = tools/hooks\n[include]\npath = ../extra\n");
         write(root, "extra", "[user]\nname = me\n");
@@ -344,7 +344,7 @@ fn what_settings_point_to_is_protected_too() {
 }
 
 #[test]
-fn other_names_of_a_protected_file_are_held_as_well() {
+fn hard_links_of_a_protected_file_are_protected() {
     let world = ProtectedWorkspace::with(|root| {
         fs::hard_link(root.join("AGENTS.md"), root.join("src/innocent")).unwrap();
         write(root, ".env", "KEY=1");
@@ -360,7 +360,7 @@ fn other_names_of_a_protected_file_are_held_as_well() {
 }
 
 #[test]
-fn what_comes_while_others_run_is_not_taken_for_the_users() {
+fn change_during_other_commands_is_not_attributed_to_the_user() {
     let world = ProtectedWorkspace::new();
     let first = world.protection.survey();
     write(&world.root, "CLAUDE.md", "planted");
@@ -373,7 +373,7 @@ fn what_comes_while_others_run_is_not_taken_for_the_users() {
 }
 
 #[test]
-fn a_command_that_was_given_up_is_looked_at_by_the_next_survey() {
+fn abandoned_command_is_checked_by_the_next_scan() {
     let world = ProtectedWorkspace::new();
     let survey = world.protection.survey();
     write(&world.root, ".mcp.json", "{}");
@@ -384,7 +384,7 @@ fn a_command_that_was_given_up_is_looked_at_by_the_next_survey() {
 }
 
 #[test]
-fn what_is_too_much_is_said() {
+fn exceeded_limit_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     for number in 0..20 {
@@ -403,7 +403,7 @@ fn what_is_too_much_is_said() {
 }
 
 #[test]
-fn a_repository_that_was_moved_away_is_moved_back() {
+fn moved_repository_is_moved_back() {
     type Act = fn(&Path);
     let acts: [(&str, Act); 5] = [
         ("renamed", |root| fs::rename(root.join(".git"), root.join("old")).unwrap()),
@@ -453,7 +453,7 @@ fn a_repository_that_was_moved_away_is_moved_back() {
 }
 
 #[test]
-fn a_repository_in_a_temporary_folder_is_moved_back() {
+fn repository_in_a_temporary_folder_is_moved_back() {
     let world = ProtectedWorkspace::new();
     let temporary = world.root.with_file_name("tmp");
     world.protection.looks_into(temporary.clone());
@@ -478,7 +478,7 @@ fn a_repository_in_a_temporary_folder_is_moved_back() {
 }
 
 #[test]
-fn settings_that_are_not_understood_are_named_as_such() {
+fn unparsable_settings_are_reported() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| write(root, ".GIT/config", "{}"));
     let text = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
@@ -488,7 +488,7 @@ fn settings_that_are_not_understood_are_named_as_such() {
 
 /// It cannot be restored, so it is reported, once.
 #[test]
-fn a_repository_that_is_gone_is_told() {
+fn removed_repository_is_reported() {
     type Act = fn(&Path);
     let acts: [(ProtectedChange, &str, Act); 5] = [
         (ProtectedChange::Removed, ".git", |root| fs::remove_dir_all(root.join(".git")).unwrap()),
@@ -525,7 +525,7 @@ fn a_repository_that_is_gone_is_told() {
 
 /// An exempt path may change; nothing beside it may.
 #[test]
-fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
+fn approved_change_stays_and_others_are_reverted() {
     for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
         let world = ProtectedWorkspace::new();
         let at = |path: &str| world.root.join(path);
@@ -575,7 +575,7 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
 
 /// A fully scanned folder that a command enlarges beyond the limits.
 #[test]
-fn a_command_that_makes_too_much_to_look_at_is_found_out() {
+fn command_exceeding_the_scan_limit_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     fs::create_dir(root.join("src")).unwrap();
@@ -615,7 +615,7 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
 
 /// A file that was not scanned before may be the user's.
 #[test]
-fn what_was_out_of_sight_is_not_taken_for_a_plant() {
+fn unscanned_existing_file_is_not_a_finding() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     for number in 0..20 {
@@ -642,7 +642,7 @@ fn what_was_out_of_sight_is_not_taken_for_a_plant() {
 }
 
 #[test]
-fn credentials_of_the_home_folder_are_hidden_unless_the_user_says_so() {
+fn home_credentials_are_hidden_unless_the_user_allows_them() {
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path().canonicalize().unwrap();
     let (home, root, state) = (base.join("home"), base.join("ws"), base.join("state"));

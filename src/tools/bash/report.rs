@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_first_of_those_that_are_not_told_one_by_one() {
+    fn summarised_paths_name_the_first() {
         let finding = |number: usize| {
             let path = format!("/w/{number:02}\n/.npmrc").into();
             Finding::new(path, ProtectedChange::Created, ProtectAction::Left)

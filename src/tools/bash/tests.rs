@@ -20,7 +20,7 @@ fn prepared(desk: &ToolFixture, arguments: &Value) -> Result<Prepared, ToolError
 }
 
 #[test]
-fn says_exactly_what_would_run() {
+fn dry_run_names_the_exact_command() {
     let desk = desk(&[("sub/x", "")]);
     let arguments = json!({"command": "echo \u{1b}[1m\ncargo test", "workdir": "sub"});
     let action = prepared(&desk, &arguments).unwrap().action;
@@ -32,7 +32,7 @@ fn says_exactly_what_would_run() {
 }
 
 #[test]
-fn the_digest_is_of_command_place_and_time() {
+fn digest_covers_command_folder_and_timeout() {
     let desk = desk(&[("sub/x", "")]);
     let mut digests = Vec::new();
     for arguments in [
@@ -55,7 +55,7 @@ fn the_digest_is_of_command_place_and_time() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     let desk = desk(&[("file", "")]);
     for (arguments, code) in [
         (json!({"command": ""}), "SH001"),
@@ -73,7 +73,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn the_timeout_has_bounds_and_says_so() {
+fn timeout_is_bounded_and_reported() {
     let seconds = Duration::from_secs;
     for (asked, given, is_noted) in [
         (None, seconds(30), false),
@@ -89,7 +89,7 @@ fn the_timeout_has_bounds_and_says_so() {
 }
 
 #[test]
-fn a_test_binary_is_no_helper_and_nothing_runs() {
+fn test_binary_is_no_helper_and_nothing_runs() {
     let desk = desk(&[]);
     let output = desk.call("bash", &json!({"command": "touch ran"})).unwrap();
     assert!(output.is_error);

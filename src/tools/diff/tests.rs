@@ -45,7 +45,7 @@ fn is_cut_when_it_is_long() {
 }
 
 #[test]
-fn says_no_more_than_that_bytes_differ() {
+fn binary_difference_is_only_mentioned() {
     let diff = unified("n", Some(b"\0a"), b"b\n");
     assert_eq!(diff.text, "--- a/n\n+++ b/n\nbinary files differ\n");
 }
@@ -84,7 +84,7 @@ fn patch(before: &str, diff: &str) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
-    fn leads_from_the_old_text_to_the_new_one(
+    fn diff_transforms_old_text_into_new_text(
         before in "([ab]\n){0,12}[ab]{0,2}",
         after in "([ab]\n){0,12}[ab]{0,2}",
     ) {

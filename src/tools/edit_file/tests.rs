@@ -24,7 +24,7 @@ fn edited(before: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn replaces_what_occurs_once() {
+fn unique_text_is_replaced() {
     let desk = ToolFixture::new();
     let path = desk.put("f", "one\ntwo\nthree\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
@@ -37,7 +37,7 @@ fn replaces_what_occurs_once() {
 }
 
 #[test]
-fn replaces_all_only_if_told() {
+fn all_occurrences_are_replaced_on_request_only() {
     let desk = ToolFixture::new();
     desk.put("f", "a\nb\na\na\n");
     assert_eq!(
@@ -54,7 +54,7 @@ fn replaces_all_only_if_told() {
 }
 
 #[test]
-fn does_not_choose_between_overlapping_places() {
+fn overlapping_matches_are_ambiguous() {
     let desk = ToolFixture::new();
     desk.put("f", "}\n\n\n{");
     assert!(
@@ -86,7 +86,7 @@ fn shows_the_nearest_place_if_there_is_no_match() {
 }
 
 #[test]
-fn refuses_what_changes_nothing() {
+fn edit_without_change_is_refused() {
     let desk = ToolFixture::new();
     desk.put("f", "a\n");
     assert_eq!(
@@ -97,7 +97,7 @@ fn refuses_what_changes_nothing() {
 }
 
 #[test]
-fn refuses_files_that_are_not_text_or_too_large_or_not_there() {
+fn binary_large_and_missing_files_are_refused() {
     let desk = ToolFixture::new();
     desk.put("f", "a\0b");
     assert_eq!(edit(&desk, "a", "b"), "EDT005 f is binary; change it with bash");
@@ -109,7 +109,7 @@ fn refuses_files_that_are_not_text_or_too_large_or_not_there() {
 }
 
 #[test]
-fn an_edit_that_does_not_fit_is_judged_as_a_read() {
+fn inapplicable_edit_is_a_read() {
     let desk = ToolFixture::new();
     desk.put("f", "secret\n");
     for (old, writes) in [("secret", true), ("sekret", false)] {
@@ -122,7 +122,7 @@ fn an_edit_that_does_not_fit_is_judged_as_a_read() {
 }
 
 #[test]
-fn refuses_a_file_that_changed_after_it_was_judged() {
+fn file_changed_after_judgement_is_refused() {
     let desk = ToolFixture::new();
     let arguments = json!({ "path": "f", "oldString": "a", "newString": "b" });
     let path = desk.put("f", "a\n");
@@ -139,7 +139,7 @@ fn refuses_a_file_that_changed_after_it_was_judged() {
 }
 
 #[test]
-fn matches_lf_with_crlf_and_keeps_it() {
+fn lf_matches_crlf_and_keeps_it() {
     for (before, old, new, after) in [
         ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
         ("a\r\nb", "b", "b\nc", "a\r\nb\r\nc"),
@@ -155,7 +155,7 @@ fn matches_lf_with_crlf_and_keeps_it() {
 }
 
 #[test]
-fn takes_line_numbers_off_if_nothing_else_matches() {
+fn line_numbers_are_stripped_if_nothing_else_matches() {
     let edit = replace(b"a\n  b\nc\n", "2\t  b\n3\tc", "2\t  x\n3\ty").unwrap();
     let after = b"a\n  x\ny\n".to_vec();
     assert_eq!(edit, Edited { after, lines: vec![2], overlap: None, unnumbered: true });
@@ -167,12 +167,12 @@ fn takes_line_numbers_off_if_nothing_else_matches() {
 }
 
 #[test]
-fn finds_text_between_bytes_that_are_not() {
+fn text_between_invalid_bytes_is_found() {
     assert_eq!(edited(b"\xff\xe2\x82a\xc3\xa9\xfe", "a\u{e9}", "b").unwrap(), b"\xff\xe2\x82b\xfe");
 }
 
 #[test]
-fn an_edit_does_not_blow_a_file_up() {
+fn edit_cannot_exceed_the_size_limit() {
     assert_eq!(matching::replace(b"aaaa", "a", "bbb", 11), Err(TooLarge));
     assert!(matching::replace(b"aaaa", "a", "bbb", 12).unwrap().is_some());
     assert!(matching::replace(b"aaaa", "aa", "b", 1).unwrap().is_some());
@@ -183,7 +183,7 @@ const PRINTED: &str =
     "one\nlet a =\u{a0}\u{201c}x\u{201d} \u{2013} \u{2019}y\u{2018};  \nlet b;\nend\n";
 
 #[test]
-fn a_text_that_is_nearly_there_counts_only_if_that_is_wanted() {
+fn fuzzy_match_needs_the_setting() {
     let desk = ToolFixture::new();
     desk.put("f", PRINTED);
     assert!(
@@ -204,7 +204,7 @@ fn a_text_that_is_nearly_there_counts_only_if_that_is_wanted() {
 }
 
 #[test]
-fn of_several_texts_that_are_nearly_there_none_is_taken() {
+fn several_fuzzy_matches_are_ambiguous() {
     let desk = ToolFixture::set(|env| env.fuzzy_edit = true);
     desk.put("f", "a \u{2014} b\nx\na \u{2013} b\n");
     let arguments =
@@ -267,7 +267,7 @@ proptest! {
 
     /// Replaces some text of the file, in the form that a model sees.
     #[test]
-    fn leaves_all_other_bytes_alone(
+    fn edit_leaves_all_other_bytes_unchanged(
         file in any_file(),
         from in 0..120_usize,
         length in 1..24_usize,
@@ -304,7 +304,7 @@ proptest! {
 
     /// An approximate match is replaced, and the bytes around it stay.
     #[test]
-    fn a_fuzzy_edit_leaves_all_other_bytes_alone(file in any_file(), old in "[abc\n ]{1,4}") {
+    fn fuzzy_edit_leaves_all_other_bytes_unchanged(file in any_file(), old in "[abc\n ]{1,4}") {
         for range in fuzzy::find(&file, &old) {
             let after = matching::splice(&file, std::slice::from_ref(&range), "\u{2603}", true).after;
             prop_assert!(range.start < range.end && range.end <= file.len());

@@ -58,7 +58,7 @@ fn leaves_out_ignored_files_and_does_not_follow_links() {
 }
 
 #[test]
-fn a_folder_that_becomes_a_link_shows_nothing_else() {
+fn folder_replaced_by_a_link_is_not_listed() {
     let desk = desk(&[("d/in", "")]);
     std::fs::write(desk.path("outside").join("secret-name"), "").unwrap();
     let prepared = desk.prepare("glob", &json!({"pattern": "*", "path": "d"})).unwrap();
@@ -70,7 +70,7 @@ fn a_folder_that_becomes_a_link_shows_nothing_else() {
 }
 
 #[test]
-fn says_how_many_there_are_when_it_does_not_show_all() {
+fn truncated_list_shows_the_total() {
     let desk = desk(&[]);
     for number in 0..1010 {
         desk.put(&format!("f{number}"), "");
@@ -83,7 +83,7 @@ fn says_how_many_there_are_when_it_does_not_show_all() {
 }
 
 #[test]
-fn names_cannot_draw_on_the_terminal_or_fake_a_line() {
+fn names_are_escaped() {
     let desk = desk(&[("a\nb\u{1b}[2J", "")]);
     assert_eq!(glob(&desk, &json!({"pattern": "a*"})), "\"a\\nb\\u{1b}[2J\"\n");
 }

@@ -35,7 +35,7 @@ fn refused(desk: &ToolFixture, arguments: &Value) -> ToolError {
 }
 
 #[test]
-fn finds_lines_in_files_that_matter_sorted_by_path() {
+fn matches_are_sorted_and_ignored_files_skipped() {
     let desk = desk(FILES);
     let found = grep(&desk, &json!({"pattern": "one"}));
     assert_eq!(found, "a.rs:1:fn one() {}\nb/c.rs:1:let x = one();\nb/d.txt:1:one\n");
@@ -52,7 +52,7 @@ fn finds_lines_in_files_that_matter_sorted_by_path() {
 }
 
 #[test]
-fn never_shows_secrets_and_does_show_their_examples() {
+fn secrets_are_skipped_and_example_files_searched() {
     let desk = desk(&[
         (".env", "KEY=abc\n"),
         (".env.local", "KEY=abc\n"),
@@ -68,7 +68,7 @@ fn never_shows_secrets_and_does_show_their_examples() {
 }
 
 #[test]
-fn searches_the_secrets_that_the_user_listed() {
+fn listed_secrets_are_searched() {
     let desk = ToolFixture::set(|env| {
         env.readable_secrets = vec![env.workspace.cwd().join("a/.env"), "/x/.env".into()];
     });
@@ -79,7 +79,7 @@ fn searches_the_secrets_that_the_user_listed() {
 }
 
 #[test]
-fn links_lead_nowhere() {
+fn links_are_not_followed() {
     let desk = desk(&[("in.txt", "needle\n")]);
     std::fs::write(desk.path("outside").join("out.txt"), "needle\n").unwrap();
     std::os::unix::fs::symlink(desk.path("outside"), desk.path("work").join("link")).unwrap();
@@ -90,7 +90,7 @@ fn links_lead_nowhere() {
 }
 
 #[test]
-fn a_folder_that_becomes_a_link_is_not_left() {
+fn folder_replaced_by_a_link_is_not_followed() {
     let desk = desk(&[("d/in.txt", "needle\n")]);
     std::fs::write(desk.path("outside").join("in.txt"), "needle outside\n").unwrap();
     let prepared = desk.prepare("grep", &json!({"pattern": "needle", "path": "d"})).unwrap();
@@ -133,7 +133,7 @@ fn output_is_bounded_in_every_direction() {
 }
 
 #[test]
-fn many_files_give_the_same_as_few() {
+fn parallel_search_equals_serial_search() {
     let desk = desk(&[]);
     let mut expected = String::new();
     for number in 0..700 {
@@ -152,7 +152,7 @@ fn many_files_give_the_same_as_few() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn invalid_pattern_is_refused_with_the_reason() {
     let desk = desk(FILES);
     for (arguments, code, part) in [
         (json!({"pattern": "a("}), "ARG005", "unclosed group"),
@@ -169,7 +169,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_pattern_that_takes_others_forever_does_not() {
+fn pathological_pattern_is_linear() {
     let desk = desk(&[("f", &format!("{}!\n", "a".repeat(50_000)))]);
     let begin = Instant::now();
     let found = grep(&desk, &json!({"pattern": "(a+)+$"}));

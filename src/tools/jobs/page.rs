@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_is_new_or_what_is_asked_for() {
+    fn reads_new_or_requested_output() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o");
         assert_eq!(read(&path, None, 0, 10, true).unwrap(), OutputPage::default());
@@ -86,7 +86,7 @@ mod tests {
     proptest! {
         /// Consecutive pages form the whole text for any page size.
         #[test]
-        fn pages_are_the_whole(text in "(a|é|€|😀|\n){0,60}", max in 4_usize..20) {
+        fn pages_contain_all_output(text in "(a|é|€|😀|\n){0,60}", max in 4_usize..20) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("o");
             std::fs::write(&path, &text).unwrap();

@@ -57,7 +57,7 @@ fn records(heard: &JobNotices) -> usize {
 }
 
 #[test]
-fn an_agent_is_told_once_and_by_whoever_waits() {
+fn end_of_a_job_is_reported_once() {
     let jobs = Jobs::new(8);
     // No call waits: a message.
     let (job, _told, heard) = start(&jobs, &call("c1", "i1", None));
@@ -103,7 +103,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
 }
 
 #[test]
-fn a_place_is_free_when_one_has_ended() {
+fn ended_job_frees_its_slot() {
     let jobs = Jobs::new(2);
     let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
     let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
@@ -122,7 +122,7 @@ fn a_place_is_free_when_one_has_ended() {
 }
 
 #[tokio::test]
-async fn each_ends_with_its_own_and_is_seen_by_its_own() {
+async fn jobs_belong_to_their_agent() {
     let jobs = Jobs::new(8);
     let (main, child, other) =
         (call("c1", "i1", None), call("c2", "i2", Some("i1")), call("c3", "i3", Some("i1")));

@@ -7,7 +7,7 @@ use super::*;
 use crate::testing::ToolFixture;
 
 #[test]
-fn shows_what_things_are() {
+fn entries_show_their_type() {
     let desk = ToolFixture::new();
     desk.put("b.txt", "12345");
     desk.put(".hidden", "1");
@@ -32,7 +32,7 @@ fn shows_what_things_are() {
 }
 
 #[test]
-fn refuses_what_is_no_folder_inside() {
+fn non_folders_and_outside_paths_are_refused() {
     let desk = ToolFixture::new();
     desk.put("f", "");
     fs::create_dir(desk.path("work/empty")).unwrap();
@@ -50,7 +50,7 @@ fn refuses_what_is_no_folder_inside() {
 }
 
 #[test]
-fn a_large_folder_is_bounded() {
+fn large_folder_is_truncated() {
     let desk = ToolFixture::new();
     for number in 0..600 {
         desk.put(&format!("f{number:03}"), "");

@@ -12,7 +12,7 @@ fn ask(desk: &ToolFixture, edits: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn makes_each_edit_on_what_the_one_before_left() {
+fn edits_apply_in_sequence() {
     let desk = ToolFixture::new();
     desk.put("f", "one\r\ntwo\r\nthree\r\n");
     assert_eq!(
@@ -27,7 +27,7 @@ fn makes_each_edit_on_what_the_one_before_left() {
 }
 
 #[test]
-fn makes_none_if_one_does_not_fit() {
+fn no_edit_applies_if_one_fails() {
     let desk = ToolFixture::new();
     let file = "alpha\nbeta\nbeta\ngamma\n";
     desk.put("f", file);
@@ -66,7 +66,7 @@ fn makes_none_if_one_does_not_fit() {
 }
 
 #[test]
-fn is_judged_as_one_change_and_as_a_read_if_it_does_not_fit() {
+fn multi_edit_is_one_change_or_a_read() {
     use posse_actors::ports::Operation;
     let desk = ToolFixture::new();
     desk.put("f", "a\nb\n");
@@ -84,7 +84,7 @@ fn is_judged_as_one_change_and_as_a_read_if_it_does_not_fit() {
 }
 
 #[test]
-fn does_not_blow_a_file_up() {
+fn multi_edit_cannot_exceed_the_size_limit() {
     let desk = ToolFixture::new();
     desk.put("f", "a".repeat(5000));
     let new = "a".repeat(2000);
@@ -95,7 +95,7 @@ fn does_not_blow_a_file_up() {
 }
 
 #[test]
-fn one_that_only_nearly_fits_is_flagged() {
+fn fuzzy_match_is_flagged() {
     let desk = ToolFixture::set(|env| env.fuzzy_edit = true);
     desk.put("f", "a  \nb\n\u{201c}c\u{201d}\n");
     let edits = json!([

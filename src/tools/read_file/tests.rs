@@ -32,7 +32,7 @@ fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
 }
 
 #[test]
-fn numbers_lines_and_says_where_to_go_on() {
+fn lines_are_numbered_and_the_next_offset_named() {
     let desk = ToolFixture::new();
     desk.put("f", "one\ntwo\nthree");
     assert_eq!(ask(&desk, &json!({"path": "f"})), "1\tone\n2\ttwo\n3\tthree\n[lines 1-3 of 3]");
@@ -48,7 +48,7 @@ fn numbers_lines_and_says_where_to_go_on() {
 }
 
 #[test]
-fn names_what_cannot_be_shown() {
+fn unreadable_file_types_are_named() {
     let desk = ToolFixture::new();
     desk.put("f", "one\n");
     desk.put("empty", "");
@@ -134,13 +134,13 @@ impl Read for Endless {
 }
 
 #[test]
-fn a_line_without_end_has_one() {
+fn endless_line_is_truncated() {
     let slice = Slice { offset: 1, limit: 5 };
     assert!(!read(Endless, u64::MAX, slice, false).complete);
 }
 
 #[test]
-fn stops_when_nobody_waits_any_more() {
+fn reading_stops_when_cancelled() {
     let slice = Slice { offset: 1 << 40, limit: 5 };
     assert!(!read(Endless, u64::MAX, slice, true).complete);
 }
@@ -164,7 +164,7 @@ fn reads_outputs_of_this_session_only() {
 }
 
 #[test]
-fn reads_what_the_session_remembers_where_nothing_was_spilled() {
+fn output_without_a_file_is_read_from_the_journal() {
     let desk = ToolFixture::set(|env| {
         env.recall = crate::stored_output::Recall::new(|_, name| {
             Box::pin(async move {
@@ -193,7 +193,7 @@ fn reads_what_the_session_remembers_where_nothing_was_spilled() {
 }
 
 #[test]
-fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
+fn reads_the_judged_file_after_a_rename() {
     let desk = ToolFixture::new();
     let path = desk.put("f", "judged\n");
     let prepared = desk.prepare("read_file", &json!({"path": "f"})).unwrap();
@@ -230,7 +230,7 @@ fn shows_images_by_their_content() {
 
 /// Invalid images are replaced by a placeholder, and the session continues.
 #[test]
-fn an_image_that_is_none_is_replaced_by_the_reason() {
+fn invalid_image_is_replaced_by_the_reason() {
     let desk = patient();
     let png = picture(64, 64, ::image::ImageFormat::Png);
     desk.put("empty.png", "");

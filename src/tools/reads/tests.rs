@@ -20,7 +20,7 @@ fn long(line: &str) -> String {
 }
 
 #[test]
-fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
+fn unchanged_file_is_mentioned_once_then_shown() {
     let desk = ToolFixture::new();
     desk.put("f", long("text"));
     assert!(read(&desk, "build", "c1").starts_with("1\ttext\n"));
@@ -42,7 +42,7 @@ fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
 }
 
 #[test]
-fn short_files_are_shown_again_and_all_are_if_that_is_wanted() {
+fn short_files_are_repeated_and_all_on_request() {
     let desk = ToolFixture::new();
     desk.put("f", "short\n");
     for id in ["c1", "c2"] {
@@ -56,7 +56,7 @@ fn short_files_are_shown_again_and_all_are_if_that_is_wanted() {
 }
 
 #[test]
-fn a_change_within_one_tick_is_noticed() {
+fn change_within_one_clock_tick_is_noticed() {
     let desk = ToolFixture::new();
     let path = desk.put("f", long("aaaa"));
     let times = fs::metadata(&path).unwrap().modified().unwrap();
@@ -68,7 +68,7 @@ fn a_change_within_one_tick_is_noticed() {
 }
 
 #[test]
-fn what_changed_since_it_was_seen_is_not_changed_again() {
+fn file_changed_since_reading_is_not_edited() {
     let desk = ToolFixture::new();
     let path = desk.put("f", "a\nb\n");
     let stale = "EDT004 f changed since c1 saw it: it was changed from outside, by a person, a command \
@@ -112,7 +112,7 @@ fn two_agents_do_not_overwrite_one_another() {
 
 /// Of parallel changes of one file, one succeeds, and the others get the writer's name.
 #[test]
-fn of_many_at_the_same_time_one_changes_a_file() {
+fn one_of_many_concurrent_edits_succeeds() {
     let desk = ToolFixture::new();
     for round in 0..20 {
         desk.put("f", format!("a {round}\n"));
@@ -157,7 +157,7 @@ fn two_sessions_do_not_overwrite_one_another() {
 }
 
 #[test]
-fn where_it_is_required_a_file_is_read_before_it_is_changed() {
+fn edit_requires_reading_if_configured() {
     let desk = ToolFixture::set(|env| env.require_read = true);
     desk.put("f", "a\n");
     let unread = "EDT007 f was not read yet; read it before changing it";
@@ -178,7 +178,7 @@ fn where_it_is_required_a_file_is_read_before_it_is_changed() {
 }
 
 #[test]
-fn a_dry_run_has_seen_nothing_change() {
+fn dry_run_records_no_change() {
     let desk = ToolFixture::with(true);
     desk.put("f", "a\n");
     read(&desk, "build", "c1");
@@ -188,7 +188,7 @@ fn a_dry_run_has_seen_nothing_change() {
 }
 
 #[test]
-fn what_may_have_been_forgotten_is_shown_again() {
+fn file_is_shown_again_after_compaction() {
     let desk = ToolFixture::new();
     desk.put("f", long("text"));
     read(&desk, "build", "c1");

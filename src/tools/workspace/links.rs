@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_one_under_any_name() {
+    fn secret_is_recognised_under_any_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir_all(at("deep/.aws")).unwrap();

@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_means_the_same_again(
+        fn shown_name_parses_back(
             bytes in prop::collection::vec(1_u8.., 1..20).prop_filter(
                 "no slash", |bytes| !bytes.contains(&b'/'))
         ) {

@@ -67,7 +67,7 @@ impl Fixture {
 }
 
 #[test]
-fn finds_places_however_they_are_written() {
+fn equivalent_paths_resolve_equally() {
     let fixture = fixture();
     let base = fixture.base().display().to_string();
     fs::write(fixture.base().join("work/@odd"), "").unwrap();
@@ -92,7 +92,7 @@ fn finds_places_however_they_are_written() {
 }
 
 #[test]
-fn refuses_what_is_not_a_path() {
+fn invalid_path_is_refused() {
     let fixture = fixture();
     for path in [
         "",
@@ -119,7 +119,7 @@ fn refuses_what_is_not_a_path() {
 }
 
 #[test]
-fn refuses_places_outside_and_names_the_roots() {
+fn path_outside_is_refused_with_the_roots() {
     let fixture = fixture();
     for path in ["/etc/passwd", "..", "../outside/secret", "sub/../../outside/secret", "/"] {
         assert_eq!(fixture.find(path), "ARG003", "{path}");
@@ -136,7 +136,7 @@ fn refuses_places_outside_and_names_the_roots() {
 }
 
 #[test]
-fn follows_links_that_stay_and_refuses_those_that_leave() {
+fn inner_links_are_followed_and_outer_links_refused() {
     let fixture = fixture();
     let base = fixture.base();
     fixture.link("sub/b.txt", "inside");
@@ -169,7 +169,7 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
 }
 
 #[test]
-fn the_walk_finds_what_the_kernel_finds() {
+fn path_walk_agrees_with_the_kernel() {
     let fixture = fixture();
     fixture.link("sub/../sub/b.txt", "inside");
     for path in ["a.txt", "sub/b.txt", "sub", "", "inside"] {
@@ -183,7 +183,7 @@ fn the_walk_finds_what_the_kernel_finds() {
 }
 
 #[test]
-fn opens_files_and_nothing_else_without_waiting() {
+fn only_files_are_opened_without_blocking() {
     let fixture = fixture();
     let work = fixture.base().join("work");
     mkfifo(&work.join("pipe"), Mode::S_IRWXU).unwrap();
@@ -203,7 +203,7 @@ fn opens_files_and_nothing_else_without_waiting() {
 }
 
 #[test]
-fn does_not_open_what_took_a_files_place() {
+fn replaced_file_is_not_opened() {
     let fixture = fixture();
     let work = fixture.base().join("work");
     let replaced = fixture.workspace.locate("a.txt").unwrap();
@@ -217,7 +217,7 @@ fn does_not_open_what_took_a_files_place() {
 }
 
 #[test]
-fn makes_missing_folders_only_if_asked() {
+fn missing_folders_are_created_on_request_only() {
     let fixture = fixture();
     let place = fixture.workspace.locate("x/y/z.txt").unwrap();
     assert_eq!(place.open_parent(false).unwrap_err().code, "FIL001");
@@ -261,7 +261,7 @@ fn race(attempt: impl Fn(&Fixture)) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_link_that_is_swapped_in_never_leads_out_when_reading() {
+fn swapped_link_never_escapes_when_reading() {
     let (read, refused) = (AtomicBool::new(false), AtomicBool::new(false));
     race(|fixture| match fixture.content("x/secret") {
         Ok(text) => {
@@ -275,7 +275,7 @@ fn a_link_that_is_swapped_in_never_leads_out_when_reading() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_link_that_is_swapped_in_never_leads_out_when_writing() {
+fn swapped_link_never_escapes_when_writing() {
     let written = AtomicBool::new(false);
     race(|fixture| {
         let place = fixture.workspace.locate("x/new/file");

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_belongs_to_a_repository() {
+    fn finds_the_folders_of_a_repository() {
         let list = b"? new \xff\0H 100644 0123 0\ta\tb\0M 100644 01 1\tboth\0M 100644 02 2\tboth\0\
             S 120000 0123 0\tlink\0";
         let files = listed(list).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_counts_if_the_other_end_says_so() {
+    fn pointer_needs_a_matching_back_reference() {
         let dir = tempfile::tempdir().unwrap();
         let (top, below) = (dir.path().join("w"), dir.path().join("w/a"));
         std::fs::create_dir_all(&below).unwrap();

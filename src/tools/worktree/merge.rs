@@ -108,7 +108,7 @@ mod tests {
     type Case = (&'static str, &'static str, &'static str, Result<&'static str, Vec<usize>>);
 
     #[test]
-    fn takes_what_both_have_done_and_names_where_they_differ() {
+    fn merges_both_sides_and_names_conflicts() {
         let cases: [Case; 12] = [
             ("a b c d e", "A b c d e", "a b c d E", Ok("A b c d E")),
             ("a b c", "a b c", "a x c", Ok("a x c")),
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_side_alone_is_taken_and_no_side_comes_first(
+        fn one_sided_changes_merge_symmetrically(
             base in text(), ours in text(), theirs in text()
         ) {
             prop_assert_eq!(three_way(&base, &base, &theirs), Ok(theirs.clone()));

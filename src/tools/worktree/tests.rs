@@ -89,7 +89,7 @@ const FILE: Side = Side::File { exec: false };
 const PROGRAM: Side = Side::File { exec: true };
 
 #[test]
-fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
+fn worktree_equals_the_workspace_and_leaves_the_repository_unchanged() {
     let world = WorktreeFixture::new();
     world.put("w/f", "one\nchanged\n");
     world.put("w/new", "n\n");
@@ -126,7 +126,7 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
 }
 
 #[test]
-fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
+fn every_change_of_a_worktree_is_found_without_reading_outside() {
     let world = WorktreeFixture::new();
     let worktrees = world.make("i1", "").unwrap();
     let place = worktrees.reopen("i1").unwrap();
@@ -168,7 +168,7 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
 }
 
 #[test]
-fn only_what_lies_below_the_working_directory_counts() {
+fn only_changes_below_the_working_directory_count() {
     let world = WorktreeFixture::new();
     let worktrees = world.make("i1", "sub").unwrap();
     let place = worktrees.reopen("i1").unwrap();
@@ -196,7 +196,7 @@ fn only_what_lies_below_the_working_directory_counts() {
 }
 
 #[test]
-fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
+fn untracked_files_are_listed_and_ignored_files_keep_the_worktree() {
     let world = WorktreeFixture::new();
     // Neither ignore files above the repository nor those of another program count for git.
     world.put(".gitignore", "*\n");
@@ -247,7 +247,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
 }
 
 #[test]
-fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
+fn merged_state_is_the_base_of_the_next_change() {
     let hash = |text: &str| Some(posse_base::hex::sha256(text.as_bytes()));
     for broke_off in [false, true] {
         let world = WorktreeFixture::new();

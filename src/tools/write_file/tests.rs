@@ -28,7 +28,7 @@ fn arguments(path: &str, content: &str) -> Value {
 }
 
 #[test]
-fn creates_updates_and_knows_when_there_is_nothing_to_do() {
+fn creates_updates_and_reports_no_change() {
     let desk = ToolFixture::new();
     assert_eq!(write(&desk, "new/deep/f", "a\nb\n"), "created new/deep/f (2 lines, 4 bytes)");
     assert_eq!(write(&desk, "new/deep/f", "a\nc\n"), "updated new/deep/f (+1 -1, 4 bytes)");
@@ -43,7 +43,7 @@ fn creates_updates_and_knows_when_there_is_nothing_to_do() {
 }
 
 #[test]
-fn says_exactly_what_it_would_do_and_reports_what_it_did() {
+fn preview_matches_the_result() {
     let desk = ToolFixture::new();
     desk.put("f", "a\n");
     let prepared = desk.prepare("write_file", &arguments("f", "b\n")).unwrap();
@@ -75,7 +75,7 @@ fn says_exactly_what_it_would_do_and_reports_what_it_did() {
 }
 
 #[test]
-fn the_digest_names_place_state_and_content() {
+fn digest_covers_path_state_and_content() {
     let desk = ToolFixture::new();
     let path = desk.put("f", "a\n");
     desk.put("g", "a\n");
@@ -108,7 +108,7 @@ fn keeps_permissions_line_endings_and_mark() {
 }
 
 #[test]
-fn keeps_a_before_image_for_itself() {
+fn before_image_is_private() {
     let desk = ToolFixture::new();
     desk.put("f", "old\n");
     write(&desk, "f", "new\n");
@@ -121,7 +121,7 @@ fn keeps_a_before_image_for_itself() {
 }
 
 #[test]
-fn writes_nothing_if_there_can_be_no_before_image() {
+fn no_write_without_a_before_image() {
     let desk = ToolFixture::new();
     desk.put("f", "old\n");
     fs::write(desk.path("session/blobs"), "in the way").unwrap();
@@ -147,7 +147,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn writes_to_what_a_link_inside_leads_to_and_never_outside() {
+fn inner_link_target_is_written_and_never_outside() {
     let desk = ToolFixture::new();
     desk.put("real", "a\n");
     symlink("real", desk.path("work/inside")).unwrap();
@@ -178,7 +178,7 @@ fn breaks_hard_links_and_says_so() {
 }
 
 #[test]
-fn refuses_when_the_world_changed_after_it_was_judged() {
+fn target_changed_after_judgement_is_refused() {
     let desk = ToolFixture::new();
     let play = |path: &str, meanwhile: &dyn Fn()| {
         let prepared = desk.prepare("write_file", &arguments(path, "mine\n")).unwrap();
@@ -206,7 +206,7 @@ fn refuses_when_the_world_changed_after_it_was_judged() {
 }
 
 #[test]
-fn refuses_what_is_not_a_file_to_write() {
+fn non_files_are_refused() {
     let desk = ToolFixture::new();
     fs::create_dir(desk.path("work/d")).unwrap();
     let path = desk.put("locked", "a\n");
@@ -235,7 +235,7 @@ fn does_not_show_bytes_of_a_binary_file() {
 /// Linux only: exchanges two names atomically.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
+fn folder_swapped_for_a_link_is_not_followed() {
     let desk = ToolFixture::new();
     let here = desk.path("work/d");
     fs::create_dir(&here).unwrap();

@@ -36,7 +36,7 @@ fn nested_blocks_keep_their_indentation() {
 }
 
 #[test]
-fn a_table_that_does_not_fit_is_shown_cell_by_cell() {
+fn wide_table_is_shown_cell_by_cell() {
     let text =
         "| name | what it does |\n|---|---|\n| one | a long description of it |\n| two | x |";
     insta::assert_snapshot!(shown(text, 24));

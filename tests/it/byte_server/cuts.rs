@@ -268,18 +268,18 @@ fn everywhere(
 }
 
 #[test]
-fn a_reply_cut_at_any_byte_is_asked_for_again_and_nothing_happens_twice() {
+fn reply_cut_at_any_byte_is_retried_and_nothing_repeats() {
     let faults = [Fault::Close, Fault::Chunks, Fault::Reset];
     everywhere(&faults, STRIDE, check_cut);
 }
 
 #[test]
-fn a_reply_that_stalls_at_any_byte_is_asked_for_again() {
+fn reply_stalled_at_any_byte_is_retried() {
     // Each costs the time that silence is borne.
     everywhere(&[Fault::Stall], 10 * STRIDE, check_cut);
 }
 
 #[test]
-fn a_reply_with_another_byte_in_it_makes_no_request_that_is_refused() {
+fn reply_with_a_changed_byte_leads_to_no_refused_request() {
     everywhere(&[Fault::Damage], STRIDE, |line, _, whole, at| check_damage(line, whole, at));
 }

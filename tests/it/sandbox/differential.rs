@@ -243,11 +243,11 @@ fn compare(backend: Backend, runs: u32) {
 }
 
 #[test]
-fn the_model_and_the_kernel_agree_where_mounts_hold() {
+fn model_and_kernel_agree_with_mounts() {
     compare(Backend::Namespaces, 10);
 }
 
 #[test]
-fn the_model_and_the_kernel_agree_where_landlock_holds() {
+fn model_and_kernel_agree_with_landlock() {
     compare(Backend::Landlock, 10);
 }

@@ -55,17 +55,17 @@ async fn everyday(backend: Backend) {
 }
 
 #[tokio::test]
-async fn git_works_where_mounts_hold() {
+async fn git_works_with_mounts() {
     everyday(Backend::Namespaces).await;
 }
 
 #[tokio::test]
-async fn git_works_where_landlock_holds() {
+async fn git_works_with_landlock() {
     everyday(Backend::Landlock).await;
 }
 
 #[tokio::test]
-async fn a_hostile_clone_is_told_and_runs_nothing() {
+async fn hostile_clone_is_reported_and_runs_nothing() {
     for backend in [Backend::Namespaces, Backend::Landlock] {
         let mut world = SandboxFixture::new();
         let findings = works(
@@ -102,7 +102,7 @@ async fn a_hostile_clone_is_told_and_runs_nothing() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_text_are_held_as_well() {
+async fn non_utf8_names_are_protected() {
     use std::os::unix::ffi::OsStrExt;
 
     for backend in [Backend::Namespaces, Backend::Landlock] {
@@ -119,7 +119,7 @@ async fn names_that_are_no_text_are_held_as_well() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_given_up_leaves_nothing_behind() {
+async fn cancelled_command_leaves_no_files() {
     for backend in [Backend::Namespaces, Backend::Landlock] {
         let mut world = SandboxFixture::new();
         let started = world.workspace().join("started");
@@ -146,7 +146,7 @@ async fn a_command_that_is_given_up_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_hidden_is_known_before() {
+async fn unhidable_secrets_are_known_before_running() {
     let world = SandboxFixture::new();
     let scratch = world.workspace().join("../state/sessions/this/tmp");
     let exposed = world.sandbox(Backend::Landlock).exposed_secrets(&scratch).unwrap();
@@ -160,7 +160,7 @@ async fn what_cannot_be_hidden_is_known_before() {
 
 /// Mounts do not protect it, so it is searched for before its folder is removed.
 #[tokio::test]
-async fn a_repository_in_the_temporary_folder_comes_back_where_landlock_holds() {
+async fn repository_in_the_temporary_folder_is_restored_with_landlock() {
     let mut world = SandboxFixture::new();
     let head = world.workspace().join(".git/HEAD");
     let before = std::fs::read_to_string(&head).unwrap();

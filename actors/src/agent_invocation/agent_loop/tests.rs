@@ -134,7 +134,7 @@ fn stops_a_model_that_makes_the_same_failing_call_three_times() {
 }
 
 #[test]
-fn forgives_failures_that_differ_or_are_followed_by_success() {
+fn different_failures_or_a_success_reset_the_repeat_counter() {
     let mut agent_loop = begun(bounds());
     let outcomes = [("a", true), ("a", true), ("b", true), ("a", true), ("a", false), ("a", true)];
     for (nth, (arguments, fails)) in outcomes.into_iter().enumerate() {
@@ -161,7 +161,7 @@ fn does_not_run_calls_of_a_reply_that_was_cut_off() {
 }
 
 #[test]
-fn ends_in_its_own_way_for_each_reason() {
+fn each_end_reason_has_its_outcome() {
     let failed = |class: &str, cause: &str| Ending::Failed {
         class: class.to_owned(),
         cause: cause.to_owned(),
@@ -183,7 +183,7 @@ fn ends_in_its_own_way_for_each_reason() {
 }
 
 #[test]
-fn begins_where_an_earlier_loop_broke_off() {
+fn continues_where_an_earlier_loop_stopped() {
     let answered = Arc::new(Message::Assistant(AssistantMessage {
         content: Some("done".to_owned()),
         ..AssistantMessage::default()
@@ -372,7 +372,7 @@ impl Observed {
 
 proptest! {
     #[test]
-    fn keeps_the_history_valid_whatever_happens(
+    fn history_stays_valid_for_any_input(
         settles in any::<bool>(),
         all in prop::collection::vec(happens(), 1..120),
     ) {
@@ -402,7 +402,7 @@ fn follow_up(id: &str) -> QueuedInput {
 }
 
 #[test]
-fn an_answer_that_has_to_settle_ends_the_run_only_then() {
+fn answer_ends_the_run_only_after_it_is_settled() {
     let settle = || Effect::Settle("done".to_owned());
     let finish = || vec![Effect::Finish(Ending::Answered("done".to_owned()))];
     let settling = || {

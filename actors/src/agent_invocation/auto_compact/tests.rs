@@ -58,7 +58,7 @@ proptest! {
     /// as single turns are small against that: N turns of a size need at most as many compactions
     /// as their total size exceeds that.
     #[test]
-    fn a_small_budget_is_not_compacted_again_before_real_growth(
+    fn small_budget_is_compacted_again_only_after_growth(
         tokens_max in 4_000u64..40_000,
         fixed in 0usize..4,
         share in 8usize..40,
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_made_smaller_is_made_clearly_smaller() {
+fn compaction_frees_a_minimum() {
     let budget = ContextBudget { tokens_max: Some(12_000), ..ContextBudget::child() };
     // Six turns of 1,500 tokens are above 8,400; three of them would not be far below.
     let freed = play(&budget, 0, &[6000; 60], false);
@@ -158,7 +158,7 @@ proptest! {
     /// After any sequence of rejected requests a small prompt is answered at the second attempt at
     /// the latest, as long as a reply and its outputs are small against the provider's limit.
     #[test]
-    fn a_refused_prompt_is_not_the_end_of_a_session(
+    fn session_continues_after_a_refused_prompt(
         fixed in 0usize..12_000,
         room in 2_500u64..20_000,
         prompts in prop::collection::vec((0usize..120_000, 0usize..3_000, any::<bool>()), 1..12),
@@ -194,7 +194,7 @@ fn tokens(bytes: usize) -> u64 {
 }
 
 #[test]
-fn what_can_never_fit_does_not_cost_the_turns_before_it() {
+fn incompressible_prompt_does_not_remove_earlier_turns() {
     let mut session = Bounded::new(8_000, 4_000);
     for _ in 0..3 {
         assert!(session.say(400));
@@ -210,7 +210,7 @@ fn what_can_never_fit_does_not_cost_the_turns_before_it() {
 }
 
 #[test]
-fn what_is_no_history_does_not_make_it_smaller_at_each_turn() {
+fn fixed_parts_do_not_trigger_compaction_at_each_turn() {
     // 2,000 tokens of instructions and tools, and a budget of 256.
     let budget = ContextBudget {
         tokens_max: Some(256),

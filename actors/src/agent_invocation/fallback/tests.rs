@@ -26,7 +26,7 @@ fn asked(choice: CandidateChoice) -> usize {
 }
 
 #[test]
-fn the_first_is_asked_and_without_others_for_as_long_as_it_takes() {
+fn first_model_is_asked_without_a_deadline_if_it_is_the_only_one() {
     assert_eq!(choose(&chain(1), SECOND), CandidateChoice::Ask { candidate: 0, until: None });
     assert_eq!(
         choose(&chain(2), SECOND),
@@ -35,7 +35,7 @@ fn the_first_is_asked_and_without_others_for_as_long_as_it_takes() {
 }
 
 #[test]
-fn the_next_is_asked_while_the_first_is_away_and_the_first_when_it_is_back() {
+fn fallback_is_used_only_while_the_first_is_unavailable() {
     let (mut chain, limits) = (chain(3), Limits::default());
     chain.failed(0, &busy(), Some(11 * SECOND), SECOND, &limits);
     assert_eq!(asked(choose(&chain, SECOND)), 1);
@@ -48,7 +48,7 @@ fn the_next_is_asked_while_the_first_is_away_and_the_first_when_it_is_back() {
 }
 
 #[test]
-fn one_that_stays_away_is_looked_for_less_and_less() {
+fn probe_interval_of_an_unavailable_model_grows() {
     let (mut chain, limits) = (chain(2), Limits::default());
     let mut now = SECOND;
     chain.failed(0, &busy(), Some(now), now, &limits);
@@ -63,7 +63,7 @@ fn one_that_stays_away_is_looked_for_less_and_less() {
 }
 
 #[test]
-fn when_all_are_away_the_one_that_is_back_first_is_waited_for() {
+fn all_unavailable_waits_for_the_earliest_model() {
     let (mut chain, limits) = (chain(2), Limits::default());
     chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
     chain.failed(1, &busy(), Some(20 * SECOND), SECOND, &limits);
@@ -76,7 +76,7 @@ fn when_all_are_away_the_one_that_is_back_first_is_waited_for() {
 }
 
 #[test]
-fn who_cannot_do_what_is_needed_is_passed_over() {
+fn unsuitable_model_is_skipped() {
     let no_tools = Abilities { tools: Some(false), ..Abilities::default() };
     let no_images = Abilities { images: Some(false), ..Abilities::default() };
     let small = Abilities { window: Some(1000), ..Abilities::default() };
@@ -99,7 +99,7 @@ fn who_cannot_do_what_is_needed_is_passed_over() {
 }
 
 #[test]
-fn what_is_wrong_with_the_request_is_not_passed_on() {
+fn request_error_causes_no_failover() {
     let finals = [
         ProviderError::ContextFull { source: "x".into() },
         ProviderError::Unauthorized { source: "x".into() },
@@ -113,7 +113,7 @@ fn what_is_wrong_with_the_request_is_not_passed_on() {
 }
 
 #[test]
-fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_there() {
+fn requested_retry_asks_an_unavailable_model_only_without_alternatives() {
     let limits = Limits::default();
     let away = |chain: &mut FallbackPolicy, candidate| {
         chain.failed(candidate, &busy(), Some(3600 * SECOND), SECOND, &limits);
@@ -152,7 +152,7 @@ fn model_that_becomes_available_after_the_deadline_is_not_asked() {
 
 proptest! {
     #[test]
-    fn a_walk_ends_and_only_on_links_that_are_fit(
+    fn selection_ends_on_a_suitable_model(
         windows in prop::collection::vec(prop::option::of(1_u64..2000), 0..4),
         tokens in 0_u64..2000,
         retries in prop::collection::vec(prop::option::of(0_u64..900), 1..200),

@@ -81,7 +81,7 @@ fn doubted(records: &[StoredRecord]) -> Vec<UnverifiedRecord> {
 }
 
 #[test]
-fn lines_behind_damage_are_counted_and_named_as_what_they_are() {
+fn lines_after_damage_are_counted_and_marked() {
     let records = session(&[2, 2, 1, 0, 2]);
     let whole = folded(&records);
     let proven = folded(&records[..2]);
@@ -103,7 +103,7 @@ fn lines_behind_damage_are_counted_and_named_as_what_they_are() {
 }
 
 #[test]
-fn a_line_that_is_not_as_it_was_written_is_counted_and_doubted() {
+fn altered_line_is_counted_as_uncertain() {
     let records = session(&[2]);
     let mut unproved =
         UnverifiedRecords { records: doubted(&records), ..UnverifiedRecords::default() };
@@ -113,7 +113,7 @@ fn a_line_that_is_not_as_it_was_written_is_counted_and_doubted() {
 }
 
 #[test]
-fn what_something_beside_the_journal_knows_is_the_least() {
+fn external_usage_is_a_lower_bound() {
     let records = session(&[2, 2, 1]);
     let whole = folded(&records);
     let proven = folded(&records[..2]);
@@ -131,7 +131,7 @@ proptest! {
     /// For any lost records and any end of the verified part, the remaining budget never grows, as
     /// long as one record of each request is readable or its number is known.
     #[test]
-    fn a_budget_never_grows(
+    fn budget_never_grows(
         ends in prop::collection::vec(any::<u8>(), 1..12),
         cut in any::<prop::sample::Index>(),
         lost in any::<prop::sample::Index>(),

@@ -27,7 +27,7 @@ fn cents(cents: u64) -> Amount {
 }
 
 #[test]
-fn holds_the_worst_case_and_gives_back_the_rest() {
+fn reserves_the_worst_case_and_releases_the_rest() {
     let mut ledger = money(DOLLAR);
     // 10 cents for reading, 50 for the reply.
     let amount = Amount { nano_usd: 600_000_000, tokens: 150_000 };
@@ -40,7 +40,7 @@ fn holds_the_worst_case_and_gives_back_the_rest() {
 }
 
 #[test]
-fn a_reply_is_as_long_as_what_is_left_pays_for() {
+fn remaining_budget_limits_the_reply_length() {
     let mut ledger = money(DOLLAR);
     ledger.settle(0, cents(70));
     // 10 cents for reading leave 20 for the reply.
@@ -52,7 +52,7 @@ fn a_reply_is_as_long_as_what_is_left_pays_for() {
 }
 
 #[test]
-fn the_boundary_is_exact() {
+fn budget_boundary_is_exact() {
     for (spent, fits) in [(89_000_000, true), (89_000_001, false)] {
         let mut ledger = money(100_000_000);
         ledger.settle(0, Amount { nano_usd: spent, tokens: 0 });
@@ -74,7 +74,7 @@ fn the_boundary_is_exact() {
 }
 
 #[test]
-fn who_has_no_room_now_waits_for_those_who_are_out() {
+fn request_without_budget_waits_for_open_reservations() {
     let mut ledger = money(DOLLAR);
     let granted = |answer: &ReservationResult| matches!(answer, ReservationResult::Granted { .. });
     assert!(granted(&ledger.ask(1, need(0, 100_000))));
@@ -92,7 +92,7 @@ fn who_has_no_room_now_waits_for_those_who_are_out() {
 }
 
 #[test]
-fn tokens_are_a_limit_of_their_own() {
+fn tokens_have_a_separate_limit() {
     let budget = Budget { nano_usd: None, tokens: Some(10_000) };
     let mut ledger = Reservations::new(budget, Amount { nano_usd: 0, tokens: 5000 });
     let free = WorstCaseCost { input_price: 0, output_price: 0, ..need(2000, 50_000) };
@@ -104,7 +104,7 @@ fn tokens_are_a_limit_of_their_own() {
 }
 
 #[test]
-fn whoever_costs_more_than_was_held_ends_it() {
+fn cost_above_the_reservation_ends_the_run() {
     let mut ledger = money(DOLLAR);
     ledger.ask(1, need(0, 1000));
     ledger.settle(1, cents(300));
@@ -150,7 +150,7 @@ fn acts() -> impl Strategy<Value = Vec<ReservationAction>> {
 
 proptest! {
     #[test]
-    fn no_interleaving_breaks_the_cap(
+    fn no_interleaving_exceeds_the_limit(
         acts in acts(),
         cap in 0..5 * DOLLAR,
         tokens in prop::option::of(0..3_000_000_u64),

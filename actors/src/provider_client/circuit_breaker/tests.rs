@@ -41,7 +41,7 @@ fn shut(now: Duration) -> CircuitBreaker {
 }
 
 #[test]
-fn a_few_failures_in_a_row_shut_the_gate_and_one_at_a_time_looks() {
+fn consecutive_failures_open_the_circuit_and_one_probe_runs() {
     let mut lane = shut(SECOND);
     assert_eq!(asks(&mut lane, SECOND), NOBODY);
     assert_eq!(lane.due(), Some(SECOND + INTERVAL));
@@ -55,7 +55,7 @@ fn a_few_failures_in_a_row_shut_the_gate_and_one_at_a_time_looks() {
 }
 
 #[test]
-fn the_first_sign_of_life_lets_the_others_in_little_by_little() {
+fn first_success_admits_waiting_requests_gradually() {
     let mut lane = shut(SECOND);
     let at = SECOND + INTERVAL;
     assert_eq!(asks(&mut lane, at), [1]);
@@ -76,7 +76,7 @@ fn the_first_sign_of_life_lets_the_others_in_little_by_little() {
 }
 
 #[test]
-fn a_single_failure_does_not_keep_others_from_asking() {
+fn single_failure_keeps_the_circuit_closed() {
     let mut lane = lane();
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
@@ -88,7 +88,7 @@ fn a_single_failure_does_not_keep_others_from_asking() {
 }
 
 #[test]
-fn what_the_server_asks_of_one_holds_for_all() {
+fn retry_after_applies_to_all_requests() {
     let mut lane = lane();
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
@@ -100,7 +100,7 @@ fn what_the_server_asks_of_one_holds_for_all() {
 }
 
 #[test]
-fn nobody_waits_for_what_comes_too_late() {
+fn request_fails_at_once_if_the_wait_exceeds_its_patience() {
     let mut lane = lane();
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
@@ -110,7 +110,7 @@ fn nobody_waits_for_what_comes_too_late() {
 }
 
 #[test]
-fn patience_is_used_up_to_its_end() {
+fn patience_is_used_completely() {
     let until = 4 * SECOND;
     let waiting = |not_before| WaitLimits { not_before, until, last: Some(SECOND) };
     // Its own wait would be too long.
@@ -138,7 +138,7 @@ fn patience_is_used_up_to_its_end() {
 }
 
 #[test]
-fn a_probe_that_goes_without_a_word_is_followed_by_another() {
+fn lost_probe_is_replaced() {
     let mut lane = shut(SECOND);
     let at = SECOND + INTERVAL;
     assert_eq!(asks(&mut lane, at), [1]);
@@ -150,7 +150,7 @@ fn a_probe_that_goes_without_a_word_is_followed_by_another() {
 }
 
 #[test]
-fn a_wary_lane_sends_one_ahead() {
+fn cautious_lane_sends_one_request_first() {
     let mut lane = CircuitBreaker::half_open(
         BreakerBounds { failures_max: 3, probe_interval: INTERVAL },
         SECOND,
@@ -312,7 +312,7 @@ impl BreakerModel {
 
 proptest! {
     #[test]
-    fn probes_are_rare_and_nobody_is_forgotten(
+    fn probes_are_rare_and_every_request_is_answered(
         all in prop::collection::vec(happens(), 1..200),
     ) {
         let (mut lane, mut world) = (lane(), BreakerModel::default());
@@ -339,7 +339,7 @@ proptest! {
 }
 
 #[test]
-fn whoever_wants_to_know_now_is_one_and_what_it_hears_counts_again() {
+fn requested_retry_probes_at_once_and_its_result_counts() {
     let mut lane = lane();
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);

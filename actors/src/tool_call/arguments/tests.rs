@@ -37,7 +37,7 @@ fn check(raw: &str) -> String {
 }
 
 #[test]
-fn keeps_what_fits() {
+fn valid_arguments_are_unchanged() {
     for raw in [
         r#"{"path":"a"}"#,
         r#"{"limit":1,"path":"a","ratio":1}"#,
@@ -48,7 +48,7 @@ fn keeps_what_fits() {
 }
 
 #[test]
-fn puts_right_what_is_clear() {
+fn unambiguous_mistakes_are_corrected() {
     for (raw, expected) in [
         (r#"{"path":"a","limit":"20"}"#, r#"{"limit":20,"path":"a"} (limit: "20" -> 20)"#),
         (r#"{"path":"a","limit":20.0}"#, r#"{"limit":20,"path":"a"} (limit: 20.0 -> 20)"#),
@@ -90,7 +90,7 @@ fn puts_right_what_is_clear() {
 }
 
 #[test]
-fn refuses_what_would_be_a_guess() {
+fn ambiguous_mistakes_are_refused() {
     for (raw, expected) in [
         ("", "ARG001 path: required string is missing"),
         ("null", "ARG001 path: required string is missing"),
@@ -155,7 +155,7 @@ fn refuses_more_bytes_than_allowed() {
 }
 
 #[test]
-fn takes_any_fields_where_the_schema_does() {
+fn accepts_additional_fields_if_the_schema_does() {
     for schema in [json!({}), json!({"properties": {}, "additionalProperties": true})] {
         let arguments = validate(&schema, r#"{"x":1}"#, 100).unwrap();
         assert_eq!(arguments, Arguments { value: json!({"x": 1}), coerced: vec![] });
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn what_it_accepts_it_accepts_again_unchanged(value in any_json()) {
+    fn normalisation_is_idempotent(value in any_json()) {
         if let Ok(arguments) = validate(&schema(), &value.to_string(), 100_000) {
             let again = validate(&schema(), &arguments.value.to_string(), 100_000).unwrap();
             prop_assert_eq!(again, Arguments { value: arguments.value, coerced: vec![] });
@@ -210,7 +210,7 @@ proptest! {
 }
 
 #[test]
-fn a_time_has_a_unit_or_the_right_name() {
+fn durations_need_a_unit_or_the_exact_name() {
     let schema = json!({ "type": "object", "properties": { "timeoutMs": { "type": "integer" } } });
     let read = |text: &str| validate(&schema, text, 1000).map(|arguments| arguments.value);
     let table = [

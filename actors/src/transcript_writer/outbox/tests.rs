@@ -40,7 +40,7 @@ fn names(facts: &[AnnouncedEvent]) -> Vec<String> {
 }
 
 #[test]
-fn keeps_deltas_in_their_place_behind_what_is_being_written() {
+fn deltas_stay_behind_records_being_written() {
     let outbox = Outbox::new(SessionId::new("s"));
     let mut last = 0;
     for entry in [passing("a"), durable(1), passing("b"), durable(2), passing("c")] {
@@ -58,7 +58,7 @@ fn keeps_deltas_in_their_place_behind_what_is_being_written() {
 }
 
 #[test]
-fn submits_again_what_did_not_arrive_and_publishes_what_did() {
+fn lost_records_are_resubmitted_and_stored_ones_published() {
     let outbox = Outbox::new(SessionId::new("s"));
     let mut last = 0;
     for count in 1..=3 {
@@ -73,7 +73,7 @@ fn submits_again_what_did_not_arrive_and_publishes_what_did() {
 }
 
 #[test]
-fn leaves_nobody_waiting_when_it_gives_up() {
+fn answers_every_caller_when_it_gives_up() {
     let outbox = Outbox::new(SessionId::new("s"));
     let (ack, mut acknowledged) = oneshot::channel();
     let OutboxEntry::Durable { id, fact, durability, .. } = durable(1) else { unreachable!() };
@@ -84,7 +84,7 @@ fn leaves_nobody_waiting_when_it_gives_up() {
 }
 
 #[test]
-fn knows_that_what_came_before_an_arrival_has_arrived() {
+fn stored_record_implies_that_earlier_ones_are_stored() {
     let outbox = Outbox::new(SessionId::new("s"));
     let mut last = 0;
     for count in 1..=3 {
@@ -98,7 +98,7 @@ fn knows_that_what_came_before_an_arrival_has_arrived() {
 }
 
 #[tokio::test]
-async fn announces_room_also_when_everything_turns_out_to_be_there() {
+async fn announces_room_if_all_records_were_already_stored() {
     let outbox = Arc::new(Outbox::new(SessionId::new("s")));
     let mut last = 0;
     let count = u32::try_from(ROOM).unwrap();
@@ -179,7 +179,7 @@ impl OutboxModel {
 
 proptest! {
     #[test]
-    fn publishes_everything_once_and_in_order_whatever_happens(
+    fn publishes_every_record_once_and_in_order(
         all in prop::collection::vec(happens(), 0..80),
     ) {
         let outbox = Outbox::new(SessionId::new("s"));

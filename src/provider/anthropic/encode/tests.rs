@@ -106,7 +106,7 @@ fn messages(messages: &[Arc<Message>]) -> Value {
 }
 
 #[test]
-fn puts_what_changes_least_first() {
+fn stable_parts_come_first() {
     let full = Request {
         tools: tools(1),
         temperature: Some(0.5),
@@ -147,7 +147,7 @@ fn continues_after_tools_with_text_images_and_errors() {
 }
 
 #[test]
-fn marks_where_the_last_request_ended_and_where_this_one_does() {
+fn cache_marks_are_at_the_end_of_the_last_and_this_request() {
     let encoder = encoder(Quirks::default());
     let marked = |history: &[Arc<Message>]| -> Vec<String> {
         let wanted = Request { tools: tools(3), ..request(history) };
@@ -184,7 +184,7 @@ fn marks_where_the_last_request_ended_and_where_this_one_does() {
 }
 
 #[test]
-fn makes_a_conversation_of_anything() {
+fn any_history_becomes_a_valid_conversation() {
     let shown = |history: &[Arc<Message>]| {
         let said = messages(history);
         let lines = said.as_array().unwrap().iter().map(|message| {
@@ -226,7 +226,7 @@ fn makes_a_conversation_of_anything() {
 }
 
 #[test]
-fn keeps_the_order_in_which_a_model_thought_and_spoke() {
+fn order_of_thinking_and_text_is_kept() {
     let kinds = |message: Arc<Message>| {
         let said = messages(&[user("go"), message, done("c1")]);
         let blocks = said[1]["content"].as_array().unwrap().clone();
@@ -262,7 +262,7 @@ fn keeps_the_order_in_which_a_model_thought_and_spoke() {
 }
 
 #[test]
-fn asks_for_thinking_only_where_it_may() {
+fn thinking_is_requested_only_where_supported() {
     let history = |items: Option<Value>| {
         let two = vec![call("c1", "{}")];
         [
@@ -295,7 +295,7 @@ fn asks_for_thinking_only_where_it_may() {
 }
 
 #[test]
-fn a_level_of_thinking_counts_before_what_the_profile_says() {
+fn thinking_level_overrides_the_profile() {
     use posse_actors::ports::Thinking::{ExtraHigh, Low, Off};
     let asked = |quirks: &Quirks, thinking| {
         let wanted = Request { thinking: Some(thinking), ..request(&[user("go")]) };
@@ -319,7 +319,7 @@ fn a_level_of_thinking_counts_before_what_the_profile_says() {
 }
 
 #[test]
-fn writes_a_message_once() {
+fn message_is_encoded_once() {
     let encoder = encoder(unmarked());
     let mut history = vec![system("S"), user("go"), assistant(Some("a"), vec![])];
     encoder.encode(&request(&history), false).unwrap();
@@ -347,7 +347,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_history_is_one_that_a_server_takes(
+    fn every_history_is_accepted_by_a_server(
         history in any_history(OWNER),
         budget in prop::option::of(Just(2048_u64)),
         no_prompt_cache in any::<bool>(),
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn every_history_that_was_made_smaller_is_one_that_a_server_takes(
+    fn every_compacted_history_is_accepted_by_a_server(
         history in any_history(OWNER),
         tokens_max in 0..300u64,
         turns_kept in 0..4usize,

@@ -76,7 +76,7 @@ fn messages(messages: &[Arc<Message>]) -> Value {
 }
 
 #[test]
-fn puts_what_changes_least_first() {
+fn stable_parts_come_first() {
     let spec = ToolSpec {
         name: "bash".to_owned(),
         description: "Runs.".to_owned(),
@@ -107,7 +107,7 @@ fn puts_what_changes_least_first() {
 }
 
 #[test]
-fn a_level_of_thinking_is_said_where_the_server_is_known_to_take_it() {
+fn thinking_level_is_sent_to_supporting_servers_only() {
     use posse_actors::ports::Thinking::Medium;
 
     let wanted = Request { thinking: Some(Medium), ..request(&[user("hi")]) };
@@ -159,7 +159,7 @@ fn pairs_every_call_with_one_result() {
 }
 
 #[test]
-fn calls_things_what_the_model_called_them_where_that_is_clear() {
+fn call_names_of_the_model_are_kept_if_unambiguous() {
     let ids = |provider_ids: &[Option<&str>]| {
         let calls = provider_ids.iter().zip(1..).map(|(id, n)| call(&format!("c{n}"), *id, "{}"));
         let said = messages(&[assistant(None, calls.collect())]);
@@ -178,7 +178,7 @@ fn calls_things_what_the_model_called_them_where_that_is_clear() {
 }
 
 #[test]
-fn makes_a_models_slips_harmless() {
+fn model_mistakes_are_sanitised() {
     let arguments = |text: &str| {
         let said = messages(&[assistant(None, vec![call("c", None, text)])]);
         said[0]["tool_calls"][0]["function"]["arguments"].as_str().unwrap().to_owned()
@@ -194,7 +194,7 @@ fn makes_a_models_slips_harmless() {
 }
 
 #[test]
-fn sends_images_beside_results() {
+fn images_are_sent_after_results() {
     let history = [
         Arc::new(Message::User { content: vec![ContentPart::text("look"), image()] }),
         assistant(None, vec![call("c1", None, "{}"), call("c2", None, "{}")]),
@@ -214,7 +214,7 @@ fn sends_images_beside_results() {
 }
 
 #[test]
-fn a_model_that_sees_nothing_is_shown_nothing() {
+fn model_without_image_input_gets_no_image() {
     let blind = || Quirks { no_vision: true, ..Quirks::default() };
     let looked = [
         user("look"),
@@ -234,14 +234,14 @@ fn a_model_that_sees_nothing_is_shown_nothing() {
 }
 
 #[test]
-fn whether_a_model_sees_is_asked_when_there_is_an_image() {
+fn image_support_is_looked_up_only_for_images() {
     let sight = ModelFact::new(|| panic!("nobody showed anything"));
     let encoder = of(&ProviderProfile { sight, ..profile() });
     encoder.encode(&request(&[user("hi")]), false).unwrap();
 }
 
 #[test]
-fn leaves_out_the_oldest_of_too_many_images_and_says_so() {
+fn oldest_excess_images_are_replaced_by_a_note() {
     const LEFT_OUT: &str = "[image left out: the request has more images than the provider takes]";
     let numbered = |number: usize| ContentPart::ImageUrl {
         url: format!("data:image/png;base64,{number:04}"),
@@ -285,7 +285,7 @@ fn leaves_out_the_oldest_of_too_many_images_and_says_so() {
 }
 
 #[test]
-fn returns_thinking_only_where_it_is_wanted() {
+fn thinking_is_returned_only_where_required() {
     let thought = Reasoning {
         text: "hm".to_owned(),
         field: Some("reasoning_content".to_owned()),
@@ -304,7 +304,7 @@ fn returns_thinking_only_where_it_is_wanted() {
 }
 
 #[test]
-fn writes_the_same_whether_it_remembers_or_not() {
+fn cached_encoding_equals_a_fresh_one() {
     let encoder = encoder(Quirks::default());
     let check = |history: &[Arc<Message>]| {
         let fresh =
@@ -347,7 +347,7 @@ fn writes_the_same_whether_it_remembers_or_not() {
 }
 
 #[test]
-fn serialises_a_message_once() {
+fn message_is_serialised_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![user("go")];
     encoder.encode(&request(&history), false).unwrap();
@@ -364,7 +364,7 @@ fn serialises_a_message_once() {
 }
 
 #[test]
-fn marks_what_may_be_cached_where_a_server_wants_that() {
+fn cache_marks_are_sent_to_servers_that_use_them() {
     let quirks = Quirks { cache_breakpoints: true, ..Quirks::default() };
     let marked = |history: &[Arc<Message>]| {
         let said = messages_with(quirks.clone(), history);
@@ -394,7 +394,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_history_is_one_that_a_server_takes(
+    fn every_history_is_accepted_by_a_server(
         history in any_history(["none", "mine", "m"]),
         return_reasoning in any::<bool>(),
         no_vision in any::<bool>(),
@@ -413,7 +413,7 @@ proptest! {
     }
 
     #[test]
-    fn every_history_that_was_made_smaller_is_one_that_a_server_takes(
+    fn every_compacted_history_is_accepted_by_a_server(
         history in any_history(["none", "mine", "m"]),
         tokens_max in 0..300u64,
         turns_kept in 0..4usize,

@@ -6,7 +6,7 @@ use super::*;
 type ExpectedCall = (&'static str, &'static str, &'static str);
 
 #[tokio::test]
-async fn tells_calls_apart() {
+async fn parallel_calls_are_separated() {
     let first = r#"{"choices":[{"delta":{"tool_calls":[%]}}]}"#;
     let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let piece = |pieces: &str| first.replace('%', pieces);
@@ -105,7 +105,7 @@ async fn stops_with_tool_use_exactly_when_there_is_a_call() {
 }
 
 #[tokio::test]
-async fn ignores_what_it_does_not_know() {
+async fn unknown_fields_are_ignored() {
     let body = format!(
         "\u{feff}: hi\r\nid: 3\r\nretry: x\r\nnonsense\r\n\r\n{}",
         sse(&[
@@ -122,7 +122,7 @@ async fn ignores_what_it_does_not_know() {
 }
 
 #[tokio::test]
-async fn bears_halves_of_characters() {
+async fn split_characters_are_joined() {
     let events = [
         r#"{"choices":[{"delta":{"content":"a\ud83d"}}]}"#,
         r#"{"choices":[{"delta":{"content":"\ude00 \ud83d\ude00 \\ud83d ü"}}]}"#,

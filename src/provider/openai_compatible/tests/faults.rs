@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn ends_garbage_with_one_error() {
+async fn garbage_ends_with_one_error() {
     let text = r#"{"choices":[{"delta":{"content":"abc"}}]}"#;
     let huge = format!("data: {}", "x".repeat(17 * 1024 * 1024));
     let table: Vec<(Vec<ServerStep>, &str)> = vec![
@@ -74,7 +74,7 @@ async fn ends_garbage_with_one_error() {
 }
 
 #[tokio::test]
-async fn says_nothing_secret() {
+async fn errors_contain_no_secret() {
     let body = r#"{"error":{"message":"bad key sk-test-0123456789\u001b[2J"}}"#;
     let error = failed(answer("401 Unauthorized", "", body)).await;
     assert_eq!(
@@ -86,7 +86,7 @@ async fn says_nothing_secret() {
 }
 
 #[tokio::test]
-async fn reports_a_server_that_is_not_there() {
+async fn unreachable_server_is_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

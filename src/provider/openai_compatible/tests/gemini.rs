@@ -15,7 +15,7 @@ const FILTERED: &str = include_str!("../fixtures/gemini_safety.sse");
 const NO_CALL: &str = include_str!("../fixtures/gemini_malformed_call.sse");
 
 #[tokio::test]
-async fn reads_what_was_recorded() {
+async fn decodes_recorded_replies() {
     let all = replies::recorded(
         Protocol::ChatCompletions,
         &[
@@ -36,7 +36,7 @@ async fn reads_what_was_recorded() {
 }
 
 #[tokio::test]
-async fn signatures_come_back_beside_their_calls_and_go_to_nobody_else() {
+async fn thought_signatures_return_with_their_calls_to_their_server_only() {
     let server = Server::start(std::iter::repeat_n(stream(CALLS), 4)).await;
     let provider = live(server.profile()).unwrap();
     let mut wanted = request("hi");

@@ -11,7 +11,7 @@ macro_rules! fixture {
 }
 
 #[tokio::test]
-async fn reads_what_was_recorded() {
+async fn decodes_recorded_replies() {
     let fixtures = [
         fixture!("text"),
         fixture!("thinking_and_calls"),

@@ -14,7 +14,7 @@ fn begun(text: &str, then: ServerStep) -> Vec<ServerStep> {
 }
 
 #[tokio::test]
-async fn measures_silence_between_content() {
+async fn silence_is_measured_between_content() {
     let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
     let again = |bytes: &str| ServerStep::Repeat(bytes.into(), Duration::from_millis(5));
     let scripts = [
@@ -43,7 +43,7 @@ async fn measures_silence_between_content() {
 }
 
 #[tokio::test]
-async fn tells_silence_from_pings() {
+async fn pings_do_not_end_silence() {
     let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
     let pings = ServerStep::Repeat(": ping\n\n".into(), Duration::from_millis(5));
     let server = Server::start([begun(&text, ServerStep::Stall), begun(&text, pings)]).await;
@@ -58,7 +58,7 @@ async fn tells_silence_from_pings() {
 }
 
 #[tokio::test]
-async fn waits_only_so_long_for_an_answer_to_begin() {
+async fn first_byte_has_a_timeout() {
     let server = Server::start([vec![ServerStep::Stall]]).await;
     let mut profile = server.profile();
     profile.timeouts.header_ms = 50;
@@ -69,7 +69,7 @@ async fn waits_only_so_long_for_an_answer_to_begin() {
 }
 
 #[tokio::test]
-async fn does_not_wait_for_an_end_that_does_not_come() {
+async fn finished_reply_needs_no_end_of_stream() {
     let done = sse(HELLO);
     let finished = sse(&HELLO[..8]);
     let scripts = [done, finished].map(|body| begun(&body, ServerStep::Stall));
@@ -84,7 +84,7 @@ async fn does_not_wait_for_an_end_that_does_not_come() {
 }
 
 #[tokio::test]
-async fn closes_the_connection_when_nobody_waits_any_more() {
+async fn dropped_request_closes_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/v1", listener.local_addr().unwrap());
     let provider = live(ProviderProfile::new("mock", &address, "m", None)).unwrap();

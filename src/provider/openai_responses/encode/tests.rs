@@ -94,7 +94,7 @@ fn input(messages: &[Arc<Message>]) -> Value {
 }
 
 #[test]
-fn says_once_how_it_is_to_be_answered() {
+fn instructions_are_sent_once() {
     let full = Request {
         tools: tools(1),
         temperature: Some(0.5),
@@ -118,7 +118,7 @@ fn says_once_how_it_is_to_be_answered() {
 }
 
 #[test]
-fn a_level_of_thinking_counts_before_the_effort_of_the_profile() {
+fn thinking_level_overrides_the_effort_of_the_profile() {
     use posse_actors::ports::Thinking::{ExtraHigh, Minimal, Off};
     let asked = |quirks: &Quirks, thinking| {
         let wanted = Request { thinking, ..request(&[user("hi")]) };
@@ -158,7 +158,7 @@ fn continues_after_tools_with_text_images_and_thinking() {
 }
 
 #[test]
-fn leaves_out_what_a_server_would_not_know() {
+fn unsupported_parameters_are_omitted() {
     let kinds = |message: Arc<Message>| {
         let items = input(&[user("go"), message, result("stray", vec![])]);
         let kind = |item: &Value| item["type"].as_str().unwrap().to_owned();
@@ -176,7 +176,7 @@ fn leaves_out_what_a_server_would_not_know() {
 }
 
 #[test]
-fn keys_the_cache_by_how_a_conversation_began() {
+fn cache_key_depends_on_the_start_of_the_conversation() {
     let encoder = encoder(Quirks::default());
     let key = |history: &[Arc<Message>]| {
         let body: Value =
@@ -197,7 +197,7 @@ fn keys_the_cache_by_how_a_conversation_began() {
 }
 
 #[test]
-fn writes_a_message_once() {
+fn message_is_encoded_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![system("S"), user("go"), assistant(Some("a"), vec![], None)];
     encoder.encode(&request(&history), false).unwrap();
@@ -223,7 +223,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_history_is_one_that_a_server_takes(
+    fn every_history_is_accepted_by_a_server(
         history in any_history(OWNER),
         no_vision in any::<bool>(),
     ) {
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn every_history_that_was_made_smaller_is_one_that_a_server_takes(
+    fn every_compacted_history_is_accepted_by_a_server(
         history in any_history(OWNER),
         tokens_max in 0..300u64,
         turns_kept in 0..4usize,

@@ -33,7 +33,7 @@ fn told(findings: &[Finding], root: &Path) -> Vec<(String, ProtectedChange)> {
 }
 
 #[test]
-fn stays_as_it_is() {
+fn user_change_stays() {
     for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
         let world = ProtectedWorkspace::with(|root| {
             write(root, ".git/config", "[core]\n\thooksPath = tools/hooks\n");
@@ -98,7 +98,7 @@ fn on(
 }
 
 #[test]
-fn is_what_comes_back_when_a_command_changes_it() {
+fn user_change_is_restored_after_a_command_changes_it() {
     on(
         |world| {
             world.allowed("AGENTS.md", "allowed\n");
@@ -145,7 +145,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
 }
 
 #[test]
-fn comes_back_in_its_folder_and_goes_with_it() {
+fn user_file_is_restored_with_its_folder_and_removed_with_it() {
     on(
         |world| {
             world.allowed(".claude/settings.json", "{}\n");
@@ -177,7 +177,7 @@ fn comes_back_in_its_folder_and_goes_with_it() {
 }
 
 #[test]
-fn is_not_kept_where_it_is_large() {
+fn large_user_file_is_not_stored() {
     let big = "x".repeat(2 << 20);
     on(|world| world.allowed("CLAUDE.md", &big), &[], &[("CLAUDE.md", &big)]);
     // There is no copy to restore.
@@ -192,7 +192,7 @@ fn is_not_kept_where_it_is_large() {
 }
 
 #[test]
-fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
+fn user_change_applies_to_concurrent_commands_only() {
     let world = ProtectedWorkspace::new();
     let first = world.protection.survey();
     world.allowed("CLAUDE.md", "allowed\n");
@@ -216,7 +216,7 @@ fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
 }
 
 #[test]
-fn survives_commands_that_were_given_up() {
+fn user_change_survives_abandoned_commands() {
     let world = ProtectedWorkspace::new();
     let survey = world.protection.survey();
     drop(survey);
@@ -236,7 +236,7 @@ fn survives_commands_that_were_given_up() {
 
 /// Concurrent writers and commands: no scan sees a change without its record.
 #[test]
-fn is_never_taken_away_in_between() {
+fn user_change_is_never_removed_temporarily() {
     let world = ProtectedWorkspace::new();
     let is_over = AtomicBool::new(false);
     let begin = Instant::now();
