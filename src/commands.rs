@@ -48,7 +48,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
     let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
-        Err(exit) => return leave(&exit),
+        Err(exit) => return exit_code(&exit),
     };
     let environment = Environment::read();
     match run_command(invocation, &environment) {
@@ -89,7 +89,7 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
     }
 }
 
-fn leave(exit: &CliExit) -> ExitCode {
+fn exit_code(exit: &CliExit) -> ExitCode {
     let written = if exit.stderr {
         io::stderr().write_all(exit.text.as_bytes())
     } else {

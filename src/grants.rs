@@ -75,13 +75,13 @@ impl Grants {
 
 impl GrantStore for Grants {
     fn active_grants(&self, now: GrantTime) -> ActiveGrants {
-        if self.widest() <= Scope::Session {
+        if self.widest_scope() <= Scope::Session {
             return ActiveGrants::default();
         }
         self.shared.active_grants(now)
     }
 
-    fn widest(&self) -> Scope {
+    fn widest_scope(&self) -> Scope {
         if self.shared.settings.ttl_ms == 0 {
             return Scope::Session;
         }
@@ -98,8 +98,8 @@ impl GrantStore for Grants {
 
 impl GrantsState {
     fn active_grants(&self, now: GrantTime) -> ActiveGrants {
-        let mut seen = self.seen();
-        let alarm = self.look(&mut seen).err();
+        let mut seen = self.last_read();
+        let alarm = self.reload_if_changed(&mut seen).err();
         let time = seen.time(now);
         // Where nothing is kept, nothing could come back.
         let kept = !seen.stored.grants.is_empty();
@@ -108,11 +108,11 @@ impl GrantsState {
             (None, Ok(time)) => self.current(&mut seen, time),
             _ => Arc::default(),
         };
-        ActiveGrants { grants, alarm: seen.say(alarm) }
+        ActiveGrants { grants, alarm: seen.report_once(alarm) }
     }
 
     /// Reads the file again if there is another version of it. An error is an alarm.
-    fn look(&self, seen: &mut LastRead) -> Result<(), String> {
+    fn reload_if_changed(&self, seen: &mut LastRead) -> Result<(), String> {
         let stamp = self.store.stamp(FILE);
         if seen.stamp != Some(stamp) {
             seen.standing = (Arc::default(), 0);
@@ -156,7 +156,7 @@ impl GrantsState {
         if seen.stored.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
             // An expired grant must not return with another clock. If the removal cannot be
             // written, it stays invalid in this process.
-            self.prune(time).ok();
+            self.remove_expired(time).ok();
             seen.stored.grants.retain(|kept| kept.ends_ms(ttl) > time);
         }
         let until = seen.stored.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
@@ -169,7 +169,7 @@ impl GrantsState {
         grants
     }
 
-    fn prune(&self, time: u64) -> Result<(), Failure> {
+    fn remove_expired(&self, time: u64) -> Result<(), Failure> {
         let ttl = self.settings.ttl_ms;
         self.store.update(FILE, |text| {
             let mut stored = GrantFile::read(text)?;
@@ -187,9 +187,9 @@ impl GrantsState {
         }
         let ttl = self.settings.ttl_ms;
         let (began, generation) = {
-            let mut seen = self.seen();
+            let mut seen = self.last_read();
             // A notice that was not shown yet is shown at the next use.
-            self.look(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
+            self.reload_if_changed(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
             (*seen.began.get_or_insert(now), seen.generation)
         };
         self.store.update(FILE, |text| {
@@ -206,7 +206,7 @@ impl GrantsState {
         Ok(())
     }
 
-    fn seen(&self) -> MutexGuard<'_, LastRead> {
+    fn last_read(&self) -> MutexGuard<'_, LastRead> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -219,7 +219,7 @@ impl LastRead {
     }
 
     /// Reports an alarm once.
-    fn say(&mut self, alarm: Option<String>) -> Option<String> {
+    fn report_once(&mut self, alarm: Option<String>) -> Option<String> {
         if alarm == self.said {
             return None;
         }

@@ -103,7 +103,7 @@ impl HookSet {
             return vec![refused];
         }
         for hook in &self.commands {
-            let used = occasion.moment.used();
+            let used = occasion.moment.call();
             if !hook.has_hook(event, used.map(|used| used.tool.as_str()))
                 || used.is_some_and(|used| !hook.is_about(used))
             {
@@ -117,7 +117,7 @@ impl HookSet {
             let asked = AssertUnwindSafe(asked).catch_unwind().await;
             let said = asked.unwrap_or_else(|_| vec![crashed(&hook.name, hook.blocks)]);
             for report in &said {
-                take_over(&mut occasion.moment, &report.says);
+                chain_input(&mut occasion.moment, &report.says);
             }
             let changed = said.iter().any(|report| matches!(report.says, HookResult::Input(_)));
             let blocked = said.iter().any(|report| report.says.blocks());
@@ -142,7 +142,7 @@ impl HookSet {
 }
 
 /// Input of the next hook.
-fn take_over(moment: &mut HookPayload, says: &HookResult) {
+fn chain_input(moment: &mut HookPayload, says: &HookResult) {
     match (moment, says) {
         (HookPayload::PreToolUse(used), HookResult::Input(input)) => used.input = input.clone(),
         (

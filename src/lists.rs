@@ -86,7 +86,7 @@ pub fn tools(
         [
             spec.name.clone(),
             spec.source.clone(),
-            touches(spec.side_effect).to_owned(),
+            effect_name(spec.side_effect).to_owned(),
             seen_by(spec).join(", "),
             first_sentence(&spec.description).to_owned(),
         ]
@@ -210,7 +210,7 @@ fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
     })
 }
 
-fn touches(effect: SideEffect) -> &'static str {
+fn effect_name(effect: SideEffect) -> &'static str {
     match effect {
         SideEffect::None => "nothing",
         SideEffect::Workspace => "files",

@@ -88,7 +88,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// `own`: the fields of `models` in the configuration, by `MODEL` or `PROVIDER/MODEL`. They
+    /// `configured_facts`: the fields of `models` in the configuration, by `MODEL` or `PROVIDER/MODEL`. They
     /// are checked already; what makes no sense all the same is unknown.
     pub fn new(own: &BTreeMap<String, Map<String, Value>>) -> Catalog {
         let facts = |(name, fields): (&String, &Map<String, Value>)| {
@@ -106,7 +106,7 @@ impl Catalog {
             BUILT_IN.models.iter().find(fits)
         };
         let built_in = named(model).or_else(|| named(undated(model)?));
-        let own = self.own(provider, model);
+        let own = self.configured_facts(provider, model);
         if built_in.is_none() && own.is_none() {
             return None;
         }
@@ -148,7 +148,7 @@ impl Catalog {
         all
     }
 
-    fn own(&self, provider: &str, model: &str) -> Option<Facts> {
+    fn configured_facts(&self, provider: &str, model: &str) -> Option<Facts> {
         let exact = self.own.get(&format!("{provider}/{model}"));
         match (exact, self.own.get(model)) {
             (Some(exact), Some(anywhere)) => Some(exact.clone().or(anywhere)),
@@ -223,12 +223,12 @@ pub fn list(models: &[Model], as_json: bool) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let _: std::fmt::Result = writeln!(text, "\nAs of {dated}. {}", note_for_people(note));
+    let _: std::fmt::Result = writeln!(text, "\nAs of {dated}. {}", short_note(note));
     text
 }
 
 /// The table has dollars.
-fn note_for_people(note: &str) -> &str {
+fn short_note(note: &str) -> &str {
     note.split(" Prices are").next().unwrap_or(note)
 }
 

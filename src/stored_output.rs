@@ -22,13 +22,13 @@ const RECORDS: u64 = 256;
 const BYTES_MAX: usize = 1 << 20;
 
 /// Reader for the session of `journal`; the original session of a fork is found in `state`.
-pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
+pub(crate) fn reader(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
     let (journal, origins) = (Arc::clone(journal), Origins(state));
     Recall::new(move |context, name| {
         let (journal, origins) = (Arc::clone(&journal), origins.clone());
         Box::pin(async move {
             match HistoryPage::named(&name) {
-                Some(page) => said(&*journal, &origins, &context, page).await.map(Some),
+                Some(page) => messages_before(&*journal, &origins, &context, page).await.map(Some),
                 None => returned(&*journal, &origins, &name).await,
             }
         })
@@ -171,7 +171,7 @@ fn outcome(event: &Event, call: &str) -> Option<String> {
 }
 
 /// Messages before the end of `page` in the caller's conversation, up to the page size.
-async fn said(
+async fn messages_before(
     journal: &dyn JournalStore,
     origins: &Origins,
     context: &CallContext,
@@ -212,7 +212,7 @@ async fn said(
                 branch = Some((at, piece));
                 continue;
             }
-            tell(&record.event, &mut piece);
+            append_event(&record.event, &mut piece);
             if bytes > 0 && bytes + piece.len() > BYTES_MAX {
                 first = record.record + 1;
                 return true;
@@ -247,7 +247,7 @@ fn is_main(origin: Option<&Origin>) -> bool {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what was said matters")]
-fn tell(event: &Event, text: &mut String) {
+fn append_event(event: &Event, text: &mut String) {
     // Writing to a string cannot fail.
     let _: std::fmt::Result = match event {
         Event::UserMessage { content, .. } => writeln!(text, "USER: {}", shown(content)),
@@ -367,7 +367,7 @@ mod tests {
         loop {
             let count = long.read.load(Ordering::SeqCst);
             let page = HistoryPage { session: None, end };
-            let text = said(&long, &nowhere(), &context(), page).await.unwrap();
+            let text = messages_before(&long, &nowhere(), &context(), page).await.unwrap();
             let read = long.read.load(Ordering::SeqCst) - count;
             assert!(text.len() <= BYTES_MAX + 200 && read < 5000, "{} {read}", text.len());
             let numbers: Vec<u64> = text

@@ -221,7 +221,7 @@ impl Actor for AgentInvocation {
         };
         let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
         let attached = attached.collect();
-        let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
+        let (pending, asked) = calls::restore_calls(pending, &tools, &services.transcript, &origin);
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
         let prompt = history.last().filter(is_user).cloned();
         let limit =
@@ -257,7 +257,7 @@ impl Actor for AgentInvocation {
             me,
         };
         let effects = state.agent_loop.step(LoopInput::Begin);
-        state.perform(effects).await?;
+        state.perform_effects(effects).await?;
         Ok(state)
     }
 
@@ -265,7 +265,7 @@ impl Actor for AgentInvocation {
         state.services.fail.hit("AgentInvocation", (&msg).into());
         let input = match msg {
             Msg::Cleared(cleared) => state.cleared(cleared)?,
-            Msg::Replied(replied) => state.heard(replied)?,
+            Msg::Replied(replied) => state.reply_arrived(replied)?,
             Msg::Summarised(summary) => {
                 state.summarised(summary)?;
                 None
@@ -282,11 +282,11 @@ impl Actor for AgentInvocation {
                 LoopInput::QueuedInput(queued)
             }),
             Msg::Stop(ending) => Some(LoopInput::Stop(ending)),
-            Msg::TimeUp => Some(LoopInput::Stop(state.time_is_up())),
+            Msg::TimeUp => Some(LoopInput::Stop(state.time_limit_ending())),
         };
         let Some(input) = input else { return Ok(()) };
         let effects = state.agent_loop.step(input);
-        state.perform(effects).await
+        state.perform_effects(effects).await
     }
 
     // A crashing call costs that call. ractor's default would end us with it.
@@ -315,7 +315,7 @@ impl State {
         self.services.transcript.note(Some(&self.origin), event);
     }
 
-    async fn perform(&mut self, effects: Vec<Effect>) -> HandlerResult {
+    async fn perform_effects(&mut self, effects: Vec<Effect>) -> HandlerResult {
         for effect in effects {
             match effect {
                 Effect::AskModel => self.clear_way(),
@@ -369,13 +369,13 @@ impl State {
 
     fn cancel(&mut self, calls: Vec<CallId>) {
         self.clearing = None;
-        self.give_up_fitting();
+        self.cancel_fitting();
         self.settling = None;
         if let Some(asking) = self.asking.take() {
             asking.cut_off(&self.services.transcript, &self.origin);
         }
         let id = &self.origin.invocation_id;
-        self.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
+        self.model_routes.send_to_all(|| provider_client::Msg::Cancel(id.clone()));
         for id in calls {
             if let Some(actor) = self.calls.get(&id).and_then(|running| running.actor.as_ref()) {
                 tell(actor, tool_call::Msg::Cancel("the run was stopped".to_owned()));
@@ -397,7 +397,7 @@ impl State {
         }
     }
 
-    fn time_is_up(&self) -> Ending {
+    fn time_limit_ending(&self) -> Ending {
         // Never zero: that would read as no time at all.
         let seconds = self.time_max.unwrap_or_default().as_millis().div_ceil(1000);
         let value = u64::try_from(seconds).unwrap_or(u64::MAX);

@@ -98,7 +98,7 @@ pub(crate) fn size_of(history: &[Arc<Message>]) -> u64 {
 }
 
 /// Number of user messages since the last reply.
-pub(crate) fn said_last(history: &[Arc<Message>]) -> usize {
+pub(crate) fn messages_since_reply(history: &[Arc<Message>]) -> usize {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     history.iter().rev().take_while(is_user).count()
 }
@@ -111,7 +111,7 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
         return None;
     }
     let units = units(history);
-    let waiting = said_last(history);
+    let waiting = messages_since_reply(history);
     let answered = units.len() - waiting;
     let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
     let latest = if goal.replies_go && waiting > 0 {
@@ -122,7 +122,7 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
     let mut outputs = Outputs::new(history);
     let begin = |unit: usize| units.get(unit).map_or(history.len(), |unit| unit.range.start);
     let old = begin(latest);
-    outputs.leave_out_said(begin(answered)..begin(unanswered), goal);
+    outputs.truncate_user_messages(begin(answered)..begin(unanswered), goal);
     outputs.drop_repeated(old, goal.tokens_max);
     outputs.mask(0..old, 0, goal.tokens_max);
     let cut =
@@ -167,7 +167,7 @@ fn result(
         if let Some(Message::User { content }) = kept.first().map(|first| &**first) {
             // Two messages of the user never follow each other because of us.
             let task = summary::first_task(gone, goal);
-            let own = summary::own(content).cloned();
+            let own = summary::own_text(content).cloned();
             let content = std::iter::once(text).chain(task).chain(own);
             kept[0] = Arc::new(Message::User { content: content.collect() });
         } else {

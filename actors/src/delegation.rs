@@ -218,7 +218,7 @@ impl DelegationHandle {
 
     /// Sends a request. Before the connection or after the end it is dropped, and the caller gets
     /// an error.
-    fn tell(&self, request: DelegationRequest) {
+    fn send(&self, request: DelegationRequest) {
         if let Some(line) = self.line.get() {
             line(request);
         }

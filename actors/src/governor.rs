@@ -197,14 +197,14 @@ impl Governor {
         if let Some(value) = used_up(limits.micro_usd_max, spent) {
             return Err(refused("delegation.maxCostMicroUsd", value, FreedBy::Nothing));
         }
-        let lender = self.lender(request);
-        if lender.is_none() && self.at_work() >= limits.live_max {
+        let lender = self.slot_lender(request);
+        if lender.is_none() && self.busy_slots() >= limits.live_max {
             return Err(refused(PLACES, limits.live_max.into(), FreedBy::SubagentEnds));
         }
         let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
         let of_session = request.tokens_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.tokens);
-        let tokens = least([tokens, request.tokens_max, of_parent, of_session]);
+        let tokens = smallest([tokens, request.tokens_max, of_parent, of_session]);
         if tokens == Some(0) {
             let value = limits.tokens_max.unwrap_or_default();
             return Err(refused("delegation.maxTokens", value, self.frees_budget()));
@@ -212,7 +212,7 @@ impl Governor {
         let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
         let of_session = request.micro_usd_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.micro_usd);
-        let micro_usd = least([micro_usd, of_parent, of_session, None]);
+        let micro_usd = smallest([micro_usd, of_parent, of_session, None]);
         if micro_usd == Some(0) {
             let value = limits.micro_usd_max.unwrap_or_default();
             return Err(refused("delegation.maxCostMicroUsd", value, self.frees_budget()));
@@ -220,7 +220,7 @@ impl Governor {
         let at = |max: Option<Duration>| {
             max.map(|max| now.saturating_add(max.saturating_sub(request.worked)))
         };
-        let until = least([
+        let until = smallest([
             at(limits.duration_max),
             at(request.duration_max),
             above.and_then(|permit| permit.until),
@@ -241,7 +241,7 @@ impl Governor {
 
     /// Lender of a slot for this request: the caller, if it waits. So no subagent waits for the
     /// slot of its own caller at any depth.
-    fn lender(&self, request: &PermitRequest) -> Option<InvocationId> {
+    fn slot_lender(&self, request: &PermitRequest) -> Option<InvocationId> {
         let parent = request.parent.as_ref().filter(|_| request.waits)?;
         let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
         lends.then(|| parent.clone())
@@ -258,7 +258,7 @@ impl Governor {
         let max = max?;
         let out: u64 = self.live.values().filter_map(held).fold(spent, u64::saturating_add);
         let left = max.saturating_sub(out);
-        let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1));
+        let free = u64::from(self.limits.live_max.saturating_sub(self.living()).max(1));
         // The last one gets the rest, and each at least one.
         Some((left / free).max(u64::from(left > 0)))
     }
@@ -266,7 +266,7 @@ impl Governor {
     /// Share of the session's remaining budget: equal parts for all agents that may run, including
     /// the main agent, and at least one.
     fn part(&self, left: u64) -> u64 {
-        let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1)) + 1;
+        let free = u64::from(self.limits.live_max.saturating_sub(self.living()).max(1)) + 1;
         (left / free).max(u64::from(left > 0))
     }
 
@@ -299,22 +299,22 @@ impl Governor {
     }
 
     /// Number of concurrency slots.
-    pub fn places(&self) -> u32 {
+    pub fn slots(&self) -> u32 {
         self.limits.live_max
     }
 
     /// Places in use: running subagents without those that have lent their place.
-    pub fn at_work(&self) -> u32 {
-        self.live().saturating_sub(u32::try_from(self.lent.len()).unwrap_or(u32::MAX))
+    pub fn busy_slots(&self) -> u32 {
+        self.living().saturating_sub(u32::try_from(self.lent.len()).unwrap_or(u32::MAX))
     }
 
     /// Subagents that have started and not ended.
-    pub fn live(&self) -> u32 {
+    pub fn living(&self) -> u32 {
         u32::try_from(self.live.len()).unwrap_or(u32::MAX)
     }
 }
 
-fn least<T: Ord>(limits: [Option<T>; 4]) -> Option<T> {
+fn smallest<T: Ord>(limits: [Option<T>; 4]) -> Option<T> {
     limits.into_iter().flatten().min()
 }
 

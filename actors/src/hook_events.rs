@@ -35,7 +35,7 @@ pub(crate) async fn fire(
     output_bytes_max: usize,
 ) -> HookOutcome {
     let (origin, event) = (occasion.origin.clone(), occasion.moment.event());
-    let used = occasion.moment.used();
+    let used = occasion.moment.call();
     let place = HookContext {
         call: used.map(|used| (used.call_id.clone(), used.tool.clone())),
         is_after: matches!(

@@ -232,7 +232,7 @@ impl State {
 
     fn open(&mut self, mut ask: ApprovalRequest) {
         let widest =
-            if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
+            if ask.question.grant.is_some() { self.args.book.widest_scope() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
         self.args.transcript.note(Some(&ask.origin), requested(&ask));
         let shown = ShownQuestion {
@@ -281,12 +281,12 @@ impl State {
                 let grant = grant.map(|grant| Grant { scope, ..grant });
                 let event = granted(&ask, DecisionSource::User, by, scope, grant.clone());
                 let allowed = ApprovalResult::Allowed(ask.binding());
-                self.settle(ask, event, allowed, grant, told);
+                self.apply_answer(ask, event, allowed, grant, told);
             }
             HumanDecision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
                 let event = denied(&ask, DecisionSource::User, by, &reason);
-                self.settle(ask, event, ApprovalResult::Denied { reason }, None, told);
+                self.apply_answer(ask, event, ApprovalResult::Denied { reason }, None, told);
             }
         }
     }
@@ -340,7 +340,7 @@ impl State {
 
     /// Makes an answer effective once it is on disk. This continues if the actor crashes: the
     /// record is in the outbox when this returns.
-    fn settle(
+    fn apply_answer(
         &mut self,
         ask: ApprovalRequest,
         event: Event,

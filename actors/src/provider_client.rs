@@ -36,7 +36,7 @@ use request_meter::{MeterArgs, RequestMeter};
 use retry::{Attempts, RetryDecision, decide};
 pub(crate) use stream::PartialReply;
 
-use stream::{Relay, relay};
+use stream::{Relay, forward_deltas};
 
 /// Deltas between an adapter and its relay.
 const DELTAS_IN_FLIGHT: usize = 64;
@@ -170,7 +170,7 @@ impl Actor for ProviderClient {
     async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         state.args.fail.hit("ProviderClient", (&msg).into());
         match msg {
-            Msg::Complete(question) => state.arrived(question),
+            Msg::Complete(question) => state.request_arrived(question),
             Msg::Alive(key) => state.alive(key),
             Msg::WaitEnded(nth) if nth != state.alarms => return Ok(()),
             Msg::WaitEnded(_) => state.alarm = None,
@@ -192,7 +192,7 @@ impl State {
         self.args.clock.monotonic()
     }
 
-    fn arrived(&mut self, question: ModelRequest) {
+    fn request_arrived(&mut self, question: ModelRequest) {
         self.last_key += 1;
         let now = self.now();
         // A reply that was arriving when a client crashed is lost.
@@ -274,7 +274,7 @@ impl State {
             calibration: open.question.calibration.clone(),
         });
         let me_too = self.me.clone();
-        let relay = relay(
+        let relay = forward_deltas(
             deltas_rx,
             Relay {
                 transcript: self.args.transcript.clone(),

@@ -348,7 +348,7 @@ impl Replay {
             if let Some((process, ts)) = self.written.replace((record.id.process, record.ts))
                 && process != record.id.process
             {
-                delegated::break_off(&mut self.replayed.delegated, ts);
+                delegated::end_process(&mut self.replayed.delegated, ts);
             }
             let cwd = self.replayed.started.as_ref().map_or("", |started| &started.cwd);
             delegated::follow(&mut self.replayed.delegated, cwd, record);
@@ -421,7 +421,7 @@ impl Replay {
         self.replayed.open_questions = self.questions.into_values().collect();
         self.history.finish(&mut self.replayed);
         if let Some((_, ts)) = self.written {
-            delegated::break_off(&mut self.replayed.delegated, ts);
+            delegated::end_process(&mut self.replayed.delegated, ts);
         }
         self.replayed.describe_subagents();
         self.replayed

@@ -76,7 +76,7 @@ impl CountedIds {
 }
 
 impl Ids for CountedIds {
-    fn mint(&self, kind: &str) -> String {
+    fn new_id(&self, kind: &str) -> String {
         let what = match kind {
             "c" => "call",
             "i" => "inv",
@@ -367,7 +367,7 @@ impl RunningSession {
 /// Why a provider would refuse `history`, if it would: each call of a reply needs exactly one
 /// result, right after the reply, in the order of the calls; nothing else may carry a result; and
 /// no message may be empty.
-pub fn flaw(history: &[Arc<Message>]) -> Option<String> {
+pub fn history_error(history: &[Arc<Message>]) -> Option<String> {
     let mut ids = std::collections::HashSet::new();
     let mut owed: std::collections::VecDeque<CallId> = std::collections::VecDeque::new();
     for (nth, message) in history.iter().enumerate() {

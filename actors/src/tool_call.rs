@@ -160,7 +160,7 @@ impl Actor for ToolCallRun {
                 state.ask_hooks(&me, output, Some(class), None);
             }
             Msg::Ended(Err(died)) if died.is_cancelled() => state.stopped(&me),
-            Msg::Ended(Err(died)) => state.died(&me, &panic_text(died)),
+            Msg::Ended(Err(died)) => state.crashed(&me, &panic_text(died)),
             Msg::Hooked => state.hooked(),
             Msg::Cancel(reason) => state.cancel(reason),
             Msg::Left(reason, left) => state.over(&reason, left.ok().flatten()),
@@ -215,7 +215,7 @@ impl State {
         self.send(outcome);
     }
 
-    fn died(&mut self, me: &ActorRef<Msg>, cause: &str) {
+    fn crashed(&mut self, me: &ActorRef<Msg>, cause: &str) {
         if self.progress.started() {
             let output = outcome_unknown(&format!("the tool crashed: {cause}"));
             self.progress.outcome.set(output.clone()).ok();

@@ -129,7 +129,7 @@ impl State {
         if let Some(message) = opened.repaired {
             self.args.outbox.warn(message, self.args.clock.wall_ms());
         }
-        if !self.submit() && self.args.outbox.lacks_room() {
+        if !self.submit() && self.args.outbox.is_disk_full() {
             self.probe();
         }
     }
@@ -156,13 +156,13 @@ impl State {
         if !committed.scarce {
             self.probe = None;
             if self.args.outbox.set_room(OutboxCapacity::Enough) {
-                self.tell("there is room for the journal again".to_owned());
+                self.announce_unrecorded("there is room for the journal again".to_owned());
             }
             return;
         }
         let now = self.args.clock.monotonic();
         if self.args.outbox.set_room(OutboxCapacity::Scarce { since: now }) {
-            self.tell(format!(
+            self.announce_unrecorded(format!(
                 "there is hardly any room left for the journal: what is under way goes on, and \
                  nothing new begins until there is (looked at every {} s)",
                 PROBE.as_secs()
@@ -185,7 +185,7 @@ impl State {
             return Err(format!("there is no room for the journal: {cause}").into());
         }
         if first {
-            self.tell(format!(
+            self.announce_unrecorded(format!(
                 "there is no room for the journal ({cause}): nothing new begins, and what is under \
                  way is kept until there is (tried again every {} s)",
                 PROBE.as_secs()
@@ -227,7 +227,7 @@ impl State {
     }
 
     /// Announces a line that is not recorded, because there is no space.
-    fn tell(&self, message: String) {
+    fn announce_unrecorded(&self, message: String) {
         self.args.feed.publish(AnnouncedEvent::Ephemeral {
             ts: self.args.clock.wall_ms(),
             session_id: self.args.outbox.session_id().clone(),

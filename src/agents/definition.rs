@@ -109,11 +109,11 @@ impl FieldGroup<'_> {
 }
 
 impl<'a> DefinitionReader<'a> {
-    fn flaw(&mut self, path: &str, what: impl AsRef<str>, fix: impl Into<String>) {
-        self.flaw_as(ErrorCode::AgentDefinitionInvalid, path, what, fix);
+    fn error(&mut self, path: &str, what: impl AsRef<str>, fix: impl Into<String>) {
+        self.error_as(ErrorCode::AgentDefinitionInvalid, path, what, fix);
     }
 
-    fn flaw_as(
+    fn error_as(
         &mut self,
         code: ErrorCode,
         path: &str,
@@ -130,17 +130,17 @@ impl<'a> DefinitionReader<'a> {
         if !is_name(name) {
             let fix =
                 format!("up to {NAME_CHARS_MAX} of a-z, 0-9, - and _, beginning with a letter");
-            self.flaw("name", "its name is not usable", fix);
+            self.error("name", "its name is not usable", fix);
         }
         let top = FieldGroup { path: "", fields: Some(self.written.fields) };
         self.only(&top, &FIELDS);
         if self.text(&top, "name").is_some_and(|given| given != name) {
             let fix = format!("call it \"{name}\", or leave the name out");
-            self.flaw("name", "its name is not that of its place", fix);
+            self.error("name", "its name is not that of its place", fix);
         }
         let description = self.line(&top, "description");
         if description.is_none() {
-            self.flaw("", "it has no description", "say in one line what it is for");
+            self.error("", "it has no description", "say in one line what it is for");
         }
         let mode = self.choice(&top, "mode", AgentMode::VARIANTS).unwrap_or(AgentMode::Subagent);
         let default_decision = self.choice(&top, "defaultDecision", AgentDecision::VARIANTS);
@@ -165,26 +165,26 @@ impl<'a> DefinitionReader<'a> {
             isolated: self.choice(&top, "isolation", &["none", "worktree"]) == Some("worktree"),
             prompt: self.prompt(&top),
         };
-        self.no_wider_than_the_user(&agent);
+        self.check_project_restrictions(&agent);
         agent
     }
 
     /// Definitions of a repository may only narrow the user's authority.
-    fn no_wider_than_the_user(&mut self, agent: &Agent) {
+    fn check_project_restrictions(&mut self, agent: &Agent) {
         const FIX: &str = "leave it out: a repository can only add rules that deny or ask";
         if !matches!(agent.source, AgentSource::Project(_)) {
             return;
         }
         if agent.default_decision == Some(AgentDecision::Allow) {
             let what = "a repository cannot allow what nothing else covers";
-            self.flaw("defaultDecision", what, FIX);
+            self.error("defaultDecision", what, FIX);
         }
         if let Some(nth) = agent.rules.iter().position(|rule| rule["decision"] == "allow") {
-            self.flaw(&format!("permissions[{nth}]"), "a repository cannot allow anything", FIX);
+            self.error(&format!("permissions[{nth}]"), "a repository cannot allow anything", FIX);
         }
         if agent.delegation.invocation == Some(AgentDecision::Allow) {
             let what = "a repository cannot allow itself to be called";
-            self.flaw("delegation.invocationDecision", what, FIX);
+            self.error("delegation.invocationDecision", what, FIX);
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> DefinitionReader<'a> {
                 let fix = "name a profile: endpoint, model and key stand in `providers` of your \
                            configuration";
                 let path = format!("provider.{field}");
-                self.flaw_as(ErrorCode::AgentProviderField, &path, what, fix);
+                self.error_as(ErrorCode::AgentProviderField, &path, what, fix);
             }
         }
         let names: Vec<&str> = OF_PROVIDERS.into_iter().chain(["profile", "inheritRoot"]).collect();
@@ -204,13 +204,13 @@ impl<'a> DefinitionReader<'a> {
         let profile = self.text(&group, "profile");
         if self.flag(&group, "inheritRoot") == Some(true) && profile.is_some() {
             let what = "it has a profile and inherits the session's";
-            self.flaw("provider", what, "leave one of them out");
+            self.error("provider", what, "leave one of them out");
         }
         let profile = profile?;
         if !(known.has_profile)(profile) {
             let what = format!("there is no provider profile \"{}\"", printable(profile));
             let fix = "add it to `providers`, or leave it out";
-            self.flaw_as(ErrorCode::AgentProfileUnknown, "provider.profile", what, fix);
+            self.error_as(ErrorCode::AgentProfileUnknown, "provider.profile", what, fix);
         }
         Some(profile.to_owned())
     }
@@ -230,7 +230,7 @@ impl<'a> DefinitionReader<'a> {
             return ToolSelection::All;
         }
         let Some(names) = list.and_then(|list| Vec::<&str>::deserialize(list).ok()) else {
-            self.flaw(path, "it does not say which tools it sees", FIX);
+            self.error(path, "it does not say which tools it sees", FIX);
             return ToolSelection::Only(Vec::new());
         };
         if names.contains(&"*") {
@@ -241,7 +241,7 @@ impl<'a> DefinitionReader<'a> {
                 let what = format!("there is no tool \"{}\"", printable(name));
                 let fix = did_you_mean(name, known.tools.iter().map(String::as_str))
                     .unwrap_or_else(|| format!("choose from {}", known.tools.join(", ")));
-                self.flaw_as(ErrorCode::AgentToolUnknown, &format!("{path}[{nth}]"), what, fix);
+                self.error_as(ErrorCode::AgentToolUnknown, &format!("{path}[{nth}]"), what, fix);
             }
         }
         ToolSelection::Only(names.into_iter().map(str::to_owned).collect())
@@ -253,14 +253,14 @@ impl<'a> DefinitionReader<'a> {
         };
         let Value::Array(rules) = given else {
             let fix = "write [{ tool: bash, decision: deny }]";
-            self.flaw("permissions", "permissions is not a list of rules", fix);
+            self.error("permissions", "permissions is not a list of rules", fix);
             return Vec::new();
         };
         for (nth, rule) in rules.iter().enumerate() {
             for wrong in (known.check_rules)(std::slice::from_ref(rule)) {
                 let what = wrong.what.replace("permissions[0]", &format!("permissions[{nth}]"));
                 let fix = wrong.fix.unwrap_or_default();
-                self.flaw(&format!("permissions[{nth}]"), what, fix);
+                self.error(&format!("permissions[{nth}]"), what, fix);
             }
         }
         rules.clone()
@@ -272,7 +272,7 @@ impl<'a> DefinitionReader<'a> {
         let callable = self.flag(&group, "callable").unwrap_or(mode != AgentMode::Primary);
         if callable && mode == AgentMode::Primary {
             let what = "a primary agent works for the user and cannot be called";
-            self.flaw("delegation.callable", what, "set mode to all or subagent");
+            self.error("delegation.callable", what, "set mode to all or subagent");
         }
         Delegation {
             callable,
@@ -324,10 +324,10 @@ impl<'a> DefinitionReader<'a> {
         let prompt = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if prompt.is_empty() {
             let fix = "write below the front matter what it has to do";
-            self.flaw("prompt", "it is told nothing", fix);
+            self.error("prompt", "it is told nothing", fix);
         } else if prompt.len() > PROMPT_BYTES_MAX {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
-            self.flaw("prompt", what, "make it shorter");
+            self.error("prompt", what, "make it shorter");
         }
         // Hidden characters become visible for the model as well.
         printable_lines(&prompt)
@@ -341,7 +341,7 @@ impl<'a> DefinitionReader<'a> {
             Some(Value::Object(fields)) => Some(fields),
             None | Some(Value::Null) => None,
             Some(_) => {
-                self.flaw(name, format!("{name} is not a group of fields"), "nest them");
+                self.error(name, format!("{name} is not a group of fields"), "nest them");
                 None
             }
         };
@@ -355,7 +355,7 @@ impl<'a> DefinitionReader<'a> {
                 let fix = did_you_mean(field, names.iter().copied())
                     .unwrap_or_else(|| format!("known are {}", names.join(", ")));
                 let what = format!("unknown field \"{}\"", printable(&path));
-                self.flaw(&path, what, fix);
+                self.error(&path, what, fix);
             }
         }
     }
@@ -371,7 +371,7 @@ impl<'a> DefinitionReader<'a> {
         let value = T::deserialize(group.fields?.get(name)?).ok();
         if value.is_none() {
             let path = group.at(name);
-            self.flaw(&path, format!("{path} is {is_not}"), fix);
+            self.error(&path, format!("{path} is {is_not}"), fix);
         }
         value
     }
@@ -385,7 +385,7 @@ impl<'a> DefinitionReader<'a> {
         if text.len() > LINE_BYTES_MAX {
             let path = group.at(name);
             let what = format!("{path} is longer than {LINE_BYTES_MAX} bytes");
-            self.flaw(&path, what, "make it one line");
+            self.error(&path, what, "make it one line");
         }
         Some(one_line(text)).filter(|line| !line.is_empty())
     }
@@ -401,7 +401,7 @@ impl<'a> DefinitionReader<'a> {
         if number.is_none() {
             let path = group.at(name);
             let fix = format!("write a whole number from {least} to {most}");
-            self.flaw(&path, format!("{path} is out of range"), fix);
+            self.error(&path, format!("{path} is out of range"), fix);
         }
         number
     }
@@ -423,7 +423,7 @@ impl<'a> DefinitionReader<'a> {
         if chosen.is_none() {
             let path = group.at(name);
             let what = format!("{path} is \"{}\"", printable(text));
-            self.flaw(&path, what, format!("one of {}", words.join(", ")));
+            self.error(&path, what, format!("one of {}", words.join(", ")));
         }
         chosen
     }

@@ -82,7 +82,7 @@ impl<'a> YamlReader<'a> {
                 | Event::DocumentStart(_)
                 | Event::DocumentEnd => {}
                 event if found.is_none() => found = Some(reader.value(event, "", 0)?),
-                _ => return Err(reader.flaw("there is a second document")),
+                _ => return Err(reader.error("there is a second document")),
             }
         }
         match found {
@@ -92,7 +92,7 @@ impl<'a> YamlReader<'a> {
         }
     }
 
-    fn flaw(&self, what: &str) -> Flaw {
+    fn error(&self, what: &str) -> Flaw {
         Flaw { line: self.line, what: what.to_owned() }
     }
 
@@ -106,7 +106,7 @@ impl<'a> YamlReader<'a> {
             }
             Some(Err(error)) => {
                 self.line = error.marker().line() + 1;
-                Err(self.flaw(error.info()))
+                Err(self.error(error.info()))
             }
         }
     }
@@ -114,13 +114,13 @@ impl<'a> YamlReader<'a> {
     fn value(&mut self, event: Event<'a>, path: &str, depth: usize) -> Result<Value, Flaw> {
         self.values += 1;
         if self.values > VALUES_MAX || depth > DEPTH_MAX {
-            return Err(self.flaw("it is nested too deeply, or too long"));
+            return Err(self.error("it is nested too deeply, or too long"));
         }
         self.lines.entry(path.to_owned()).or_insert(self.line);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.flaw("anchors and tags are not understood here"));
+                    return Err(self.error("anchors and tags are not understood here"));
                 }
                 Ok(scalar(&text, style))
             }
@@ -138,7 +138,7 @@ impl<'a> YamlReader<'a> {
             }
             Event::MappingStart(0, None) => self.mapping(path, depth),
             Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) => {
-                Err(self.flaw("anchors, aliases and tags are not understood here"))
+                Err(self.error("anchors, aliases and tags are not understood here"))
             }
             Event::Nothing
             | Event::StreamStart
@@ -146,7 +146,7 @@ impl<'a> YamlReader<'a> {
             | Event::DocumentStart(_)
             | Event::DocumentEnd
             | Event::SequenceEnd
-            | Event::MappingEnd => Err(self.flaw("it ends in the middle of a value")),
+            | Event::MappingEnd => Err(self.error("it ends in the middle of a value")),
         }
     }
 
@@ -156,12 +156,12 @@ impl<'a> YamlReader<'a> {
             let name = match self.next()? {
                 Event::MappingEnd => return Ok(Value::Object(fields)),
                 Event::Scalar(name, ..) => name.into_owned(),
-                _ => return Err(self.flaw("the name of a field has to be one word")),
+                _ => return Err(self.error("the name of a field has to be one word")),
             };
             let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             self.lines.insert(below.clone(), self.line);
             if fields.contains_key(&name) {
-                return Err(self.flaw(&format!("\"{name}\" is there twice")));
+                return Err(self.error(&format!("\"{name}\" is there twice")));
             }
             let event = self.next()?;
             let value = self.value(event, &below, depth + 1)?;
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn flaw(text: &str) -> String {
+    fn error(text: &str) -> String {
         let Flaw { line, what } = parse(text).unwrap_err();
         format!("{line}: {what}")
     }
@@ -220,25 +220,25 @@ mod tests {
 
     #[test]
     fn unknown_syntax_is_reported_with_its_line() {
-        assert_eq!(flaw("name: a\n"), "1: there is no front matter: begin with a line ---");
+        assert_eq!(error("name: a\n"), "1: there is no front matter: begin with a line ---");
         assert_eq!(
-            flaw("---\nname: a\n"),
+            error("---\nname: a\n"),
             "1: the front matter has no end: close it with a line ---"
         );
         assert_eq!(
-            flaw("---\na: 1\nb: &x 1\n---\n"),
+            error("---\na: 1\nb: &x 1\n---\n"),
             "3: anchors and tags are not understood here"
         );
         assert_eq!(
-            flaw("---\na: 1\nb: *x\n---\n").split(':').next(),
+            error("---\na: 1\nb: *x\n---\n").split(':').next(),
             Some("3"),
             "an alias of nothing"
         );
-        assert_eq!(flaw("---\na: 1\n\na: 2\n---\n"), "4: \"a\" is there twice");
-        assert_eq!(flaw("---\n- a\n---\n"), "2: it is not a list of fields");
-        assert!(flaw("---\na: [1, 2\n---\n").starts_with(['2', '3']));
+        assert_eq!(error("---\na: 1\n\na: 2\n---\n"), "4: \"a\" is there twice");
+        assert_eq!(error("---\n- a\n---\n"), "2: it is not a list of fields");
+        assert!(error("---\na: [1, 2\n---\n").starts_with(['2', '3']));
         let deep = format!("---\na: {}1{}\n---\n", "[".repeat(40), "]".repeat(40));
-        assert_eq!(flaw(&deep), "2: it is nested too deeply, or too long");
+        assert_eq!(error(&deep), "2: it is nested too deeply, or too long");
     }
 
     proptest! {

@@ -29,7 +29,7 @@ use strum::{IntoStaticStr, VariantArray};
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
 pub use environment_block::{EnvironmentBlock, git_branch};
 pub use instructions::{Instruction, Instructions};
-pub use nested_instructions::noticing;
+pub use nested_instructions::with_nested_instructions;
 pub use roster::{Folders, KnownNames, Roster};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,

@@ -25,7 +25,7 @@ const SEEN_MAX: usize = 10_000;
 
 /// `tools` that add instruction files of folders that they touch below `cwd`. Those between `root`
 /// and `cwd` are part of the system prompt. Both paths are resolved.
-pub fn noticing(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
+pub fn with_nested_instructions(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
     let (root, cwd) = (root.to_owned(), cwd.to_owned());
     let notes = Arc::new(Notes { root, cwd, ..Notes::default() });
     tools.map(|tool| {

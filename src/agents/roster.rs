@@ -81,12 +81,12 @@ impl Roster {
                 }
             }
         }
-        roster.look_for_strangers();
+        roster.warn_about_unknown_names();
         roster
     }
 
     /// Warns about unknown names in lists of agents: misspelled or rejected ones.
-    fn look_for_strangers(&mut self) {
+    fn warn_about_unknown_names(&mut self) {
         let mut remarks = Vec::new();
         for agent in &self.agents {
             let lists = [
@@ -95,14 +95,14 @@ impl Roster {
             ];
             for (list, names) in lists {
                 for name in names.iter().filter(|name| self.find(name).is_none()) {
-                    remarks.push(self.stranger(agent, list, name));
+                    remarks.push(self.unknown_name(agent, list, name));
                 }
             }
         }
         self.remarks.extend(remarks);
     }
 
-    fn stranger(&self, agent: &Agent, list: &str, name: &str) -> Failure {
+    fn unknown_name(&self, agent: &Agent, list: &str, name: &str) -> Failure {
         let why = if self.inert.iter().any(|inert| inert == name) {
             "the project has one, and you do not trust it"
         } else if self.refused.iter().any(|(refused, _)| refused == name) {

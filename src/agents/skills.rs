@@ -256,17 +256,17 @@ impl Skills {
         }
         [usize::MAX, 240, 80, 0]
             .into_iter()
-            .map(|chars| listed(&shown, chars))
+            .map(|chars| catalog_lines(&shown, chars))
             .find(|text| text.len() <= bytes_max)
             .unwrap_or_else(|| {
-                let fits = |kept: &usize| listed(&shown[..*kept], 0).len() <= bytes_max;
+                let fits = |kept: &usize| catalog_lines(&shown[..*kept], 0).len() <= bytes_max;
                 let kept = (0..shown.len()).rev().find(fits).unwrap_or_default();
-                listed(&shown[..kept], 0)
+                catalog_lines(&shown[..kept], 0)
             })
     }
 }
 
-fn listed(skills: &[&Skill], chars_max: usize) -> String {
+fn catalog_lines(skills: &[&Skill], chars_max: usize) -> String {
     let mut text = format!(
         "\nSkills are instructions for certain kinds of task. When a task fits one of these, call \
          {TOOL} with its name before you begin, and follow it as far as the task needs. A skill \

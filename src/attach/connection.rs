@@ -49,7 +49,7 @@ pub(super) async fn serve(
     place: &SocketAddress,
     bounds: AttachBounds,
 ) {
-    let process = match peer(&stream) {
+    let process = match peer_process(&stream) {
         Ok(process) => process,
         Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
     };
@@ -109,7 +109,7 @@ pub(super) async fn serve(
 }
 
 /// Process id of the client, where the system reports it. Clients of other users are rejected.
-fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
+fn peer_process(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
     let peer = stream.peer_cred().map_err(|error| rejected(error.to_string()))?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
         return Err(rejected("the session belongs to another user"));

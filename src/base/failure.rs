@@ -117,14 +117,14 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}", self.code, said(&self.what))?;
+        write!(f, "error[{}]: {}", self.code, clean_error_text(&self.what))?;
         if let Some(place) = &self.place {
             // The place may contain the source line and a caret below it.
             write!(f, "\n  where: {}", printable_lines(place).replace('\n', "\n    "))?;
         }
         for (label, text) in [("why", &self.why), ("fix", &self.fix)] {
             if let Some(text) = text {
-                write!(f, "\n  {label}: {}", said(text))?;
+                write!(f, "\n  {label}: {}", clean_error_text(text))?;
             }
         }
         Ok(())
@@ -134,7 +134,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Escapes control characters, and removes the error numbers that Rust appends to system errors.
-fn said(text: &str) -> String {
+fn clean_error_text(text: &str) -> String {
     let mut words = printable(text);
     while let Some(at) = words.find(" (os error ") {
         let Some(end) = words[at..].find(')') else { break };

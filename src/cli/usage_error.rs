@@ -19,7 +19,7 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let what = format!("there is no command \"{}\"", one(ContextKind::InvalidSubcommand));
-            let fix = meant(error, ContextKind::SuggestedSubcommand)
+            let fix = suggested_value(error, ContextKind::SuggestedSubcommand)
                 .unwrap_or_else(|| format!("{help}; a task is given with `posse run \"TASK\"`"));
             wrong(ErrorCode::CommandUnknown, what).fix(fix)
         }
@@ -60,7 +60,7 @@ fn unknown(error: &clap::Error, given: &str, help: &str) -> Failure {
     } else {
         format!("\"{given}\" is not expected here")
     };
-    let fix = meant(error, ContextKind::SuggestedArg);
+    let fix = suggested_value(error, ContextKind::SuggestedArg);
     wrong(ErrorCode::FlagUnknown, what).fix(fix.unwrap_or_else(|| help.to_owned()))
 }
 
@@ -73,14 +73,14 @@ fn value(error: &clap::Error, argument: &str, given: &str, help: String) -> Fail
     };
     let failure = failure.caused_by(error);
     let valid = text(error, ContextKind::ValidValue).filter(|valid| !valid.is_empty());
-    failure.fix(match (meant(error, ContextKind::SuggestedValue), valid) {
+    failure.fix(match (suggested_value(error, ContextKind::SuggestedValue), valid) {
         (Some(meant), _) => meant,
         (None, Some(valid)) => format!("use one of {valid}"),
         (None, None) => help,
     })
 }
 
-fn meant(error: &clap::Error, kind: ContextKind) -> Option<String> {
+fn suggested_value(error: &clap::Error, kind: ContextKind) -> Option<String> {
     let meant = text(error, kind).filter(|meant| !meant.is_empty())?;
     Some(format!("did you mean \"{meant}\"?"))
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
                 AttachOutcome::Switched(record) if !args.reads_instructions() => {
                     (joining.after, joining.last, again) = (record, None, true);
                 }
-                visit => return Ok(visit.conclude().await),
+                visit => return Ok(visit.finish().await),
             }
         }
     });

@@ -71,7 +71,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         ..RunOptions::default()
     };
     let exit = commands::run::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner)?;
-    conclude(&session_dir, id.as_str());
+    print_conclusion(&session_dir, id.as_str());
     Ok(exit)
 }
 
@@ -104,7 +104,7 @@ fn introduce(workspace: &Path) {
     io::stderr().write_all(text.as_bytes()).ok();
 }
 
-fn conclude(session_dir: &Path, id: &str) {
+fn print_conclusion(session_dir: &Path, id: &str) {
     let text = match verify_session(session_dir, id) {
         Ok(verified) if verified.is_sound() => {
             format!("\njournal: {} records, hash chain intact\n", verified.records)

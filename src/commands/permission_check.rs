@@ -40,7 +40,7 @@ pub(super) fn check(
         network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: loaded.settings.permissions.clone(),
         project_rules: loaded.settings.project_rules,
-        own_dirs: dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
+        own_dirs: dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
         home: environment.get("HOME").map(str::to_owned),
         ..PolicySettings::default()
     })?;
@@ -49,8 +49,8 @@ pub(super) fn check(
     let mut out = BufWriter::new(io::stdout().lock());
     let mut strictest = Exit::Done;
     if *jsonl {
-        let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| unread(&error))?;
-        out.flush().map_err(|error| unread(&error))?;
+        let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| io_error(&error))?;
+        out.flush().map_err(|error| io_error(&error))?;
         if broken > 0 {
             let what = format!("{broken} line(s) of standard input are not valid commands");
             return Err(vec![
@@ -61,18 +61,18 @@ pub(super) fn check(
     } else {
         let command = if command.is_empty() {
             let mut text = String::new();
-            io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| unread(&e))?;
+            io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| io_error(&e))?;
             text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
         } else {
             command.join(" ")
         };
-        print(&judge(&command), &mut strictest, &mut out).map_err(|error| unread(&error))?;
-        out.flush().map_err(|error| unread(&error))?;
+        print(&judge(&command), &mut strictest, &mut out).map_err(|error| io_error(&error))?;
+        out.flush().map_err(|error| io_error(&error))?;
     }
     Ok(if *exit_code { strictest } else { Exit::Done })
 }
 
-fn unread(error: &io::Error) -> Vec<Failure> {
+fn io_error(error: &io::Error) -> Vec<Failure> {
     vec![
         Failure::new(
             ErrorCode::CommandsUnreadable,

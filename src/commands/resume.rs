@@ -93,7 +93,7 @@ impl Resuming {
     }
 
     /// The error for a resume without a prompt or unfinished work.
-    pub(crate) fn nothing_to_do(&self) -> Failure {
+    pub(crate) fn no_work_error(&self) -> Failure {
         let what = format!("session `{}` has no unfinished work to resume", self.found.id);
         Failure::new(ErrorCode::NothingToResume, Exit::Usage, what)
             .because("results of background work are delivered with the next prompt")
@@ -152,7 +152,7 @@ impl Resuming {
         } else {
             let kept = JournalSettings::new(setup)?;
             let copied = copy_outputs(&found.dir, kept.dir());
-            kept.or_remove(copied.map_err(|error| uncopied(&found, &error).into()))?;
+            kept.or_remove(copied.map_err(|error| copy_error(&found, &error).into()))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
         let made = printing_notices(|notices| assemble_in(&kept, setup, model, notices));
@@ -235,7 +235,7 @@ impl ReadSession {
             (replayed, damage, lost, Vec::new())
         };
         if lost {
-            replayed.doubt();
+            replayed.mark_uncertain();
         }
         let Some(started) = replayed.started.clone() else {
             let what = format!("session `{}` has no records to resume from", found.id);
@@ -421,7 +421,7 @@ fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn uncopied(found: &StoredSession, error: &io::Error) -> Failure {
+fn copy_error(found: &StoredSession, error: &io::Error) -> Failure {
     let what = format!("the outputs of session `{}` cannot be copied", found.id);
     Failure::new(ErrorCode::OutputsNotCopied, Exit::Session, what)
         .at(found.dir.join("outputs").display().to_string())

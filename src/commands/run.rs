@@ -74,10 +74,10 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
     print_header(&assembled, args, &loaded);
-    let manner = manner(args, &assembled, &loaded, environment);
+    let manner = output_options(args, &assembled, &loaded, environment);
     let ended = match task {
         task if driven => {
-            hold(assembled, async |session| headless::drive(session, task, manner).await)
+            run_front_end(assembled, async |session| headless::drive(session, task, manner).await)
         }
         Some(task) => perform(assembled, task, manner),
         // A run without a driver has a task, or failed before.
@@ -108,7 +108,7 @@ fn task(
     match (prompt, resuming) {
         (Some(prompt), _) => Ok(Some(Task::Prompt(prompt))),
         (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::Continue)),
-        (None, Some(resuming)) if !driven => Err(resuming.nothing_to_do()),
+        (None, Some(resuming)) if !driven => Err(resuming.no_work_error()),
         (None, _) => Ok(None),
     }
 }
@@ -119,7 +119,7 @@ pub(crate) fn perform(
     task: Task,
     manner: RunOptions,
 ) -> Result<Exit, Failure> {
-    hold(assembled, async |session| headless::run(session, task, manner).await)
+    run_front_end(assembled, async |session| headless::run(session, task, manner).await)
 }
 
 /// Runtime for sessions and front ends.
@@ -132,7 +132,7 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 }
 
 /// Starts an assembled session and passes it to a front end until that returns.
-fn hold(
+fn run_front_end(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
 ) -> Result<Exit, Failure> {
@@ -194,7 +194,7 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     if args.flags.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }
-    if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
+    if let OnHangup::GoesOn(Some(log)) = hangup_reaction(args, assembled) {
         let log = printable(&log.display().to_string());
         let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
         text.extend(parts);
@@ -203,7 +203,7 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
 }
 
 /// Output options of the run.
-fn manner(
+fn output_options(
     args: &RunArgs,
     assembled: &Assembled,
     loaded: &Loaded,
@@ -218,7 +218,7 @@ fn manner(
         dry_run: args.flags.dry_run,
         again: (!args.flags.no_transcript)
             .then(|| resume::again(assembled, args, loaded, environment)),
-        hang_up: hang_up(args, assembled),
+        hang_up: hangup_reaction(args, assembled),
         worktrees: left_worktrees(assembled),
     }
 }
@@ -232,7 +232,7 @@ fn left_worktrees(assembled: &Assembled) -> Vec<String> {
 }
 
 /// Reaction to a hangup.
-fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
+fn hangup_reaction(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     if !args.flags.unattended {
         return OnHangup::Ends;
     }

@@ -11,7 +11,7 @@ pub fn json_schema() -> String {
     let mut root = group();
     for key in KEYS {
         let parts: Vec<&str> = key.path.split('.').collect();
-        place(&mut root, &parts, property(key));
+        insert_property(&mut root, &parts, property(key));
     }
     root["properties"]["$schema"] = json!({ "type": "string", "description": "This schema." });
     let mut schema = Map::new();
@@ -63,7 +63,7 @@ fn group() -> Value {
 }
 
 /// Inserts a property at its path, with the groups above it.
-fn place(object: &mut Value, path: &[&str], property: Value) {
+fn insert_property(object: &mut Value, path: &[&str], property: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = match *first {
         "*" => &mut object["additionalProperties"],
@@ -76,11 +76,11 @@ fn place(object: &mut Value, path: &[&str], property: Value) {
     if !slot.is_object() {
         *slot = group();
     }
-    place(slot, rest, property);
+    insert_property(slot, rest, property);
 }
 
 fn property(key: &ConfigKey) -> Value {
-    let mut property = shape(key.kind);
+    let mut property = schema_of(key.kind);
     let mut about = key.about.to_owned();
     if !key.active {
         about.push_str(" Without effect in this version.");
@@ -102,7 +102,7 @@ fn property(key: &ConfigKey) -> Value {
     property
 }
 
-fn shape(kind: ValueKind) -> Value {
+fn schema_of(kind: ValueKind) -> Value {
     let line = || json!({ "type": "string", "minLength": 1, "maxLength": 8192 });
     match kind {
         ValueKind::Bool => json!({ "type": "boolean" }),
@@ -119,7 +119,7 @@ fn shape(kind: ValueKind) -> Value {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
         ValueKind::WholeOrAuto(least, most) => {
-            json!({ "anyOf": [shape(ValueKind::Whole(least, most)), { "const": "auto" }] })
+            json!({ "anyOf": [schema_of(ValueKind::Whole(least, most)), { "const": "auto" }] })
         }
         ValueKind::Ratio => json!({ "type": "number", "minimum": 0.05, "maximum": 1 }),
         ValueKind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),

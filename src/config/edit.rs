@@ -24,7 +24,7 @@ pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<F
     let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
     let name = printable(&path.display().to_string());
     let before = source.unwrap_or_else(|| ConfigFile::of(&name, HEADER.to_owned()));
-    let old = seen(&before)?;
+    let old = existing_errors(&before)?;
     let root = CstRootNode::parse(&before.text, &options()).map_err(|error| {
         one(invalid(ErrorCode::ConfigInvalidJson, "the configuration cannot be edited")
             .because(error.to_string()))
@@ -43,7 +43,7 @@ pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<F
         text.push('\n');
     }
     let after = ConfigFile { text, ..before };
-    let new = seen(&after)?;
+    let new = existing_errors(&after)?;
     if new.len() > old.len() {
         return Err(new);
     }
@@ -69,7 +69,7 @@ pub fn explain(path: &Path) -> String {
 }
 
 /// Errors of a file; an error result if it must not be changed.
-fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
+fn existing_errors(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
     let walk = Walk::of(source);
     if walk.from_future {
         let what = format!(

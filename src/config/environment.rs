@@ -48,7 +48,7 @@ impl Environment {
     }
 
     /// Oddity of a variable's value that [`get`](Environment::get) normalised.
-    pub fn oddity(&self, name: &str) -> Option<&'static str> {
+    pub fn oddity_of(&self, name: &str) -> Option<&'static str> {
         let Some(raw) = self.variables.get(name)?.to_str() else {
             return Some("is not UTF-8 and was ignored");
         };
@@ -152,7 +152,7 @@ impl Dirs {
 
     /// Our own folders, and that of a login, as they are named and, where links lead elsewhere, as
     /// they really are.
-    pub fn own(&self) -> Vec<PathBuf> {
+    pub fn own_folders(&self) -> Vec<PathBuf> {
         let named = [&self.config, &self.state, &self.cache].into_iter().chain(&self.login);
         let mut own = Vec::with_capacity(8);
         for folder in named {
@@ -173,7 +173,7 @@ impl Dirs {
             "it contains the state of posse, which no tool may write"
         } else if contains(&self.config) {
             "it contains the configuration of posse, which no tool may write"
-        } else if self.own().iter().any(|own| workspace.starts_with(own)) {
+        } else if self.own_folders().iter().any(|own| workspace.starts_with(own)) {
             "it is inside a folder of posse, which no tool may write"
         } else {
             return Ok(());
@@ -203,7 +203,7 @@ mod tests {
             [("A", "x"), ("B", " x\n"), ("C", "\"x\""), ("D", ""), ("E", "'' "), ("F", "\"")]
                 .into_iter()
                 .collect();
-        let seen = |name| (environment.get(name), environment.oddity(name));
+        let seen = |name| (environment.get(name), environment.oddity_of(name));
         assert_eq!(seen("A"), (Some("x"), None));
         assert_eq!(seen("B"), (Some("x"), Some("has white space around it, which was ignored")));
         assert_eq!(seen("C"), (Some("x"), Some("is quoted; the quotes were ignored")));
@@ -271,7 +271,7 @@ mod tests {
         std::fs::create_dir(real.join("there")).unwrap();
         std::os::unix::fs::symlink("there", real.join("link")).unwrap();
         let environment = [("POSSE_HOME", real.join("link"))].into_iter().collect();
-        let own = Dirs::from_environment(&environment).unwrap().own();
+        let own = Dirs::from_environment(&environment).unwrap().own_folders();
         for below in ["config", "state", "cache"] {
             assert!(own.contains(&real.join("link").join(below)), "{own:?}");
             assert!(own.contains(&real.join("there").join(below)), "{own:?}");
@@ -282,7 +282,7 @@ mod tests {
     fn relocated_login_is_protected_like_posse_state() {
         let own = |home: &'static str| {
             let variables = [("HOME", "/h"), ("POSSE_HOME", "/p"), ("CODEX_HOME", home)];
-            Dirs::from_environment(&variables.into_iter().collect()).unwrap().own()
+            Dirs::from_environment(&variables.into_iter().collect()).unwrap().own_folders()
         };
         assert!(own("/elsewhere/codex").contains(&PathBuf::from("/elsewhere/codex")));
         for other in ["/h/.codex", "relative", ""] {

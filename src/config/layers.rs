@@ -6,7 +6,7 @@ mod conflicts;
 mod project;
 mod walk;
 
-pub(crate) use check::{check, duration, example, fitting, from_text, is_model, is_name, mismatch};
+pub(crate) use check::{check, duration, example, from_text, hint, is_model, is_name, mismatch};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -189,7 +189,7 @@ impl LayerReader {
 
     /// Ignores a saved provider that is not defined here: it was chosen with other files. Returns
     /// its name.
-    fn leave_unknown_aside(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
+    fn ignore_unknown_provider(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         let name = self.saved.as_ref()?.provider.clone();
         let chosen = self.layers.get("defaultProvider");
         let counts = chosen.is_some_and(|leaf| leaf.origin == SettingOrigin::Preferences);
@@ -227,7 +227,7 @@ impl LayerReader {
     pub(crate) fn environment(&mut self, environment: &Environment) {
         const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_SANDBOX_BACKEND"];
         for name in environment.names("POSSE_") {
-            if let Some(oddity) = environment.oddity(name) {
+            if let Some(oddity) = environment.oddity_of(name) {
                 let text = format!("environment variable {name} {oddity}");
                 self.notice(ErrorCode::VariableUnusable, text);
             }
@@ -263,7 +263,7 @@ impl LayerReader {
     /// not there. `is_preset`: true for providers that need no definition.
     pub(crate) fn finish(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         self.keep_providers_apart();
-        let missing = self.leave_unknown_aside(is_preset);
+        let missing = self.ignore_unknown_provider(is_preset);
         self.part_from_saved();
         for key in schema::KEYS {
             if let Some(value) = key.default_value() {
@@ -294,7 +294,7 @@ impl LayerReader {
                 (Exit::Configuration, fix)
             }
             _ => {
-                let fix = format!("correct it or leave it out; {}", fitting(key, key.path));
+                let fix = format!("correct it or leave it out; {}", hint(key, key.path));
                 (Exit::Configuration, fix)
             }
         };
@@ -364,14 +364,14 @@ fn from_future(walk: &Walk<'_>) -> Notice {
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<String> = names.map(|name| format!("\"{}\"", shortened(name))).collect();
+    let all: Vec<String> = names.map(|name| format!("\"{}\"", clipped_name(name))).collect();
     let (shown, rest) = all.split_at(all.len().min(NAMES_MAX));
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     format!("{}{more}", shown.join(", "))
 }
 
 /// Hostile names can be as long as the file.
-fn shortened(text: &str) -> String {
+fn clipped_name(text: &str) -> String {
     clipped(text, TEXT_CHARS_MAX, "…")
 }
 

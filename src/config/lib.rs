@@ -125,7 +125,7 @@ pub fn load_with(
     let missing = reader.finish(outside.is_preset);
     let LayerReader { layers, mut notices, mut failures, project, .. } = reader;
     notices.extend(notice);
-    notices.extend(missing.map(|name| left_aside(&name, dirs)));
+    notices.extend(missing.map(|name| ignored_provider(&name, dirs)));
     let mut settings = Settings::from_layers(&layers, environment, &mut failures);
     settings.trust_project = sources.trust_project;
     settings.project_rules = project.as_ref().map_or(0, |project| project.rules_in(&layers));
@@ -141,7 +141,7 @@ pub fn load_with(
     }
 }
 
-fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
+fn ignored_provider(provider: &str, dirs: &Dirs) -> Notice {
     let path = preferences::path(dirs);
     let text = format!(
         "the provider \"{provider}\" that was saved as your last choice ({}) is not defined here \

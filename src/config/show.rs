@@ -91,19 +91,19 @@ fn with_origins(layers: &Layers, project: Option<&ProjectFile>) -> Value {
 fn tree(layers: &Layers) -> Value {
     let mut root = Map::new();
     for (key, leaf) in layers.iter() {
-        place(&mut root, &parts_of(key), shown_value(key, &leaf.value));
+        insert_value(&mut root, &parts_of(key), shown_value(key, &leaf.value));
     }
     Value::Object(root)
 }
 
-fn place(group: &mut Map<String, Value>, path: &[String], value: Value) {
+fn insert_value(group: &mut Map<String, Value>, path: &[String], value: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     if rest.is_empty() {
         group.insert(first.clone(), value);
     } else if let Value::Object(inner) =
         group.entry(first).or_insert_with(|| Value::Object(Map::new()))
     {
-        place(inner, rest, value);
+        insert_value(inner, rest, value);
     }
 }
 

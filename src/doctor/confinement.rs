@@ -63,7 +63,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let wanted = ProbeRequest::Strongest { kept_in: None };
     let mut sandbox = sandbox.confined(wanted, trial.surroundings(examined));
     if let Some(folders) = examined.environment.get(SURVEY).and_then(|most| most.parse().ok()) {
-        sandbox = sandbox.surveying_at_most(folders);
+        sandbox = sandbox.with_scan_limit(folders);
     }
     let runtime = runtime()?;
     let (confined, report) = runtime.block_on(trial.run(&sandbox, "workspace-write"));

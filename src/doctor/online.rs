@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::commands::runtime;
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::Failure;
-use crate::provider::connectivity::{Reached, reach};
+use crate::provider::connectivity::{Reached, models_of};
 use crate::provider::profile::ProviderProfile;
 use crate::wiring::provider;
 
@@ -61,7 +61,7 @@ async fn ask(name: &str, profile: &ProviderProfile, main: bool) -> Check {
     let model = &profile.model;
     let bad = if main { Status::Problem } else { Status::Warning };
     let check = |status, detail: String| Check::new(AREA, name, status, detail);
-    match reach(profile, LIMIT).await {
+    match models_of(profile, LIMIT).await {
         Err(failure) => Check { status: bad, ..Check::of(AREA, name, &failure) },
         Ok(Reached::Listed(Some(true))) => {
             check(Status::Good, format!("responds and lists the model {model}"))

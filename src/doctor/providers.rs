@@ -39,8 +39,8 @@ fn run_provider(loaded: &Loaded, examined: &Examined<'_>) -> Check {
     }
 }
 
-fn presence(variable: &str, environment: &Environment) -> String {
-    match (environment.get(variable), environment.oddity(variable)) {
+fn key_presence(variable: &str, environment: &Environment) -> String {
+    match (environment.get(variable), environment.oddity_of(variable)) {
         (Some(_), None) => format!("{variable} is set"),
         (Some(_), Some(odd)) => format!("{variable} is set, but {odd}"),
         (None, Some(odd)) => format!("{variable} {odd}"),
@@ -59,11 +59,11 @@ fn key_of(profile: &ProviderSettings, environment: &Environment) -> String {
             format!("configured; {}", login(&profile.name, environment))
         }
         _ if profile.auth.as_deref() == Some("none") => "configured; no key is sent".to_owned(),
-        (Some(variable), "") => format!("configured; {}", presence(variable, environment)),
+        (Some(variable), "") => format!("configured; {}", key_presence(variable, environment)),
         (Some(variable), file) if environment.get(variable).is_none() => {
-            format!("configured; {file}, {}", presence(variable, environment))
+            format!("configured; {file}, {}", key_presence(variable, environment))
         }
-        (Some(variable), _) => format!("configured; {}", presence(variable, environment)),
+        (Some(variable), _) => format!("configured; {}", key_presence(variable, environment)),
         (None, "") => "configured; without a key".to_owned(),
         (None, file) => format!("configured; {file}"),
     }
@@ -93,7 +93,7 @@ fn key_of_preset(preset: &Preset, environment: &Environment) -> String {
         return login(preset.name, environment);
     }
     match (preset.key_variable, preset.placeholder_key) {
-        (Some(variable), _) => presence(variable, environment),
+        (Some(variable), _) => key_presence(variable, environment),
         (None, Some(_)) => "needs no key".to_owned(),
         (None, None) => "has no environment variable for a key".to_owned(),
     }

@@ -36,7 +36,7 @@ pub enum AttachOutcome {
 
 impl AttachOutcome {
     /// Exit code; further information is printed on standard error.
-    pub async fn conclude(self) -> Exit {
+    pub async fn finish(self) -> Exit {
         let why = match self {
             AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
             AttachOutcome::Left(exit) => return exit,

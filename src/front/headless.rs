@@ -40,12 +40,12 @@ pub fn can_ask() -> bool {
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
 /// Initial deadline, effectively infinite.
-const fn far_away() -> Duration {
+const fn no_deadline() -> Duration {
     Duration::from_hours(365 * 24)
 }
 
 /// Deadline of a run that is stopped now.
-fn wind_down() -> tokio::time::Instant {
+fn stop_deadline() -> tokio::time::Instant {
     tokio::time::Instant::now() + WIND_DOWN
 }
 
@@ -85,7 +85,7 @@ pub struct RunOptions {
 pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
-    front.conclude(outcome).await
+    front.finish(outcome).await
 }
 
 struct Front {
@@ -213,13 +213,13 @@ impl Front {
     async fn work(&mut self, task: Task) -> Option<TurnOutcome> {
         let running = task.begin(&self.session).await.ok()?;
         let mut outcome = std::pin::pin!(running.outcome());
-        let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
+        let mut deadline = std::pin::pin!(tokio::time::sleep(no_deadline()));
         loop {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => match self.on_signal(signal).await {
                     SignalEffect::GoOn => (),
-                    SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
+                    SignalEffect::Stop => deadline.as_mut().reset(stop_deadline()),
                     SignalEffect::Leave => return None,
                 },
                 () = &mut deadline, if self.stopped.is_some() => {
@@ -232,8 +232,8 @@ impl Front {
                 answered = or_pending(self.questions.as_mut().map(TerminalQuestions::answer)) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
-            if self.look_who_reads().await == SignalEffect::Stop {
-                deadline.as_mut().reset(wind_down());
+            if self.check_readers().await == SignalEffect::Stop {
+                deadline.as_mut().reset(stop_deadline());
             }
         }
     }
@@ -265,7 +265,7 @@ impl Front {
         }
         if self.manner.format == OutputFormat::StreamJson {
             self.stdout.write(line_of(announcement)).await;
-            if self.look_again().await {
+            if self.is_output_replaced().await {
                 self.stdout.write(line_of(announcement)).await;
             }
         } else {
@@ -297,13 +297,13 @@ impl Front {
         }
     }
 
-    async fn conclude(self, outcome: Option<TurnOutcome>) -> Exit {
+    async fn finish(self, outcome: Option<TurnOutcome>) -> Exit {
         let verdict = self.verdict(outcome.as_ref());
-        self.leave(verdict, outcome).await
+        self.close(verdict, outcome).await
     }
 
     /// No prompt was given.
-    async fn nothing_to_do(self) -> Exit {
+    async fn finish_without_prompt(self) -> Exit {
         let failure = Failure::new(ErrorCode::PromptMissing, Exit::Usage, "there was no message")
             .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
         let verdict = Verdict {
@@ -312,7 +312,7 @@ impl Front {
             result: None,
             failure: Some(failure),
         };
-        self.leave(verdict, None).await
+        self.close(verdict, None).await
     }
 
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
@@ -323,11 +323,11 @@ impl Front {
                 result: None,
                 failure: None,
             },
-            (outcome, signal) => judge(outcome, signal, self.advised()),
+            (outcome, signal) => judge(outcome, signal, self.permission_hints()),
         }
     }
 
-    fn advised(&self) -> PermissionHints {
+    fn permission_hints(&self) -> PermissionHints {
         let shows = self.manner.format != OutputFormat::StreamJson;
         let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
         PermissionHints { yes: self.manner.yes, rule }

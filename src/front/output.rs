@@ -100,7 +100,7 @@ impl Output {
             return write_to(self.target, &bytes, &self.broken);
         }
         let small = bytes.len() <= PIPE_BYTES;
-        if self.pipe && small && self.thread.is_none() && self.has_room() {
+        if self.pipe && small && self.thread.is_none() && self.can_write() {
             return write_to(self.target, &bytes, &self.broken);
         }
         let (target, broken) = (self.target, Arc::clone(&self.broken));
@@ -129,7 +129,7 @@ impl Output {
     }
 
     /// Resolves when all output so far is written.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn flushed(&self) {
         if let Some((queue, _)) = &self.thread {
             let (reached, barrier) = oneshot::channel();
             queue.send(Write::Barrier(reached)).await.ok();
@@ -138,7 +138,7 @@ impl Output {
     }
 
     /// True if a small write would not block.
-    fn has_room(&self) -> bool {
+    fn can_write(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
             poll(&mut room, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)

@@ -21,7 +21,7 @@ use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure, lines, printable};
 use posse_frontend::history::History;
 use posse_frontend::jobs::Jobs;
-use posse_frontend::outcome::unwritten;
+use posse_frontend::outcome::output_error;
 use posse_frontend::queue::Queue;
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::signals::Signals;
@@ -108,8 +108,8 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
     if let Some(task) = options.first {
         plain.work(task).await;
     }
-    plain.talk().await;
-    Ok(plain.leave().await)
+    plain.run_conversation().await;
+    Ok(plain.exit().await)
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
@@ -230,7 +230,7 @@ impl LineMode<'_> {
         if self.interactive {
             text.push_str("Type a task, or /help.\n");
         }
-        self.say(&text).await;
+        self.print(&text).await;
     }
 
     fn selection(&self) -> String {
@@ -242,16 +242,16 @@ impl LineMode<'_> {
     }
 
     /// Prints text on a line of its own.
-    async fn say(&mut self, text: &str) {
+    async fn print(&mut self, text: &str) {
         let text = format!("{}{text}", self.progress.finish_line());
         self.stderr.write(text.into_bytes()).await;
     }
 
-    async fn complain(&mut self, failures: &[Failure]) {
-        self.say(&lines(failures)).await;
+    async fn failed(&mut self, failures: &[Failure]) {
+        self.print(&lines(failures)).await;
     }
 
-    async fn talk(&mut self) {
+    async fn run_conversation(&mut self) {
         while self.leaving.is_none() {
             let line = match self.waiting.pop_front() {
                 Some(line) => line,
@@ -266,8 +266,8 @@ impl LineMode<'_> {
 
     /// Reads the next line while no task runs.
     async fn next_line(&mut self) -> Option<String> {
-        self.stdout.settle().await;
-        self.stderr.settle().await;
+        self.stdout.flushed().await;
+        self.stderr.flushed().await;
         if self.interactive && (!self.at_work.is_empty() || self.questions.any_open()) {
             return self.line_beside().await;
         }
@@ -283,10 +283,10 @@ impl LineMode<'_> {
                     return None;
                 }
                 input = self.terminal.next() => break input,
-                id = LineMode::given_elsewhere(&mut watched), if self.interactive && !given => {
+                id = LineMode::task_started_elsewhere(&mut watched), if self.interactive && !given => {
                     given = true;
                     self.at_work.insert(id);
-                    self.say("\n(another front end has given a task: Enter shows it)\n").await;
+                    self.print("\n(another front end has given a task: Enter shows it)\n").await;
                 }
             }
         };
@@ -319,7 +319,7 @@ impl LineMode<'_> {
             self.leaving = Some(Exit::Interrupt);
         } else {
             self.interrupted = Some(Instant::now());
-            self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
+            self.print("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
         }
     }
 
@@ -349,19 +349,19 @@ impl LineMode<'_> {
             text.push_str(&printable(&names.join(", ")));
             text.push('\n');
         }
-        self.say(&text).await;
+        self.print(&text).await;
     }
 
     async fn select(&mut self, what: Selectable, name: String) {
         if name.contains(char::is_whitespace) {
             let what = format!("a name has no white space: \"{}\"", printable(&name));
             let failure = Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what);
-            self.complain(&[failure]).await;
+            self.failed(&[failure]).await;
             return;
         }
         let default = is_default(&name, || self.sessions.names(what));
         if default && let Err(failure) = self.sessions.forget(what) {
-            self.complain(&[failure]).await;
+            self.failed(&[failure]).await;
             return;
         }
         let choice = self.choice.with(what, (!default).then(|| name.clone()));
@@ -369,9 +369,9 @@ impl LineMode<'_> {
             return;
         }
         let selection = self.selection();
-        self.say(&selection).await;
+        self.print(&selection).await;
         if !default && let Err(failure) = self.sessions.remember(what, &name) {
-            self.complain(&[failure]).await;
+            self.failed(&[failure]).await;
         }
     }
 
@@ -380,7 +380,7 @@ impl LineMode<'_> {
             self.totals = Totals::default();
             self.last_reply.clear();
             let text = format!("session {}\n", self.current.session.id());
-            self.say(&text).await;
+            self.print(&text).await;
         }
     }
 
@@ -390,7 +390,7 @@ impl LineMode<'_> {
         let mut opened = match self.sessions.open(&choice, goes_on) {
             Ok(opened) => opened,
             Err(failures) => {
-                self.complain(&failures).await;
+                self.failed(&failures).await;
                 return false;
             }
         };
@@ -414,7 +414,7 @@ impl LineMode<'_> {
                 true
             }
             Err(what) => {
-                self.complain(&[Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)])
+                self.failed(&[Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)])
                     .await;
                 self.leaving = Some(Exit::Internal);
                 false
@@ -423,7 +423,7 @@ impl LineMode<'_> {
     }
 
     /// Last line for the user.
-    fn farewell(&self) -> String {
+    fn exit_line(&self) -> String {
         if self.forgotten {
             return String::new();
         }
@@ -431,7 +431,7 @@ impl LineMode<'_> {
         format!("{}\n", self.progress.dim(&format!("session {id} · posse resume {id}")))
     }
 
-    async fn leave(mut self) -> Exit {
+    async fn exit(mut self) -> Exit {
         self.terminal.restore();
         let exit = self.leaving.unwrap_or(Exit::Done);
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
@@ -442,7 +442,7 @@ impl LineMode<'_> {
         };
         let line = self.progress.finish_line();
         self.stderr.write(line.into()).await;
-        let farewell = self.farewell();
+        let farewell = self.exit_line();
         self.stderr.write(farewell.into_bytes()).await;
         let LineMode { mut current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
@@ -451,7 +451,7 @@ impl LineMode<'_> {
         }
         let written = stdout.finish().await;
         if let Err(cause) = &written {
-            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
+            stderr.write(lines(&[output_error(cause.clone())]).into_bytes()).await;
         }
         // Standard error is not writable, so nothing can be reported.
         stderr.finish().await.ok();

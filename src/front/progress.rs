@@ -16,10 +16,10 @@ use posse_frontend::subagents::label_with_id;
 use serde_json::Value;
 
 use lines::{
-    DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
-    of_worktree, rough, seconds,
+    DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, countdown_text, first_line,
+    last_lines, of_job, of_worktree, seconds,
 };
-use live::{LiveText, ScreenSize, fitting};
+use live::{LiveText, ScreenSize, clip_to_row};
 
 /// Turns events into text for standard error.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl ProgressPrinter {
         match event {
             Event::TextDelta { text } => self.delta(text),
             Event::ProviderWaiting { .. } | Event::ProviderSilent { .. } => {
-                match self.passing(event) {
+                match self.transient_line(event) {
                     Some(line) => self.draw(&line),
                     None => self.print(event),
                 }
@@ -119,7 +119,7 @@ impl ProgressPrinter {
                 let start = self.start_line();
                 let text = format!("{start}{}\n", self.notice(event));
                 if let Some(reply) = &mut self.reply {
-                    reply.break_off(&text);
+                    reply.interrupt(&text);
                 }
                 text
             }
@@ -139,7 +139,7 @@ impl ProgressPrinter {
         let start = match self.reply {
             // A reply starts on a new line.
             None => self.start_line(),
-            Some(_) => self.wiped(),
+            Some(_) => self.erase_transient(),
         };
         let shown = format!("{start}{}", printable_lines(text));
         let screen = self.screen;
@@ -154,7 +154,7 @@ impl ProgressPrinter {
     fn draw(&mut self, line: &str) -> String {
         let start = self.start_line();
         self.drawn = true;
-        let text = format!("{start}{}", self.dim(fitting(line, self.screen_size())));
+        let text = format!("{start}{}", self.dim(clip_to_row(line, self.screen_size())));
         if let Some(reply) = &mut self.reply {
             reply.add(&text);
         }
@@ -172,36 +172,36 @@ impl ProgressPrinter {
 
     /// Removes the text of a reply that was cut off and is requested again, or marks it as void.
     fn take_back(&mut self) -> String {
-        let Some(reply) = self.reply.take().filter(LiveText::broke_off) else {
+        let Some(reply) = self.reply.take().filter(LiveText::is_interrupted) else {
             return String::new();
         };
         let start = self.start_line();
         self.shown_live = false;
-        reply.erased(self.screen_size()).unwrap_or_else(|| {
+        reply.erase_sequence(self.screen_size()).unwrap_or_else(|| {
             let text = "! what stands above of the reply does not count";
             format!("{start}{}\n", self.paint("33", text))
         })
     }
 
     /// Transient line, which is redrawn later.
-    fn passing(&self, event: &Event) -> Option<String> {
+    fn transient_line(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
         }
         match event {
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => Some(format!(
                 "… {provider}: next try in {} (patience after that: {})",
-                rough(*wait_ms),
-                rough(*patience_left_ms)
+                countdown_text(*wait_ms),
+                countdown_text(*patience_left_ms)
             )),
             Event::ProviderSilent { provider, silent_ms } => {
-                Some(format!("… {provider}: nothing heard for {}", rough(*silent_ms)))
+                Some(format!("… {provider}: nothing heard for {}", countdown_text(*silent_ms)))
             }
             _ => None,
         }
     }
 
-    fn wiped(&mut self) -> &'static str {
+    fn erase_transient(&mut self) -> &'static str {
         match (std::mem::take(&mut self.drawn), std::mem::take(&mut self.asks)) {
             (true, _) => "\r\u{1b}[K",
             (false, true) => "\n",
@@ -229,13 +229,13 @@ impl ProgressPrinter {
     pub(crate) fn finish_line(&mut self) -> &'static str {
         // Later output of others is unknown, so nothing above it can be erased.
         if let Some(reply) = &mut self.reply {
-            reply.settle();
+            reply.make_permanent();
         }
         self.start_line()
     }
 
     fn start_line(&mut self) -> &'static str {
-        let wiped = self.wiped();
+        let wiped = self.erase_transient();
         if std::mem::take(&mut self.mid_line) && wiped.is_empty() { "\n" } else { wiped }
     }
 
@@ -403,13 +403,13 @@ impl ProgressPrinter {
             return lines.join("\n");
         }
         match metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen) {
-            Some(diff) => self.excerpt(diff),
+            Some(diff) => self.diff_excerpt(diff),
             None => String::new(),
         }
     }
 
     /// Beginning of a unified diff.
-    fn excerpt(&self, diff: &str) -> String {
+    fn diff_excerpt(&self, diff: &str) -> String {
         let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
         let all: Vec<&str> = diff.lines().skip_while(is_header).collect();
         let shown = all.iter().take(DIFF_LINES_MAX).map(|line| {
@@ -447,7 +447,7 @@ impl ProgressPrinter {
             }
             Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
             Event::ProviderSilent { provider, silent_ms } => {
-                format!("! {provider}: nothing heard for {}", rough(*silent_ms))
+                format!("! {provider}: nothing heard for {}", countdown_text(*silent_ms))
             }
             Event::ProviderFailover { .. } => failover_notice(event),
             Event::SessionParked { cause, next_try_ms, .. } => {

@@ -83,7 +83,7 @@ fn serve(
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let found = best(&query, &names, ANSWERS_MAX);
+        let found = best_matches(&query, &names, ANSWERS_MAX);
         answer(query, found);
     }
 }
@@ -112,7 +112,7 @@ fn walk(root: &Path, stop: &AtomicBool) -> Vec<String> {
 }
 
 /// The best matches, best first.
-fn best(query: &str, names: &[String], count_max: usize) -> Vec<String> {
+fn best_matches(query: &str, names: &[String], count_max: usize) -> Vec<String> {
     let query = query.to_lowercase();
     let scored = names.iter().filter_map(|name| Some((score(&query, name)?, name)));
     let mut scored: Vec<(u32, &String)> = scored.collect();
@@ -184,10 +184,10 @@ mod tests {
             ("zzz", &[]),
         ];
         for (query, expected) in table {
-            let found = best(query, &names, expected.len().max(1));
+            let found = best_matches(query, &names, expected.len().max(1));
             assert_eq!(found, expected, "{query}");
         }
-        assert_eq!(best("", &names, 2), ["src/", "README.md"], "shallow paths come first");
+        assert_eq!(best_matches("", &names, 2), ["src/", "README.md"], "shallow paths come first");
     }
 
     #[test]

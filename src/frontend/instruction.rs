@@ -79,7 +79,7 @@ enum AnswerDecision {
 
 /// Parses a line. `Err`: a description of what is wrong with it.
 pub fn parse(line: &[u8]) -> Result<Instruction, String> {
-    let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| unfit(&error))?;
+    let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
     Ok(match wire {
         InstructionLine::Message { content } => Instruction::Message(parts(content)?),
         InstructionLine::Steer { content } => Instruction::Steer(parts(content)?),
@@ -110,7 +110,8 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
         Value::String(text) => vec![ContentPart::text(text)],
         Value::Array(parts) => {
             let part = |(nth, part): (usize, Value)| {
-                let wrong = |error: serde_json::Error| short(&format!("content[{nth}]: {error}"));
+                let wrong =
+                    |error: serde_json::Error| without_line(&format!("content[{nth}]: {error}"));
                 serde_json::from_value(part).map_err(wrong)
             };
             parts.into_iter().enumerate().map(part).collect::<Result<_, String>>()?
@@ -140,16 +141,16 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
 
 /// Error text of a line without its line number, which would always be 1; the caller adds the real
 /// one.
-fn unfit(error: &serde_json::Error) -> String {
+fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let said = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
     if error.is_data() {
-        return short(said);
+        return without_line(said);
     }
-    short(&format!("not valid JSON: {said} at column {}", error.column()))
+    without_line(&format!("not valid JSON: {said} at column {}", error.column()))
 }
 
-fn short(error: &str) -> String {
+fn without_line(error: &str) -> String {
     clipped(error, ERROR_CHARS_MAX, " …")
 }
 

@@ -86,7 +86,7 @@ pub fn judge(
 }
 
 /// The fix for `cause`: `usual`, unless the process ran out of file descriptors.
-fn remedy(cause: &str, usual: String) -> String {
+fn fix_for(cause: &str, usual: String) -> String {
     if cause.contains("Too many open files") {
         return "raise the limit of open files (`ulimit -n 1024`), then run `posse resume`"
             .to_owned();
@@ -95,7 +95,7 @@ fn remedy(cause: &str, usual: String) -> String {
 }
 
 /// Error for an answer that could not be written to standard output.
-pub fn unwritten(cause: String) -> Failure {
+pub fn output_error(cause: String) -> Failure {
     Failure::new(ErrorCode::AnswerOutput, Exit::Failed, "the answer could not be written")
         .because(cause)
 }
@@ -177,7 +177,7 @@ fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
         "the provider was unavailable for too long; the run is parked",
     )
     .because(cause)
-    .fix(remedy(
+    .fix(fix_for(
         cause,
         match next_try_ms {
             Some(at) => format!(
@@ -238,7 +238,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "report it with the journal; all recorded data is kept",
         ),
     };
-    let fix = remedy(cause, fix.to_owned());
+    let fix = fix_for(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     let parked = exit == Exit::Internal;
     failed(if parked { SessionEndReason::Parked } else { SessionEndReason::Failed }, failure, None)
@@ -311,7 +311,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             "try again later; the session is kept",
         ),
     };
-    let fix = remedy(cause, fix.to_owned());
+    let fix = fix_for(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(SessionEndReason::Provider, failure, None)
 }

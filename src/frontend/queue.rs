@@ -42,7 +42,7 @@ impl Queue {
     }
 
     /// Id of the user's message with that number, counted from 1.
-    pub fn own(&self, number: &str) -> Option<&MessageId> {
+    pub fn own_message(&self, number: &str) -> Option<&MessageId> {
         let nth = number.parse::<usize>().ok()?.checked_sub(1)?;
         let own = self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice);
         own.map(|waiting| &waiting.id).nth(nth)
@@ -61,7 +61,7 @@ impl Queue {
                 nth += 1;
                 nth.to_string()
             };
-            let line = format!("{number:>3}  {}: {said}", when(*kind, busy));
+            let line = format!("{number:>3}  {}: {said}", delivery_time(*kind, busy));
             text.extend([printable(&line).as_str(), "\n"]);
         }
         match (text.is_empty(), nth) {
@@ -73,7 +73,7 @@ impl Queue {
 }
 
 /// Text for the time at which a message is sent, or for its sender. `busy`: a task runs.
-pub fn when(kind: MessageKind, busy: bool) -> &'static str {
+pub fn delivery_time(kind: MessageKind, busy: bool) -> &'static str {
     match kind {
         MessageKind::Steer | MessageKind::FollowUp if !busy => "with your next message",
         MessageKind::Steer | MessageKind::Aside => "at the next step",
@@ -109,9 +109,12 @@ mod tests {
         assert!(table.chars().count() < 500 && !table.contains('\u{1b}'), "{table}");
         let idle = queue.table(false);
         assert!(idle.contains("  1  with your next message: mind"), "{idle}");
-        assert_eq!(queue.own("2").map(MessageId::as_str), Some("m4"));
-        assert_eq!((queue.own("0"), queue.own("3"), queue.own("x")), (None, None, None));
+        assert_eq!(queue.own_message("2").map(MessageId::as_str), Some("m4"));
+        assert_eq!(
+            (queue.own_message("0"), queue.own_message("3"), queue.own_message("x")),
+            (None, None, None)
+        );
         queue.follow(&Event::MessageWithdrawn { message_id: MessageId::new("m2") });
-        assert_eq!(queue.own("1").map(MessageId::as_str), Some("m4"));
+        assert_eq!(queue.own_message("1").map(MessageId::as_str), Some("m4"));
     }
 }

@@ -141,11 +141,11 @@ fn cut(text: &str) -> String {
 
 /// Name with the counter of the invocation id, to distinguish agents of the same name.
 pub fn label_with_id(name: &str, id: &InvocationId) -> String {
-    format!("{name} #{}", short(id))
+    format!("{name} #{}", short_id(id))
 }
 
 /// The counter at the end of an invocation id.
-pub fn short(id: &InvocationId) -> &str {
+pub fn short_id(id: &InvocationId) -> &str {
     id.as_str().rsplit_once('-').map_or(id.as_str(), |(_, nth)| nth)
 }
 

@@ -117,7 +117,7 @@ impl GrantCommands {
         let mut text = String::new();
         for kept in ended {
             // Writing to a string cannot fail.
-            let _: std::fmt::Result = writeln!(text, "{word} {} {}", kept.id, what(kept));
+            let _: std::fmt::Result = writeln!(text, "{word} {} {}", kept.id, grant_text(kept));
         }
         if let Some(aside) = aside {
             let path = printable(&aside.display().to_string());
@@ -153,19 +153,19 @@ fn row(kept: &StoredGrant, ends_ms: u64, counts: bool) -> serde_json::Value {
 
 fn line(text: &mut String, kept: &StoredGrant, left_ms: Option<u64>, all: bool) {
     let scope = if kept.grant.scope == Scope::Global { "global" } else { "project" };
-    let left = left_ms.map_or_else(|| "-".to_owned(), left);
+    let left = left_ms.map_or_else(|| "-".to_owned(), remaining_time);
     let place = kept.project.as_ref().filter(|_| all).map(|project| &project.path);
     let place = place.map(|path| format!("  in {}", printable(path))).unwrap_or_default();
     let _: std::fmt::Result =
-        writeln!(text, "{}  {scope:<7}  {left:>7}  {}{place}", kept.id, what(kept));
+        writeln!(text, "{}  {scope:<7}  {left:>7}  {}{place}", kept.id, grant_text(kept));
 }
 
-fn what(kept: &StoredGrant) -> String {
+fn grant_text(kept: &StoredGrant) -> String {
     format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
 }
 
 /// Remaining time in short form: `6d 23h`.
-fn left(ms: u64) -> String {
+fn remaining_time(ms: u64) -> String {
     let minutes = ms.div_ceil(60_000);
     match (minutes / 1440, minutes / 60 % 24, minutes % 60) {
         (0, 0, minutes) => format!("{minutes}m"),

@@ -165,7 +165,7 @@ fn stricter_settings_apply_to_stored_grants() {
         GrantSettings { ttl_ms: 0, ..settings() },
     ] {
         let off = place.process_with("a", off);
-        assert_eq!(off.widest(), Scope::Session);
+        assert_eq!(off.widest_scope(), Scope::Session);
         assert_eq!(off.active_grants(at(T0, 0)), ActiveGrants::default());
     }
     assert!(counts(&short, at(T0 + HOUR, 0)).is_empty());

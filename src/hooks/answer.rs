@@ -94,7 +94,7 @@ pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookReport {
         }
         Exit::Signal(_) => {
             let name = ended.exit.signal_name().unwrap_or_default();
-            let text = said(&format!("it was ended by {name}"), ended.errors);
+            let text = with_last_error(&format!("it was ended by {name}"), ended.errors);
             (ErrorCode::HookFailed, text)
         }
         Exit::TimedOut => {
@@ -125,21 +125,21 @@ fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookReport
         (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => {
             asked.blocked(json.message)
         }
-        (0, Some(Ok(json))) => from_json(asked, json).unwrap_or_else(|what| senseless(asked, what)),
-        (0, Some(Err(error))) => senseless(asked, &error.to_string()),
+        (0, Some(Ok(json))) => from_json(asked, json).unwrap_or_else(|what| invalid(asked, what)),
+        (0, Some(Err(error))) => invalid(asked, &error.to_string()),
         (0, None) if text.is_empty() => report(asked.hook, HookResult::Pass, None),
         (0, None) if asked.blocks => {
             asked.failed(ErrorCode::HookAnswerInvalid, "its answer is not JSON")
         }
         (0, None) => report(asked.hook, HookResult::Pass, Some(shown(text))),
         (code, _) => {
-            let text = said(&format!("it exited with {code}"), ended.errors);
+            let text = with_last_error(&format!("it exited with {code}"), ended.errors);
             asked.failed(ErrorCode::HookFailed, &text)
         }
     }
 }
 
-fn senseless(asked: &HookInput<'_>, what: &str) -> HookReport {
+fn invalid(asked: &HookInput<'_>, what: &str) -> HookReport {
     asked.failed(ErrorCode::HookAnswerInvalid, &format!("its answer makes no sense: {what}"))
 }
 
@@ -185,7 +185,7 @@ fn patched(
 }
 
 /// `what`, and the last error line of a program.
-fn said(what: &str, errors: &[u8]) -> String {
+fn with_last_error(what: &str, errors: &[u8]) -> String {
     let words = words(errors);
     // Most languages print the error in the last line.
     let last = words.lines().next_back().unwrap_or_default();

@@ -76,7 +76,7 @@ impl Runner {
         let asked = HookInput {
             hook: &hook.name,
             event: hook.event,
-            input: occasion.moment.used().map(|used| &used.input),
+            input: occasion.moment.call().map(|used| &used.input),
             blocks: hook.blocks,
         };
         let Some(program) = self.program(&hook.program) else {

@@ -22,7 +22,7 @@ pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
         object["agent"] = json!(origin.agent);
         object["agentPath"] = json!(origin.agent_path);
     }
-    if let Some(used) = moment.used() {
+    if let Some(used) = moment.call() {
         object["callId"] = json!(used.call_id);
         object["toolName"] = json!(used.tool);
         object["toolInput"] = used.input.clone();

@@ -40,7 +40,7 @@ impl Masking {
     }
 
     /// Function that redacts every string of a value.
-    pub fn concealing(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
+    pub fn redactor(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
         let mask = Arc::clone(&self.0);
         Box::new(move |value| mask.value(value))
     }
@@ -78,7 +78,7 @@ impl Provider for MaskedModel {
         let reply = self.model.complete(request, raw);
         Box::pin(async move {
             let relay = async {
-                let (text, thinking) = (mask.fresh(), mask.fresh());
+                let (text, thinking) = (mask.for_new_stream(), mask.for_new_stream());
                 let mut streams = Streams { text, thinking, out: &deltas };
                 while let Some(delta) = arriving.recv().await {
                     streams.push(delta).await;
@@ -90,7 +90,7 @@ impl Provider for MaskedModel {
             match &mut result {
                 Ok(completion) => hide_in_reply(&mask, completion),
                 Err(ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. }) => {
-                    hide(&mask, partial);
+                    redact(&mask, partial);
                 }
                 Err(_) => {}
             }
@@ -102,10 +102,10 @@ impl Provider for MaskedModel {
 fn hide_in_reply(mask: &Mask, completion: &mut Completion) {
     let message = &mut completion.message;
     let thinking = message.reasoning.as_mut().map(|reasoning| &mut reasoning.text);
-    message.content.iter_mut().chain(thinking).for_each(|text| hide(mask, text));
+    message.content.iter_mut().chain(thinking).for_each(|text| redact(mask, text));
 }
 
-fn hide(mask: &Mask, text: &mut String) {
+fn redact(mask: &Mask, text: &mut String) {
     if let Some(plain) = mask.text(text) {
         *text = plain;
     }
@@ -189,7 +189,7 @@ impl Tool for MaskedTool {
             let mut output = run.await;
             for part in &mut output.content {
                 if let ContentPart::Text { text } = part {
-                    hide(&mask, text);
+                    redact(&mask, text);
                 }
             }
             mask.value(&mut output.metadata);

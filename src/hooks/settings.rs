@@ -79,7 +79,7 @@ pub(super) fn parse(
 
 fn hook(entry: &Value, nth: usize, home: Option<&Path>) -> Result<CommandHook, Failure> {
     let entry = entry.as_object().ok_or_else(|| wrong("a hook is an object"))?;
-    known(entry, &MEMBERS)?;
+    check_members(entry, &MEMBERS)?;
     let event = event(entry)?;
     let (program, arguments) = command(entry, home)?;
     let file_name = || program.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -154,7 +154,7 @@ fn command(
 fn filter(entry: &Map<String, Value>, event: HookEvent) -> Result<Filter, Failure> {
     let Some(filter) = entry.get("match") else { return Ok(Filter::default()) };
     let filter = filter.as_object().ok_or_else(|| wrong("match must be an object"))?;
-    known(filter, &["tools", "input"])?;
+    check_members(filter, &["tools", "input"])?;
     if !event.is_of_tool() {
         return Err(wrong(format!("match is about tools, and {} is not", event.name())));
     }
@@ -173,7 +173,7 @@ fn filter(entry: &Map<String, Value>, event: HookEvent) -> Result<Filter, Failur
     Ok(Filter { tools, input })
 }
 
-fn known(entry: &Map<String, Value>, members: &[&str]) -> Result<(), Failure> {
+fn check_members(entry: &Map<String, Value>, members: &[&str]) -> Result<(), Failure> {
     entry.keys().find(|name| !members.contains(&name.as_str())).map_or(Ok(()), |name| {
         let fix = did_you_mean(name, members.iter().copied());
         Err(Failure { fix, ..wrong(format!("unknown key \"{name}\"")) })

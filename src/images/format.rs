@@ -37,7 +37,7 @@ impl ImageFormat {
         }
     }
 
-    pub(super) fn of_decoder(self) -> image::ImageFormat {
+    pub(super) fn decoder_format(self) -> image::ImageFormat {
         match self {
             ImageFormat::Png => image::ImageFormat::Png,
             ImageFormat::Jpeg => image::ImageFormat::Jpeg,

@@ -174,11 +174,11 @@ fn bounded(
         wrong(ErrorCode::ImageTooCostly, what).fix("try again")
     })?;
     if begun.recv_timeout(TURN_MAX).is_err() {
-        return Err(too_slow());
+        return Err(timeout_error());
     }
     match done.recv_timeout(limits.time_max) {
         Ok(result) => result,
-        Err(RecvTimeoutError::Timeout) => Err(too_slow()),
+        Err(RecvTimeoutError::Timeout) => Err(timeout_error()),
         Err(RecvTimeoutError::Disconnected) => Err(damaged("the decoder gave up")),
     }
 }
@@ -198,7 +198,7 @@ fn convert(
     let animated = format::is_animated(bytes, format);
     for _ in 0..=HALVINGS_MAX {
         if Instant::now() >= deadline {
-            return Err(too_slow());
+            return Err(timeout_error());
         }
         if let Some((mime, bytes)) = encode(&picture, format, limits.sent_bytes_max)? {
             let sent = (picture.width(), picture.height());
@@ -218,7 +218,7 @@ fn decode(
     deadline: Instant,
 ) -> Result<DynamicImage, Failure> {
     let source = io::BufReader::new(Hurried { bytes: Cursor::new(bytes), deadline });
-    let mut reader = ImageReader::with_format(source, format.of_decoder());
+    let mut reader = ImageReader::with_format(source, format.decoder_format());
     let mut bounds = image::Limits::default();
     bounds.max_alloc = Some(limits.memory_bytes_max);
     reader.limits(bounds.clone());
@@ -298,7 +298,7 @@ impl io::Seek for Hurried<'_> {
 fn undecodable(error: &ImageError, deadline: Instant) -> Failure {
     use LimitErrorKind::{DimensionError, InsufficientMemory};
     if Instant::now() >= deadline {
-        return too_slow();
+        return timeout_error();
     }
     if let ImageError::Limits(limits) = error
         && matches!(limits.kind(), DimensionError | InsufficientMemory)
@@ -315,7 +315,7 @@ fn damaged(why: &str) -> Failure {
     wrong(ErrorCode::ImageDamaged, format!("the image is damaged: {why}")).fix("save it again")
 }
 
-fn too_slow() -> Failure {
+fn timeout_error() -> Failure {
     wrong(ErrorCode::ImageTooCostly, "decoding the image took too long").fix("make it smaller")
 }
 

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::format::{self, HashChain};
 use crate::scan::open_to_read;
 use crate::segments::{Mark, chain_before};
-use crate::walk::{beginning, open_segment};
+use crate::walk::{open_segment, start_of};
 
 const NAME: &str = "checkpoint.json";
 const FRESH: &str = "checkpoint.json.new";
@@ -58,7 +58,7 @@ impl Checkpoint {
     /// Reads the checkpoint in `dir` if it belongs to session `id` and its current files.
     pub(crate) fn read(dir: &Path, id: &str) -> Option<Checkpoint> {
         let (CheckpointLine { posse, ids, state, .. }, place) = read_line(dir)?;
-        let fits = posse == env!("CARGO_PKG_VERSION") && belongs(dir, id, place).unwrap_or(false);
+        let fits = posse == env!("CARGO_PKG_VERSION") && matches(dir, id, place).unwrap_or(false);
         fits.then_some(Checkpoint { place, recent_ids: ids, replay: state })
     }
 
@@ -119,12 +119,12 @@ fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<Reco
 }
 
 /// Checks that the line before `place` ends there and has its hash.
-fn belongs(dir: &Path, id: &str, place: Mark) -> io::Result<bool> {
+fn matches(dir: &Path, id: &str, place: Mark) -> io::Result<bool> {
     if place.segment == 0 || place.record == 0 {
         return Ok(false);
     }
     let before = match (place.offset, place.segment) {
-        (0, 1) => return Ok(place == beginning(id)),
+        (0, 1) => return Ok(place == start_of(id)),
         (0, segment) => open_segment(dir, segment - 1)?.filter(|(_, closed)| *closed),
         (_, segment) => open_segment(dir, segment)?,
     };

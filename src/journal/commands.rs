@@ -198,7 +198,7 @@ fn write_list(
         let cells = widths.iter().zip(row).map(|(width, cell)| format!("{cell:<width$}  "));
         let mut line = cells.collect::<Vec<_>>().concat();
         let room = view.columns.saturating_sub(line.chars().count()).max(20);
-        line.push_str(&shortened(&row[6], room));
+        line.push_str(&truncated(&row[6], room));
         let line = line.trim_end();
         match (number, view.color) {
             (0, true) => writeln!(out, "\x1b[2m{line}\x1b[0m")?,
@@ -220,7 +220,7 @@ fn cost_text(session: &SessionSummary) -> String {
 /// State of the session, and if it can be attached to.
 fn state_text(session: &SessionSummary, zone: &TimeZone) -> String {
     let joined = if session.attachable { " (attach)" } else { "" };
-    session.state.short(zone) + joined
+    session.state.short_text(zone) + joined
 }
 
 fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -371,7 +371,7 @@ pub fn relative(then_ms: u64, now_ms: u64) -> String {
     }
 }
 
-fn shortened(text: &str, room: usize) -> String {
+fn truncated(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
     }

@@ -12,7 +12,7 @@ use crate::commands::{OutputStyle, ended_at, write_json};
 use crate::read;
 use crate::recovery::recover;
 use crate::state::{StateDir, Within};
-use crate::walk::{beginning, walk};
+use crate::walk::{start_of, walk};
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 
@@ -36,7 +36,7 @@ pub fn show(
     // The cost of requests in progress is unknown, too.
     accounts.settle();
     if problem.is_some()
-        && let Ok(walked) = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()))
+        && let Ok(walked) = walk(&found.dir, start_of(&found.id), &mut |_, _, _| Ok(()))
     {
         accounts.add_recovered(&recover(&found.dir, &walked, &accounts, true));
     }

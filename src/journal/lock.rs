@@ -126,7 +126,7 @@ fn stat_field(path: &str, number: usize) -> Option<String> {
 }
 
 /// Description of the process that owns the session in `dir`, if there is one.
-pub(crate) fn held_by(dir: &Path) -> Option<String> {
+pub(crate) fn owner_of(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));
     let mut file = options.ok()?;
@@ -137,7 +137,7 @@ pub(crate) fn held_by(dir: &Path) -> Option<String> {
 /// Id of the process that owns the session in `dir`, if that process is stopped (`SIGSTOP`) and
 /// cannot answer.
 pub fn stopped_owner(dir: &Path) -> Option<u32> {
-    let pid = held_by(dir)?.strip_prefix("process ")?.parse().ok()?;
+    let pid = owner_of(dir)?.strip_prefix("process ")?.parse().ok()?;
     let state = stat_field(&format!("/proc/{pid}/stat"), 3)?;
     matches!(state.as_str(), "T" | "t").then_some(pid)
 }
@@ -191,9 +191,9 @@ mod tests {
     #[test]
     fn names_the_owner_and_frees_with_it() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(held_by(dir.path()).is_none());
+        assert!(owner_of(dir.path()).is_none());
         let lock = SessionLock::take(dir.path()).unwrap();
-        assert!(held_by(dir.path()).is_some());
+        assert!(owner_of(dir.path()).is_some());
         let start = std::time::Instant::now();
         match SessionLock::take(dir.path()) {
             Err(JournalError::Locked { owner }) => {
@@ -203,7 +203,7 @@ mod tests {
         }
         assert!(start.elapsed() < Duration::from_millis(200));
         drop(lock);
-        assert!(held_by(dir.path()).is_none());
+        assert!(owner_of(dir.path()).is_none());
         SessionLock::take(dir.path()).unwrap();
     }
 
@@ -240,7 +240,7 @@ mod tests {
         // The late answer has no receiver and releases the lock.
         release.send(()).unwrap();
         let start = std::time::Instant::now();
-        while held_by(dir.path()).is_some() || !dir.path().join(NAME).exists() {
+        while owner_of(dir.path()).is_some() || !dir.path().join(NAME).exists() {
             assert!(start.elapsed() < Duration::from_secs(10));
             std::thread::sleep(PAUSE);
         }

@@ -8,11 +8,11 @@ use posse_base::failure::Failure;
 
 use crate::commands::{damaged, unreadable};
 use crate::format::Head;
-use crate::lock::held_by;
+use crate::lock::owner_of;
 use crate::scan::{Stop, parse};
 use crate::state::{StateDir, StoredSession, Within};
-use crate::verify::emptied;
-use crate::walk::{ReadError, beginning, walk};
+use crate::verify::empty_journal;
+use crate::walk::{ReadError, start_of, walk};
 
 /// Maximum bytes of journal read into memory at once.
 const BYTES_MAX: usize = 512 << 20;
@@ -23,12 +23,12 @@ pub(crate) fn records(
     found: &StoredSession,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,
 ) -> Result<Option<String>, ReadError> {
-    let walked = walk(&found.dir, beginning(&found.id), &mut |line, head, _| each(line, head))?;
+    let walked = walk(&found.dir, start_of(&found.id), &mut |line, head, _| each(line, head))?;
     let (after, at) = (walked.end.record - 1, walked.end.offset);
     Ok(match walked.stop {
-        Stop::End if held_by(&found.dir).is_some() => None,
+        Stop::End if owner_of(&found.dir).is_some() => None,
         Stop::End => {
-            let gone = emptied(&found.dir, &walked).map_err(ReadError::Journal)?;
+            let gone = empty_journal(&found.dir, &walked).map_err(ReadError::Journal)?;
             gone.map(|problem| problem.what)
         }
         // A line that is being written, or was when its process was killed.

@@ -36,7 +36,7 @@ pub(crate) fn recover(
         unproved.records.extend(reader.found.records.into_iter().filter(later));
     }
     if matches!(walked.stop, Stop::Damaged(_)) {
-        let behind = behind(dir, walked);
+        let behind = read_unverified(dir, walked);
         unproved.records.extend(behind.records);
         unproved.unreadable = behind.unreadable;
     }
@@ -47,7 +47,7 @@ pub(crate) fn recover(
 }
 
 /// Reads the damaged file from the damage on, and the files after it.
-fn behind(dir: &Path, walked: &Walked) -> UnverifiedRecords {
+fn read_unverified(dir: &Path, walked: &Walked) -> UnverifiedRecords {
     let mut reader = UnverifiedReader {
         last: walked.end.record.saturating_sub(1),
         before: Some(walked.end.chain),

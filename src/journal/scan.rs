@@ -91,10 +91,10 @@ fn damage_of(line: &[u8], expected: u64) -> Damage {
     let Some(head) = format::split(line).and_then(|_| format::head(line)) else {
         return Damage::NoRecord;
     };
-    if head.record == expected { Damage::Hash } else { out_of_place(head.record, expected) }
+    if head.record == expected { Damage::Hash } else { wrong_number(head.record, expected) }
 }
 
-fn out_of_place(found: u64, expected: u64) -> Damage {
+fn wrong_number(found: u64, expected: u64) -> Damage {
     if found < expected { Damage::Repeated { found } } else { Damage::Gap { found, expected } }
 }
 
@@ -146,7 +146,7 @@ impl<R: Read> Scanner<R> {
             return Err(Stop::Newer(head.version));
         }
         if head.record != expected {
-            return Err(Stop::Damaged(out_of_place(head.record, expected)));
+            return Err(Stop::Damaged(wrong_number(head.record, expected)));
         }
         let offset = self.at.offset + self.line.len() as u64;
         self.at = Mark { record: expected + 1, offset, chain, ..self.at };
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::format::tests::{newlines, record};
     use crate::format::{HashChain, append_line};
-    use crate::walk::beginning;
+    use crate::walk::start_of;
 
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -210,7 +210,7 @@ mod tests {
 
     /// Number of valid records, the offset of their end, and the reason for stopping.
     fn scan(bytes: &[u8]) -> (u64, u64, Stop) {
-        let mut scanner = Scanner::new(bytes, beginning("s"));
+        let mut scanner = Scanner::new(bytes, start_of("s"));
         let mut records = 0;
         loop {
             match scanner.step().unwrap() {

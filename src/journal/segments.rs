@@ -30,11 +30,11 @@ pub(crate) struct Closed {
 impl Closed {
     /// Name of the missing segment, if there is a gap.
     pub(crate) fn gap(&self) -> Option<String> {
-        self.gap_after().map(|last| closed_name(last + 1))
+        self.last_before_gap().map(|last| closed_name(last + 1))
     }
 
     /// Number of the last segment before the gap, if there is one.
-    pub(crate) fn gap_after(&self) -> Option<u32> {
+    pub(crate) fn last_before_gap(&self) -> Option<u32> {
         (!self.stray.is_empty()).then_some(self.count)
     }
 }

@@ -20,7 +20,7 @@ pub fn last_change(dir: &Path) -> Option<SystemTime> {
 
 /// Description of the process that owns the session in `dir`, if there is one.
 pub fn owner(dir: &Path) -> Option<String> {
-    lock::held_by(dir)
+    lock::owner_of(dir)
 }
 
 /// Checks that the journal in `dir` is not empty.
@@ -112,7 +112,7 @@ impl SessionState {
     }
 
     /// Short text for a column of a list.
-    pub fn short(&self, zone: &TimeZone) -> String {
+    pub fn short_text(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { .. } => "running".to_owned(),
             SessionState::Waiting { .. } => "waiting for an answer".to_owned(),
@@ -160,7 +160,7 @@ impl SessionState {
             }
             SessionState::Newer { what } => format!("newer version: {what}"),
             SessionState::Damaged { what } => format!("damaged: {what}"),
-            other => other.short(zone),
+            other => other.short_text(zone),
         }
     }
 }
@@ -169,7 +169,7 @@ impl SessionState {
 pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
     let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
     let state = of_replayed(replayed, broke_off);
-    if let Some(owner) = lock::held_by(dir) {
+    if let Some(owner) = lock::owner_of(dir) {
         return state.owned(owner).long(zone);
     }
     let lost: Vec<_> = replayed.open_calls.iter().filter(|open| open.effect).collect();

@@ -124,7 +124,7 @@ impl StateDir {
         let (code, what, offered) = match matching.len() {
             0 => {
                 let what = format!("there is no session `{text}`");
-                (ErrorCode::SessionNotFound, what, nearest(&sessions, text))
+                (ErrorCode::SessionNotFound, what, similar_ids(&sessions, text))
             }
             count => {
                 let what = format!("`{text}` matches {count} sessions");
@@ -141,7 +141,7 @@ impl StateDir {
 }
 
 /// Ids with the longest common prefix with `text`.
-fn nearest(sessions: &[StoredSession], text: &str) -> String {
+fn similar_ids(sessions: &[StoredSession], text: &str) -> String {
     let mut ranked: Vec<&StoredSession> = sessions.iter().collect();
     ranked.sort_by_key(|session| {
         let shared = session.id.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();

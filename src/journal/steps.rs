@@ -10,7 +10,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// Reports that the step `name` is done.
     #[cfg_attr(not(test), expect(clippy::unused_self, reason = "used only by tests"))]
-    pub(crate) fn reached(&self, name: &'static str) {
+    pub(crate) fn step_done(&self, name: &'static str) {
         #[cfg(test)]
         if let Some(listener) = &self.listener {
             listener(name);

@@ -17,7 +17,7 @@ use posse_actors::skills;
 use serde::Serialize;
 
 use crate::SOCKET;
-use crate::lock::held_by;
+use crate::lock::owner_of;
 use crate::scan::{if_exists, open_to_read, record_of};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
 use crate::session_state::{SessionState, of_replayed};
@@ -132,7 +132,7 @@ impl SessionSummary {
             *room -= summary.bytes;
             summary.read_whole(&dir);
         }
-        if let Some(owner) = held_by(&dir) {
+        if let Some(owner) = owner_of(&dir) {
             summary.state = summary.state.owned(owner);
             let socket = dir.join(SOCKET).symlink_metadata();
             summary.attachable = socket.is_ok_and(|found| found.file_type().is_socket());
@@ -173,7 +173,7 @@ impl SessionSummary {
             let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(LINES_MAX);
             for (number, line) in lines.enumerate() {
                 match record_of(line) {
-                    Some(record) => self.learn(record),
+                    Some(record) => self.add_record(record),
                     None if number == 0 && line.ends_with(b"\n") => {
                         return Err(io::Error::other("its first record cannot be read"));
                     }
@@ -227,7 +227,7 @@ impl SessionSummary {
         }
     }
 
-    fn learn(&mut self, record: StoredRecord) {
+    fn add_record(&mut self, record: StoredRecord) {
         self.started_ms.get_or_insert(record.ts);
         match record.event {
             Event::SessionStarted { cwd, agent, model, .. } => {

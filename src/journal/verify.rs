@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::lock::held_by;
+use crate::lock::owner_of;
 use crate::scan::{Damage, Stop, if_exists};
 use crate::segments::ACTIVE;
-use crate::walk::{Walked, beginning, walk};
+use crate::walk::{Walked, start_of, walk};
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 32 << 20;
@@ -73,9 +73,9 @@ pub(crate) fn verify_with_progress(
     id: &str,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Verified> {
-    let running = held_by(dir).is_some();
+    let running = owner_of(dir).is_some();
     let (mut bytes, mut told) = (0, 0);
-    let walked = walk(dir, beginning(id), &mut |line, _, _| {
+    let walked = walk(dir, start_of(id), &mut |line, _, _| {
         bytes += line.len() as u64;
         if bytes - told >= PROGRESS_BYTES {
             told = bytes;
@@ -84,7 +84,7 @@ pub(crate) fn verify_with_progress(
         Ok(())
     })?;
     // A session that has just begun has written nothing yet.
-    let gone = if running { None } else { emptied(dir, &walked)? };
+    let gone = if running { None } else { empty_journal(dir, &walked)? };
     let problem = Problem::of(&walked).or(gone);
     Ok(Verified {
         records: walked.end.record - 1,
@@ -98,7 +98,7 @@ pub(crate) fn verify_with_progress(
 
 /// Problem of a journal without any record. Such a journal remains only if the process was killed
 /// while it created the folder. An empty active file after a closed segment is normal.
-pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
+pub(crate) fn empty_journal(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
     if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);
     }

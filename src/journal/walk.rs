@@ -47,13 +47,13 @@ pub(crate) struct Walked {
 }
 
 /// Start position of session `id`.
-pub(crate) fn beginning(id: &str) -> Mark {
+pub(crate) fn start_of(id: &str) -> Mark {
     Mark { record: 1, segment: 1, offset: 0, chain: HashChain::start(id) }
 }
 
 /// Calls `each` with every line from `from` on, its head and its position.
 pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, ReadError> {
-    let gap = closed_segments(dir).map_err(ReadError::Journal)?.gap_after();
+    let gap = closed_segments(dir).map_err(ReadError::Journal)?.last_before_gap();
     let mut walked = Walked {
         stop: Stop::End,
         end: from,

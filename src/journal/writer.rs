@@ -284,7 +284,7 @@ impl Tail {
             disk.truncate(self.end.offset).ok();
             return Err(CommitError::Failed(error));
         }
-        self.steps.reached("appended");
+        self.steps.step_done("appended");
         if group.sync
             && let Err(error) = disk.sync().and_then(|()| sync_all(&mut self.new_entries))
         {

@@ -99,7 +99,7 @@ impl RulePolicy {
                 missing.push(Uncovered { part: None, reason: outside.clone(), grantable: false });
                 continue;
             }
-            missing.extend(script.parts.iter().filter_map(|part| self.lacks(case, part, &grants)));
+            missing.extend(script.parts.iter().filter_map(|part| self.gap(case, part, &grants)));
             if missing.is_empty() && !script.is_read_alike() {
                 let reason = "it can be read in more than one way".to_owned();
                 missing.push(Uncovered { part: None, reason, grantable: false });
@@ -108,7 +108,7 @@ impl RulePolicy {
         missing
     }
 
-    fn lacks<'a>(
+    fn gap<'a>(
         &self,
         case: &JudgedAction<'_>,
         part: &'a PlainCommand,
@@ -139,7 +139,7 @@ impl RulePolicy {
         let grant = allowed.is_ok().then(|| suggestion(&missing)).flatten();
         let mut reason = match &allowed {
             Err(why) => format!("{why}: every command is asked about"),
-            Ok(()) => said(&missing),
+            Ok(()) => missing_text(&missing),
         };
         let mut scopes = vec![Scope::Once];
         if let Some(grant) = &grant {
@@ -237,7 +237,7 @@ fn never_suggested(program: &str) -> bool {
 }
 
 /// Missing grants, in words.
-fn said(missing: &[Uncovered<'_>]) -> String {
+fn missing_text(missing: &[Uncovered<'_>]) -> String {
     let mut named: Vec<String> = Vec::new();
     for uncovered in missing {
         let text = match uncovered.part {

@@ -211,7 +211,7 @@ impl RulePolicy {
             .or_else(|| self.ask_each_time(&case))
             .or_else(|| self.invoked(&case))
             .or_else(|| self.granted(&case))
-            .or_else(|| self.ruled(&case))
+            .or_else(|| self.matching_rule(&case))
             .or_else(|| self.agent_asks(&case))
             .or_else(|| self.agent_default(&case))
             .unwrap_or_else(|| self.built_in(&case))
@@ -266,7 +266,7 @@ impl RulePolicy {
             }
         }
         let rule = self.rules.iter().find(|rule| rule.denies(case))?;
-        Some(deny(&format!("permissions: {}", rule.text), rule.why_denied()))
+        Some(deny(&format!("permissions: {}", rule.text), rule.denial_reason()))
     }
 
     fn agent_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
@@ -295,7 +295,7 @@ impl RulePolicy {
 
     /// Actions that neither grants, nor rules, nor `--yes` answer.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
-        let reason = lifted(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
+        let reason = exemption_reason(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
         Some(self.ask_once(case, reason))
     }
 
@@ -377,7 +377,7 @@ impl RulePolicy {
     }
 
     /// The most specific of the user's rules; of two equals, the one that asks.
-    fn ruled(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+    fn matching_rule(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let own = self.own_rules(case).filter(|rule| rule.decision != RuleDecision::Deny);
         let rule = self
             .rules
@@ -500,7 +500,7 @@ impl RulePolicy {
 }
 
 /// Reason for asking about a command with exemptions or an incomplete survey.
-fn lifted(action: &Action) -> Option<String> {
+fn exemption_reason(action: &Action) -> Option<String> {
     let is_command = action.operations.iter().any(is_command);
     let mut unprotected = Vec::new();
     let mut unseen = None;

@@ -178,7 +178,7 @@ impl Rule {
         if let Some((_, matcher)) = &self.glob {
             return matcher.is_match(example);
         }
-        let judged = shell::alone(example);
+        let judged = shell::judge_example(example);
         let for_commands = self.tool == "*" || COMMAND_NAMES.contains(&self.tool.as_str());
         match self.decision {
             RuleDecision::Allow => {
@@ -202,7 +202,7 @@ impl Rule {
     }
 
     /// Why the call is denied, where this is a rule of the configuration.
-    pub(crate) fn why_denied(&self) -> &str {
+    pub(crate) fn denial_reason(&self) -> &str {
         self.reason.as_deref().unwrap_or(if self.from_project {
             "the project's rules deny it"
         } else {
@@ -227,7 +227,7 @@ impl Rule {
 
     /// True if the rule denies the call: one matching part suffices.
     pub(crate) fn denies(&self, case: &JudgedAction<'_>) -> bool {
-        self.decision == RuleDecision::Deny && self.is_for(case) && self.touches(case)
+        self.decision == RuleDecision::Deny && self.is_for(case) && self.applies_to(case)
     }
 
     /// True if the rule asks about or allows the call. An allow rule must match all parts.
@@ -235,7 +235,7 @@ impl Rule {
         self.is_for(case)
             && match self.decision {
                 RuleDecision::Deny => false,
-                RuleDecision::Ask => self.touches(case),
+                RuleDecision::Ask => self.applies_to(case),
                 RuleDecision::Allow => self.covers(case),
             }
     }
@@ -247,7 +247,7 @@ impl Rule {
         (glob + prefix, self.tool != "*")
     }
 
-    fn touches(&self, case: &JudgedAction<'_>) -> bool {
+    fn applies_to(&self, case: &JudgedAction<'_>) -> bool {
         let named = self.glob.is_none() || paths(case.action).any(|path| self.matches(path));
         let executes = !case.scripts.is_empty();
         named && self.runs(&case.scripts) && (self.prefix.is_none() || executes)

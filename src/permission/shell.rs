@@ -94,7 +94,7 @@ pub(crate) fn quoted(words: &[String]) -> String {
 }
 
 /// Judges `text` without a place: for examples.
-pub(crate) fn alone(text: &str) -> Judged {
+pub(crate) fn judge_example(text: &str) -> Judged {
     let roots = ["/".to_owned()];
     let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };
     judge(text, allow::Ground { place, roots: &roots, closed: &[] })

@@ -588,7 +588,7 @@ proptest! {
     #[test]
     fn rule_parser_survives_any_text(text in "(?s:.{0,200})", shells in "[$`'\"(){}|&;<> a\\\\\n]{0,200}") {
         for text in [text, shells] {
-            let judged = shell::alone(&text);
+            let judged = shell::judge_example(&text);
             let words = judged.findings.runs.iter().map(|run| run.words.len()).sum::<usize>();
             let listed = text.contains(['{', '$']);
             prop_assert!(listed || words <= 4 * text.len() + 4, "{} words", words);

@@ -115,7 +115,7 @@ impl<D: Dialect> AdapterState<D> {
             return Err(refusal(&self.endpoint, response).await);
         }
         if classify::is_html(response.headers()) {
-            return Err(classify::not_the_provider(origin));
+            return Err(classify::foreign_page(origin));
         }
         let mut source = LiveResponse(response);
         let wanted = request.stream.then_some(deltas);

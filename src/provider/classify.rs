@@ -58,7 +58,7 @@ pub(crate) fn rejected(origin: &MessageOrigin, what: impl Into<String>) -> Provi
 }
 
 /// A page for people, where a reply for programs should be.
-pub(crate) fn not_the_provider(origin: &MessageOrigin) -> ProviderError {
+pub(crate) fn foreign_page(origin: &MessageOrigin) -> ProviderError {
     let what = "the reply is an HTML page (a login page of the network, or a wrong baseURL)";
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
@@ -114,8 +114,8 @@ fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String
         Some(Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::NetworkDown) => {
             format!("there is no way to {address} from here: check the network")
         }
-        Some(Kind::TimedOut) => not_in_time(address),
-        _ if error.is_timeout() => not_in_time(address),
+        Some(Kind::TimedOut) => connect_timeout(address),
+        _ if error.is_timeout() => connect_timeout(address),
         Some(
             Kind::ConnectionReset
             | Kind::ConnectionAborted
@@ -129,7 +129,7 @@ fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String
     })
 }
 
-fn not_in_time(address: &str) -> String {
+fn connect_timeout(address: &str) -> String {
     format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn status(
     report.retry_after = retry_after(headers, now).or(report.retry_after);
     report.status = Some(status.as_u16());
     let prefix = format!("answered {}", status.as_u16());
-    match sort(origin, &prefix, report) {
+    match classify_report(origin, &prefix, report) {
         // Such as the page of a web server that knows no such path.
         ProviderError::Rejected { source } if is_html => {
             ProviderError::Unasked { class: ProviderError::NOT_THE_PROVIDER, source }
@@ -225,10 +225,10 @@ pub(crate) fn is_html(headers: &HeaderMap) -> bool {
 
 /// An error that arrived inside a successful reply.
 pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
-    sort(origin, "reported an error in its reply", read_report(error.as_bytes()))
+    classify_report(origin, "reported an error in its reply", read_report(error.as_bytes()))
 }
 
-fn sort(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderError {
+fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderError {
     let message = origin.masked(report.message);
     let lower = message.to_lowercase();
     let source = Cause::boxed(

@@ -206,7 +206,7 @@ impl Login {
         let old = state.access.clone();
         let held = match self.store.lock().await {
             Ok(held) => held,
-            Err(what) => return still_good(old, refused.as_ref()).ok_or(Trouble::User(what)),
+            Err(what) => return usable(old, refused.as_ref()).ok_or(Trouble::User(what)),
         };
         let mut found = self.store.read().map_err(Trouble::User)?;
         let mut is_second = false;
@@ -224,7 +224,7 @@ impl Login {
                 return Err(Trouble::User(why.to_string()));
             }
             // First the place for the new tokens, then the old ones are spent.
-            let place = held.place(&found).map_err(Trouble::User)?;
+            let place = held.create_renewed(&found).map_err(Trouble::User)?;
             match self.issuer.renew(&sent).await {
                 Renewal::Renewed(tokens) => {
                     let json = found.renewed(&tokens, Timestamp::now());
@@ -254,7 +254,7 @@ impl Login {
                     return Err(Trouble::User(sentence));
                 }
                 Renewal::Failed(error) => {
-                    return still_good(old, refused.as_ref()).ok_or(Trouble::Away(error));
+                    return usable(old, refused.as_ref()).ok_or(Trouble::Away(error));
                 }
             }
         }
@@ -306,7 +306,7 @@ fn serves(access: &Access, refused: Option<&Access>) -> bool {
 }
 
 /// The earlier credentials if they are still usable: an early renewal may fail.
-fn still_good(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
+fn usable(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     let now = Timestamp::now().as_second();
     let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);
     access.filter(|access| refused.is_none() && lives(access))

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use crate::body::bytes_of;
 use crate::classify;
+use crate::connect;
 use crate::http::Endpoint;
-use crate::live;
 use crate::profile::{Protocol, ProviderProfile};
 
 /// Bytes of the list that are read.
@@ -43,7 +43,7 @@ pub enum Reached {
 }
 
 /// Asks the server of `profile` for its models, for at most `limit`.
-pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached, Failure> {
+pub async fn models_of(profile: &ProviderProfile, limit: Duration) -> Result<Reached, Failure> {
     let mut profile = profile.clone();
     profile.base_url = profile.base().to_owned();
     let endpoint = Endpoint::new(&profile, profile.protocol.list_path(&profile.base_url))?;
@@ -66,7 +66,7 @@ pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached
 /// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
 /// in pages. `None`: it does not count, or not for this model.
 async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
-    let provider = live(profile.clone())?;
+    let provider = connect(profile.clone())?;
     let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
     let request = Request { messages: vec![Arc::new(greeting)], ..Request::default() };
     Ok(match provider.count_tokens(request).await {
@@ -145,7 +145,7 @@ mod tests {
             profile.protocol = protocol;
             // Given like this, too.
             profile.base_url = format!("{}/v1{call}", server.address);
-            let reached = reach(&profile, Duration::from_secs(10)).await.unwrap();
+            let reached = models_of(&profile, Duration::from_secs(10)).await.unwrap();
             match expected {
                 Some(expected) => assert_eq!(reached, expected, "{protocol:?}"),
                 None => assert!(

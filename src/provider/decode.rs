@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::classify::{self, Cause, bounded};
 use crate::draft::ReplyDraft;
 use crate::message_origin::MessageOrigin;
-use crate::silence_timeout::{Brought, Watch, soon};
+use crate::silence_timeout::{Brought, Watch, poll_briefly};
 use crate::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
@@ -39,7 +39,7 @@ pub(crate) trait Assembly: Default + Send {
     /// Adds an event of a stream. `data` is not blank.
     fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault>;
     /// Adds a reply that came as one JSON object.
-    fn whole(&mut self, json: &str) -> Result<(), Fault>;
+    fn add_object(&mut self, json: &str) -> Result<(), Fault>;
     /// Texts and figures so far.
     fn draft(&self) -> &ReplyDraft;
     /// Texts and figures so far, to take deltas out.
@@ -128,7 +128,7 @@ pub(crate) async fn read<A: Assembly>(
         };
         // Servers send one event per chunk. Chunks that have arrived are joined into one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
-            match soon(source).await {
+            match poll_briefly(source).await {
                 Some(Ok(Some(chunk))) if !reader.events.done => match reader.take(&chunk) {
                     Ok(content) => has_content |= content,
                     Err(error) => {
@@ -143,13 +143,13 @@ pub(crate) async fn read<A: Assembly>(
         }
         let shown = send(&mut reader.events.reply, deltas).await;
         if has_content && !shown && matches!(reader.shape, BodyShape::Stream { .. }) {
-            pulse.beat(deltas).await;
+            pulse.heartbeat(deltas).await;
         }
         if reader.events.done {
             break;
         }
         if has_content {
-            watch.heard(if reader.events.reply.is_finished() { idle.min(EPILOGUE) } else { idle });
+            watch.extend(if reader.events.reply.is_finished() { idle.min(EPILOGUE) } else { idle });
         }
     }
     reader.complete()
@@ -188,7 +188,7 @@ async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
 struct Pulse(Option<Instant>);
 
 impl Pulse {
-    async fn beat(&mut self, deltas: Option<&DeltaSender>) {
+    async fn heartbeat(&mut self, deltas: Option<&DeltaSender>) {
         let Some(deltas) = deltas else { return };
         if self.0.is_none_or(|last| last.elapsed() >= PULSE) {
             self.0 = Some(Instant::now());
@@ -215,7 +215,7 @@ impl<A: Assembly> StreamReader<'_, A> {
             let skipped = *skipped;
             match chunk.first() {
                 None => return Ok(false),
-                Some(b'<') => return Err(classify::not_the_provider(self.origin)),
+                Some(b'<') => return Err(classify::foreign_page(self.origin)),
                 Some(b'{' | b'[') => self.shape = BodyShape::Json(Vec::new()),
                 Some(_) => self.shape = BodyShape::Stream { parser: Box::default(), skipped },
             }
@@ -254,7 +254,7 @@ impl<A: Assembly> StreamReader<'_, A> {
             BodyShape::Unknown { .. } => Err(self.broken("the reply is empty")),
             BodyShape::Json(body) => {
                 let text = String::from_utf8_lossy(&body);
-                if let Err(fault) = self.events.reply.whole(&text) {
+                if let Err(fault) = self.events.reply.add_object(&text) {
                     return Err(self.fault(fault, 0));
                 }
                 send(&mut self.events.reply, deltas).await;

@@ -114,7 +114,7 @@ impl Histories {
         if shown.left_out <= history.left_out {
             shown.notice = None;
         }
-        history.leave_out(shown.left_out);
+        history.discard_omitting(shown.left_out);
         history.catch_up::<D>(messages, shown.blind, quirks, owner);
         history
     }
@@ -153,7 +153,7 @@ impl EncodedHistory {
     }
 
     /// Discards groups that were written with a number of omitted images other than `left_out`.
-    fn leave_out(&mut self, left_out: usize) {
+    fn discard_omitting(&mut self, left_out: usize) {
         if self.left_out != left_out {
             let same = self.left_out.min(left_out);
             self.ends.retain(|end| end.images <= same);

@@ -132,8 +132,8 @@ impl<D: Dialect> Encoder<D> {
         let ProviderProfile { quirks, sight, model, .. } = &self.profile;
         let mut shown = ImageSelection::of(&request.messages, quirks, sight)?;
         let (thinking, notice) = match purpose {
-            BodyPurpose::Reply { .. } => self.thoughts.say(request.thinking, quirks),
-            BodyPurpose::Counting => (self.thoughts.meant(request.thinking, quirks), None),
+            BodyPurpose::Reply { .. } => self.thoughts.checked(request.thinking, quirks),
+            BodyPurpose::Counting => (self.thoughts.unchecked(request.thinking, quirks), None),
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let EncodedParts { histories, tools, systems } = &mut *kept;

@@ -20,7 +20,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     match serde_json::from_str(json) {
         Ok(value) => Ok(value),
         Err(error) => {
-            *room = mended(json).ok_or_else(|| error.to_string())?;
+            *room = replace_surrogates(json).ok_or_else(|| error.to_string())?;
             serde_json::from_str(room).map_err(|_| error.to_string())
         }
     }
@@ -235,7 +235,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for KindVisitor<T> {
 
 /// `json` with each lone surrogate replaced by U+FFFD, if there is one. Servers that cut text
 /// between UTF-16 code units send such halves.
-pub(crate) fn mended(json: &str) -> Option<String> {
+pub(crate) fn replace_surrogates(json: &str) -> Option<String> {
     let unit_at = |at: usize| {
         let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(digits, 16).ok()

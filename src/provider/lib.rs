@@ -45,7 +45,7 @@ use crate::profile::{Protocol, ProviderProfile};
 ///
 /// Opens nothing: the first request connects. For `https:` the platform's root certificates start
 /// loading in the background.
-pub fn live(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
+pub fn connect(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
         Protocol::ChatCompletions => {
             Arc::new(Adapter::<openai_compatible::encode::ChatDialect>::new(profile)?)

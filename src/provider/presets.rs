@@ -193,7 +193,7 @@ mod tests {
     use secrecy::ExposeSecret;
 
     use super::*;
-    use crate::live;
+    use crate::connect;
     use crate::profile::{Auth, ProviderProfile, Settings};
 
     fn settings(json: &str) -> Settings {
@@ -212,7 +212,7 @@ mod tests {
                 (Some(variable) == preset.key_variable).then(|| "key-of-the-user".to_owned())
             };
             let profile = ProviderProfile::resolve(preset.name, settings(own), key).unwrap();
-            let info = live(profile).unwrap().info();
+            let info = connect(profile).unwrap().info();
             assert_eq!(info.profile, preset.name);
             let path = preset.protocol.call_path("/v1");
             assert!(info.endpoint.ends_with(path), "{}", info.endpoint);
@@ -260,8 +260,9 @@ mod tests {
         ];
         for (own, code) in table {
             let lookup = |name: &str| key.clone().filter(|_| name != "NO");
-            let built =
-                ProviderProfile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
+            let built = ProviderProfile::resolve("mine", settings(own), lookup)
+                .and_then(connect)
+                .map(|_| ());
             let failure = built.unwrap_err();
             assert_eq!(failure.code.as_str(), code, "{own}");
             assert!(!failure.to_string().contains("u:p"), "{failure}");

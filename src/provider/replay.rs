@@ -287,7 +287,7 @@ impl ReplayState {
     ) -> Result<(VecDeque<Bytes>, Option<OpaqueReply>), ProviderError> {
         let key = CassetteKey::of(request, &self.workspace);
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |exchange: &Exchange| exchange.request.fits(&key);
+        let fits = |exchange: &Exchange| exchange.request.answers(&key);
         let at = exchanges
             .iter()
             .position(|(exchange, used)| !used && fits(exchange))

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::lenient_json::mended;
+use crate::lenient_json::replace_surrogates;
 
 /// Longest name of a tool that every server accepts.
 const NAME_BYTES_MAX: usize = 64;
@@ -49,7 +49,7 @@ pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return "{}".into();
     }
-    let text = mended(text).map_or(Cow::Borrowed(text), Cow::Owned);
+    let text = replace_surrogates(text).map_or(Cow::Borrowed(text), Cow::Owned);
     if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
         return text;
     }

@@ -59,7 +59,7 @@ impl Watch {
     }
 
     /// Content came. From the next wait on it may pause for `idle`.
-    pub(crate) fn heard(&mut self, idle: Duration) {
+    pub(crate) fn extend(&mut self, idle: Duration) {
         self.heard = true;
         self.idle = idle;
     }
@@ -144,18 +144,18 @@ fn later(now: Instant, wait: Duration) -> Instant {
 
 /// Item that `source` has already, or has after the connection task ran once, which delivers one
 /// chunk at a time.
-pub(crate) async fn soon(source: &mut impl ChunkSource) -> Option<Brought> {
-    match at_hand(source).await {
+pub(crate) async fn poll_briefly(source: &mut impl ChunkSource) -> Option<Brought> {
+    match poll_ready(source).await {
         None => {
             yield_now().await;
-            at_hand(source).await
+            poll_ready(source).await
         }
         brought => brought,
     }
 }
 
 /// Item that `source` has already, without waiting.
-async fn at_hand(source: &mut impl ChunkSource) -> Option<Brought> {
+async fn poll_ready(source: &mut impl ChunkSource) -> Option<Brought> {
     // Uses the waker of the next wait, so the source need not store another.
     poll_fn(|context| {
         Poll::Ready(match pin!(source.next()).poll(context) {
@@ -211,7 +211,7 @@ mod tests {
         let mut watch = Watch::new(Duration::MAX, ms(100));
         let mut source = Slow([30; 20].into());
         watch.next(&mut source).await.unwrap().unwrap();
-        watch.heard(ms(100));
+        watch.extend(ms(100));
         let began = Instant::now();
         let quiet = loop {
             if let Err(quiet) = watch.next(&mut source).await {
@@ -274,7 +274,7 @@ mod tests {
         let mut source = Slow([0].into());
         sleep(ms(80)).await;
         assert!(watch.next(&mut source).await.is_ok());
-        watch.heard(ms(20));
+        watch.extend(ms(20));
         assert_eq!(watch.next(&mut source).await.unwrap_err(), Quiet::Content(ms(20)));
     }
 }

@@ -47,14 +47,14 @@ impl ThinkingConfig {
     }
 
     /// Parameter for `wanted`, without a notice.
-    pub(crate) fn meant(&self, wanted: Option<Thinking>, quirks: &Quirks) -> ThinkingParam {
+    pub(crate) fn unchecked(&self, wanted: Option<Thinking>, quirks: &Quirks) -> ThinkingParam {
         let judged =
             wanted.map(|wanted| self.judge(wanted, quirks).unwrap_or(ThinkingParam::Nothing));
         judged.unwrap_or(ThinkingParam::AsConfigured)
     }
 
     /// Parameter for `wanted`, and the notice on first use.
-    pub(crate) fn say(
+    pub(crate) fn checked(
         &self,
         wanted: Option<Thinking>,
         quirks: &Quirks,
@@ -176,7 +176,7 @@ mod tests {
         ];
         for (tongue, thinks, wanted, quirks, expected) in table {
             let thoughts = thoughts(tongue, thinks);
-            let (said, notice) = thoughts.say(Some(wanted), quirks);
+            let (said, notice) = thoughts.checked(Some(wanted), quirks);
             match expected {
                 Ok(expected) => {
                     assert_eq!((said, notice), (expected, None), "{tongue:?} {wanted:?}");
@@ -186,13 +186,13 @@ mod tests {
                     assert_eq!(said, ThinkingParam::Nothing, "{tongue:?} {wanted:?}");
                     assert!(notice.contains(why) && notice.contains(wanted.name()), "{notice}");
                     assert_eq!(
-                        thoughts.say(Some(wanted), quirks),
+                        thoughts.checked(Some(wanted), quirks),
                         (ThinkingParam::Nothing, None),
                         "once"
                     );
                 }
             }
-            assert_eq!(thoughts.say(None, quirks), (ThinkingParam::AsConfigured, None));
+            assert_eq!(thoughts.checked(None, quirks), (ThinkingParam::AsConfigured, None));
         }
     }
 

@@ -191,14 +191,14 @@ impl AttemptRecorder {
             }
             Event::SessionParked { cause, class: Some(class), next_try_ms } => {
                 let known = next_try_ms.is_some();
-                self.push_failure(short(class), cause, FailureReaction::Parked { known });
+                self.push_failure(attempt_class(class), cause, FailureReaction::Parked { known });
                 self.parked = true;
             }
             Event::ContextCompacted { cause: Some(CompactionCause::Overflow), .. } => {
                 self.push_failure("context_full", "", GIVEN_UP);
             }
             Event::InvocationFailed { class, cause, .. } if class.starts_with("provider.") => {
-                self.push_failure(short(class), cause, GIVEN_UP);
+                self.push_failure(attempt_class(class), cause, GIVEN_UP);
             }
             _ => (),
         }
@@ -297,7 +297,7 @@ impl AttemptRecorder {
 }
 
 /// Class of a provider failure, as used in attempts.
-fn short(class: &str) -> &str {
+fn attempt_class(class: &str) -> &str {
     class.strip_prefix("provider.").unwrap_or(class)
 }
 

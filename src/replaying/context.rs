@@ -127,7 +127,7 @@ impl ReplayContext {
         self.count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance(&self, time: Duration) {
         let mut passed = lock(&self.passed);
         *passed = passed.saturating_add(time);
     }
@@ -180,7 +180,7 @@ impl ReplayContext {
         let RecordedAttempt { who: _, text, usage, end } = attempt;
         if matches!(end, AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }) {
             // Before any output arrives: patience does not run out during output.
-            self.pass(PATIENCE * 2);
+            self.advance(PATIENCE * 2);
         }
         if let Some(usage) = usage {
             deltas.send(Delta::Usage(usage)).await.ok();
@@ -193,7 +193,7 @@ impl ReplayContext {
                 // Messages sent during the call are delivered before its result.
                 self.send_messages(messages).await;
                 if rested {
-                    self.pass(RECOVERY_TIME);
+                    self.advance(RECOVERY_TIME);
                 }
                 Ok(*completion)
             }
@@ -344,13 +344,13 @@ impl Clock for ReplayContext {
 
 /// Reuses the recorded call ids; other ids are counted.
 impl Ids for ReplayContext {
-    fn mint(&self, kind: &str) -> String {
+    fn new_id(&self, kind: &str) -> String {
         format!("{kind}{}", self.next_number())
     }
 
     fn call(&self) -> CallId {
         let next = lock(&self.calls).pop_front();
-        next.unwrap_or_else(|| CallId::new(self.mint("new-")))
+        next.unwrap_or_else(|| CallId::new(self.new_id("new-")))
     }
 
     fn record(&self) -> RecordId {

@@ -59,7 +59,7 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     command.arg("--ro-bind").arg(helper).arg(INSIDE);
-    lay(&mut command, plan);
+    add_mounts(&mut command, plan);
     for link in SYSTEM_LINKS {
         if let Ok(target) = fs::read_link(link) {
             command.arg("--symlink").arg(target).arg(link);
@@ -79,7 +79,7 @@ enum Layer {
 
 /// Mounts writable and hidden paths over the tree, folders before their contents.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-fn lay(command: &mut std::process::Command, plan: &Plan) {
+fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     let is_covered =
         |path: &Path| plan.masked.iter().chain(&plan.hidden).any(|folder| path.starts_with(folder));
     let is_writable = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));

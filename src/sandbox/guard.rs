@@ -83,7 +83,7 @@ impl Sandbox {
             }
             survey
         };
-        let survey = look(&protection, survey).await;
+        let survey = run_scan(&protection, survey).await;
         let mut survey = survey.map_err(|error| failed(error.to_string()))?;
         if !survey.complete && !unsurveyed {
             protection.take_back(survey);
@@ -105,7 +105,7 @@ impl Sandbox {
 
     /// Lowers the maximum number of scanned folders to `folders`.
     #[must_use]
-    pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
+    pub fn with_scan_limit(mut self, folders: usize) -> Sandbox {
         let bounds = ScanBounds::default();
         self.protections.bounds = ScanBounds { folders: folders.min(bounds.folders), ..bounds };
         self
@@ -113,7 +113,7 @@ impl Sandbox {
 
     /// Uses `written` to attribute changes when a command is checked.
     #[must_use]
-    pub fn beside(mut self, written: ToolWrites) -> Sandbox {
+    pub fn tracking(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
     }
@@ -156,11 +156,11 @@ impl Sandbox {
 
 /// Scans folders: on this thread if recent scans were very short, because switching threads takes
 /// longer than that; otherwise on a blocking thread.
-async fn look<T: Send + 'static>(
+async fn run_scan<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, tokio::task::JoinError> {
-    if protection.looks_quickly() {
+    if protection.is_scan_fast() {
         return Ok(work());
     }
     tokio::task::spawn_blocking(work).await
@@ -168,11 +168,11 @@ async fn look<T: Send + 'static>(
 
 impl Guard {
     /// Checks the effects of the command after all its processes are gone.
-    pub(crate) async fn settle(mut self) -> Vec<Finding> {
+    pub(crate) async fn check_effects(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
         let checker = Arc::clone(&self.protection);
-        let found = look(&checker, move || protection.check_after(survey)).await;
+        let found = run_scan(&checker, move || protection.check_after(survey)).await;
         found.unwrap_or_else(|error| {
             tracing::error!(%error, "what a command did to protected files is not known");
             Vec::new()
@@ -228,7 +228,7 @@ impl Protections {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (roots, beyond);
         if let Some(protection) = known.get(&key) {
-            protection.looks_into(temporary);
+            protection.also_scan(temporary);
             return Ok(Arc::clone(protection));
         }
         let Surroundings { own, home, readable_secrets, .. } = surroundings;
@@ -249,8 +249,8 @@ impl Protections {
             scratch.with_file_name("quarantine"),
         )?;
         (protection.bounds, protection.written) = (self.bounds, self.written.clone());
-        let protection = Arc::new(protection.out_of_reach(beyond));
-        protection.looks_into(temporary);
+        let protection = Arc::new(protection.for_read_only_roots(beyond));
+        protection.also_scan(temporary);
         known.insert(key, Arc::clone(&protection));
         Ok(protection)
     }

@@ -88,7 +88,7 @@ impl HelperShape {
     }
 
     /// True if the command has its own PID namespace.
-    pub(crate) fn encloses(self) -> bool {
+    pub(crate) fn has_pid_namespace(self) -> bool {
         matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
 
@@ -127,7 +127,7 @@ pub fn helper_main() -> Option<ExitCode> {
     let control = UnixStream::from(control);
     Some(help(&control, arguments).unwrap_or_else(|failure| {
         // The reader may be gone; the exit code remains.
-        HelperLine::Failed(failure.replace(['\n', '\r'], " ")).say(&control).ok();
+        HelperLine::Failed(failure.replace(['\n', '\r'], " ")).write_line(&control).ok();
         ExitCode::from(NOT_PREPARED)
     }))
 }
@@ -168,19 +168,19 @@ fn help(
     // While the helper is waiting.
     facts.filters = shape.filters()?;
     match shape {
-        HelperShape::Bare | HelperShape::Reduced { .. } => bare(control, facts),
+        HelperShape::Bare | HelperShape::Reduced { .. } => execute(control, facts),
         HelperShape::Namespaces { network } => outer(control, network, facts),
         HelperShape::Inner => first(control, facts),
     }
 }
 
 /// Executes the command, or its init process, without namespaces.
-fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
+fn execute(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     if facts.shape != HelperShape::Bare {
         // No command needs capabilities, so they are dropped before the request arrives.
         kernel::drop_capabilities().context("capabilities stay")?;
         nix::sys::prctl::set_no_new_privs().context("privileges")?;
-        facts.has_init = landlock::enclose() && adopt_orphans();
+        facts.has_init = landlock::scope_signals() && adopt_orphans();
         if facts.has_init {
             return split(control, &facts);
         }
@@ -202,7 +202,7 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         }
         Fork::Parent(command) => {
             drop(taken);
-            let_go_of_output()?;
+            close_output()?;
             // Everything until the request was taken belongs to the request. The other end closes
             // when the command starts, or with the death of the parent.
             waiting.read_to_end(&mut Vec::new()).ok();
@@ -220,7 +220,7 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
             // Rules that cannot be made in advance are made when they are needed, with an error
             // then.
             Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
-                ahead = landlock::make_ahead(&plan).ok();
+                ahead = landlock::prepare(&plan).ok();
             }
             Some(HelperMessage::Expect(_)) => {}
         }
@@ -263,7 +263,7 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
             first(control, facts)
         }
         Fork::Parent(first) => {
-            let_go_of_output()?;
+            close_output()?;
             // A signal to this process is meant for the command, which gets it directly.
             SigSet::all().thread_block().context("signals")?;
             loop {
@@ -291,7 +291,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     if HelperShape::of(plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
-    let path = place(&directory)?;
+    let path = folder_path(&directory)?;
     let meant = identity(&directory)?;
     // The descriptor belongs to the outer tree, where nothing is read-only.
     drop(directory);
@@ -317,7 +317,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
             match never {}
         }
         Fork::Parent(command) => {
-            let_go_of_output()?;
+            close_output()?;
             init::run_init(command, control)
         }
     }
@@ -337,9 +337,9 @@ fn become_command(
         if kernel::has_capabilities().context("capabilities")? {
             return Err("capabilities are still there".to_owned());
         }
-        let ahead = ahead.filter(|made| made.suit(plan));
+        let ahead = ahead.filter(|made| made.is_valid_for(plan));
         let is_ahead = ahead.is_some();
-        let rules = ahead.map_or_else(|| landlock::make_now(plan), Ok)?;
+        let rules = ahead.map_or_else(|| landlock::build(plan), Ok)?;
         let landlock = rules.enforce()?;
         report["landlock"] = json!({
             "version": landlock.version,
@@ -350,7 +350,7 @@ fn become_command(
         });
         let made;
         let filters = match &facts.filters {
-            Some(filters) if filters.suit(plan) => filters,
+            Some(filters) if filters.is_for(plan) => filters,
             _ => {
                 made = Filters::new(plan.tier.clone(), plan.network)?;
                 &made
@@ -365,7 +365,7 @@ fn become_command(
         report["capabilities"] = json!(false);
     }
     helper_output::redirect(environment)?;
-    HelperLine::Enforced(report).say(control).context("no report")?;
+    HelperLine::Enforced(report).write_line(control).context("no report")?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
     let error = std::process::Command::new(program)
@@ -429,7 +429,7 @@ fn check_inner() -> Result<(), String> {
 }
 
 /// Path of a folder. A removed folder is an error.
-fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
+fn folder_path(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link).context("the working directory is unknown")?;
     if wire::is_plain(&path) { Ok(path) } else { Err("the working directory is gone".to_owned()) }
@@ -443,7 +443,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
 }
 
 /// Closes our copies of the output, so that only the command keeps it open.
-fn let_go_of_output() -> Result<(), String> {
+fn close_output() -> Result<(), String> {
     let open = "output stays open";
     let null = File::options().write(true).open("/dev/null").context(open)?;
     dup2_stdout(&null).context(open)?;

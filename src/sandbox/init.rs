@@ -40,7 +40,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
         let is_alone = house.reap();
         if let (false, Some(ended)) = (had_ended, house.ended) {
             // The parent no longer listens after it gave up.
-            HelperLine::Exited(ended).say(control).ok();
+            HelperLine::Exited(ended).write_line(control).ok();
             until = Some(Instant::now() + GRACE);
         }
         if is_alone {
@@ -78,7 +78,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
             }
         }
     }
-    HelperLine::Cleared(house.killed.unwrap_or_default()).say(control).ok();
+    HelperLine::Cleared(house.killed.unwrap_or_default()).write_line(control).ok();
     let code = match house.ended {
         Some(CommandExit::Code(code)) => code,
         Some(CommandExit::Signal(signal)) => SIGNALLED + signal,

@@ -100,12 +100,12 @@ impl RuleSubject {
 }
 
 /// Makes the rules of `plan` in advance and stores their sources.
-pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
+pub(crate) fn prepare(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
 /// Makes the rules of `plan` on demand.
-pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
+pub(crate) fn build(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), None, Path::new("/"))
 }
 
@@ -139,9 +139,9 @@ fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<M
 impl Made {
     /// True if these are the rules that would be made for `plan` now. Always false for rules that
     /// were not made in advance.
-    pub(crate) fn suit(&self, plan: &Plan) -> bool {
+    pub(crate) fn is_valid_for(&self, plan: &Plan) -> bool {
         self.subject == RuleSubject::of(plan)
-            && self.seen.as_ref().is_some_and(RuleSources::still_holds)
+            && self.seen.as_ref().is_some_and(RuleSources::is_unchanged)
     }
 
     /// Restricts this process permanently.
@@ -167,7 +167,7 @@ impl Made {
 /// the kernel does not support it.
 ///
 /// A signal to all processes from inside then reaches exactly this domain.
-pub(crate) fn enclose() -> bool {
+pub(crate) fn scope_signals() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
     // Every domain denies linking and renaming between folders unless it grants them.
     let enclosed = Ruleset::default()
@@ -198,7 +198,7 @@ impl Rules {
         let mut spared: BTreeSet<&Path> = BTreeSet::from([Path::new("/dev")]);
         spared.extend(subject.spared.iter().map(PathBuf::as_path));
         let mut exposed = subject.inside;
-        self.around(top, &spared, &mut exposed)?;
+        self.allow_reading_around(top, &spared, &mut exposed)?;
         for path in subject.visible.iter().chain(&subject.writable) {
             self.add(path, read)?;
         }
@@ -206,7 +206,7 @@ impl Rules {
     }
 
     /// Makes everything below `folder` readable, except for spared paths.
-    fn around(
+    fn allow_reading_around(
         &mut self,
         folder: &Path,
         spared: &BTreeSet<&Path>,
@@ -219,7 +219,7 @@ impl Rules {
         self.add_known(folder, AccessFs::ReadDir.into(), true)?;
         let entries = rule_sources::list(folder, SIBLINGS_MAX)?;
         if let Some(seen) = &mut self.seen {
-            seen.listed(entries.as_deref());
+            seen.add_listing(entries.as_deref());
         }
         // A folder that cannot be listed reveals nothing.
         let Some(entries) = entries else { return Ok(()) };
@@ -234,7 +234,7 @@ impl Rules {
             }
             let mut below = spared.range::<Path, _>((Bound::Excluded(&*path), Bound::Unbounded));
             if below.next().is_some_and(|spared| spared.starts_with(&path)) {
-                self.around(&path, spared, exposed)?;
+                self.allow_reading_around(&path, spared, exposed)?;
             } else {
                 self.add_known(&path, AccessFs::from_read(KNOWN), is_folder)?;
             }
@@ -268,7 +268,7 @@ impl Rules {
             self.add_opened(opened, access, is_folder)?;
         }
         if let Some(seen) = &mut self.seen {
-            seen.place(path, opened);
+            seen.add_path(path, opened);
         }
         Ok(())
     }

@@ -116,7 +116,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
         mounted.masked += 1;
     }
     own_devices(devices).context("/dev")?;
-    lay(kept, covers, mounted)?;
+    mount_all(kept, covers, mounted)?;
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
@@ -204,7 +204,7 @@ enum Layer {
 
 /// Mounts copies and covers, folders before their contents: a secret in a root is covered, and a
 /// visible path below a hidden folder is accessible.
-fn lay(
+fn mount_all(
     kept: WritableMounts,
     mut layers: BTreeMap<PathBuf, Layer>,
     mounted: &mut Mounted,
@@ -225,7 +225,7 @@ fn lay(
                 mounted.hidden += usize::from(cover(&path, &nothing).context(path.display())?);
             }
             Layer::Copy(tree, is_writable) => {
-                put_back(&path, &tree, is_writable).context(path.display())?;
+                mount_copy(&path, &tree, is_writable).context(path.display())?;
                 mounted.writable += usize::from(is_writable);
             }
         }
@@ -242,17 +242,17 @@ fn lay(
     Ok(())
 }
 
-fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
+fn mount_copy(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
     // Set-user-id programs run without their owner's rights here.
     let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
     let flags = if is_writable { flags } else { flags | kernel::READ_ONLY };
     kernel::restrict_tree(tree.as_fd(), flags)?;
-    make_place(path, tree.as_fd())?;
+    create_mount_point(path, tree.as_fd())?;
     kernel::attach_tree(tree.as_fd(), path)
 }
 
 /// Creates a mount point in an empty covered folder.
-fn make_place(path: &Path, tree: impl AsFd) -> io::Result<()> {
+fn create_mount_point(path: &Path, tree: impl AsFd) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
     }

@@ -91,11 +91,11 @@ impl Probe {
         };
         let name = identity(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
-            && let Some(backend) = recall(folder, name)
+            && let Some(backend) = cached_backend(folder, name)
         {
             return ProbeResult { backend, tried: Vec::new() };
         }
-        let found = strongest(helper);
+        let found = strongest_backend(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Err(error) = remember(folder, name, found.backend)
         {
@@ -114,7 +114,7 @@ impl Probe {
 }
 
 /// Tries every backend, strongest first, until one works.
-pub(crate) fn strongest(helper: &Path) -> ProbeResult {
+pub(crate) fn strongest_backend(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
         let result = match backend {
@@ -255,7 +255,7 @@ fn identity(helper: &Path) -> Option<String> {
 }
 
 /// Cached result of an earlier process, if no other user can have written it.
-fn recall(folder: &Path, name: &str) -> Option<Backend> {
+fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(folder.join(FILE)).ok()?;
@@ -294,12 +294,12 @@ mod tests {
     #[test]
     fn cached_probe_applies_to_the_same_boot_binary_and_user() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(recall(folder.path(), "a"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), None);
         remember(folder.path(), "a", Backend::Namespaces).unwrap();
-        assert_eq!(recall(folder.path(), "a"), Some(Backend::Namespaces));
-        assert_eq!(recall(folder.path(), "b"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), Some(Backend::Namespaces));
+        assert_eq!(cached_backend(folder.path(), "b"), None);
         remember(folder.path(), "a", Backend::Nothing).unwrap();
-        assert_eq!(recall(folder.path(), "a"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), None);
     }
 
     #[test]
@@ -308,24 +308,24 @@ mod tests {
         let path = folder.path().join(FILE);
         remember(folder.path(), "a", Backend::Landlock).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(recall(folder.path(), "a"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(recall(folder.path(), "a"), Some(Backend::Landlock));
+        assert_eq!(cached_backend(folder.path(), "a"), Some(Backend::Landlock));
         fs::hard_link(&path, folder.path().join("twin")).unwrap();
-        assert_eq!(recall(folder.path(), "a"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), None);
         fs::remove_file(folder.path().join("twin")).unwrap();
         let moved = folder.path().join("moved");
         fs::rename(&path, &moved).unwrap();
         std::os::unix::fs::symlink(&moved, &path).unwrap();
-        assert_eq!(recall(folder.path(), "a"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), None);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "a full\n").unwrap();
-        assert_eq!(recall(folder.path(), "a"), None);
+        assert_eq!(cached_backend(folder.path(), "a"), None);
     }
 
     #[test]
     fn non_helper_program_confines_nothing() {
-        let found = strongest(Path::new("/bin/true"));
+        let found = strongest_backend(Path::new("/bin/true"));
         assert_eq!(found.backend, Backend::Nothing);
         assert_eq!(found.tried.len(), 3);
         assert!(found.tried.iter().all(|tried| tried.failure.is_some()), "{found:?}");

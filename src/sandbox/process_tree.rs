@@ -87,7 +87,7 @@ impl Mark {
         static READY: Once = Once::new();
         READY.call_once(|| {
             become_subreaper();
-            close_to_commands();
+            prevent_inspection();
         });
         Mark(format!("{}.{}", family.0, CALLS.fetch_add(1, Ordering::Relaxed)))
     }
@@ -152,7 +152,7 @@ impl ProcessTree {
     }
 
     /// Records the members of the tree, and reaps orphans that have ended.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn update(&mut self) {
         let orphans = self.orphans();
         self.remember(&orphans);
         reap(&orphans);
@@ -311,14 +311,14 @@ fn become_subreaper() {}
 
 /// Prevents commands from reading our memory and our initial environment: both may hold keys.
 #[cfg(target_os = "linux")]
-fn close_to_commands() {
+fn prevent_inspection() {
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {
         tracing::warn!(%error, "commands can read our environment");
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn close_to_commands() {}
+fn prevent_inspection() {}
 
 /// Reaps processes that have ended.
 fn reap(processes: &[i32]) {

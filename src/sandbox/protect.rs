@@ -31,7 +31,7 @@ use exemptions::Lifted;
 use place::{Identity, Root, Stat};
 use quarantine::Quarantine;
 use scan::{ProtectedItem, Scan, Sort};
-pub(crate) use scan::{ScanBounds, settled};
+pub(crate) use scan::{ScanBounds, is_timestamp_final};
 use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
@@ -338,7 +338,7 @@ impl Protection {
     }
 
     /// Protection for commands that cannot write in these roots.
-    pub(crate) fn out_of_reach(self, roots: &[PathBuf]) -> Protection {
+    pub(crate) fn for_read_only_roots(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
         }
@@ -346,12 +346,12 @@ impl Protection {
     }
 
     /// Also searches `folder`, in which commands have temporary folders, for missing repositories.
-    pub(crate) fn looks_into(&self, folder: PathBuf) {
+    pub(crate) fn also_scan(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
     /// True if a scan will probably be fast: the last one was, and none is running.
-    pub(crate) fn looks_quickly(&self) -> bool {
+    pub(crate) fn is_scan_fast(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
         is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
     }
@@ -375,14 +375,14 @@ impl Protection {
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
-        let log = self.written.look();
+        let log = self.written.lock_for_scan();
         if inner.running == 0
             && let Some(held) = inner.owed
         {
-            let found = inner.settle(held, self.bounds, &log);
+            let found = inner.handle_differences(held, self.bounds, &log);
             inner.untold.extend(found);
         }
-        inner.reader.begin_round();
+        inner.reader.drop_unused();
         let (items, secrets, complete) = inner.scan(self.bounds);
         // Names that appeared while other commands run may be theirs and are not added to the
         // user's.
@@ -403,7 +403,7 @@ impl Protection {
         }
         let mut own = Lifted::default();
         own.extend(lifted);
-        own.take_out(&mut read_only, &mut pinned);
+        own.remove_exempt(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
         // The cover of a secret also protects it.
         read_only.retain(|path| !hidden.contains(path));
@@ -437,7 +437,7 @@ impl Protection {
         survey.protection = None;
         let begin = Instant::now();
         let mut inner = self.lock();
-        let log = self.written.look();
+        let log = self.written.lock_for_scan();
         let mut findings = std::mem::take(&mut inner.untold);
         for finding in &mut findings {
             finding.whose = Whose::Earlier;
@@ -445,7 +445,7 @@ impl Protection {
         let whose = if inner.were_several { Whose::AnyOfSeveral } else { Whose::This };
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
-        let found = inner.settle(survey.held, self.bounds, &log);
+        let found = inner.handle_differences(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
         // A workspace that a command made too large to scan is reported each time.
@@ -488,9 +488,9 @@ impl Protection {
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
-        let log = self.written.look();
+        let log = self.written.lock_for_scan();
         let (baseline, lifted) = (inner.baseline.clone(), inner.lifted.clone());
-        let found = inner.settle(held, self.bounds, &log);
+        let found = inner.handle_differences(held, self.bounds, &log);
         inner.untold.extend(found);
         if !is_dead {
             inner.baseline = baseline;
@@ -538,7 +538,7 @@ impl GuardState {
         self.born.retain(|identity, Born { key: (at, path), .. }| {
             roots[*at].scan.identity(path) == Some(*identity)
         });
-        let pointed = self.pointed(&items);
+        let pointed = self.referenced(&items);
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
             scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
@@ -548,7 +548,7 @@ impl GuardState {
         };
         let pointed = baseline.pointed.clone();
         for (at, item) in items.into_iter().chain(pointed) {
-            if let Some(before) = self.look(at, &item) {
+            if let Some(before) = self.item_state(at, &item) {
                 baseline.items.insert((at, item.path), before);
             }
         }
@@ -563,19 +563,19 @@ impl GuardState {
     }
 
     /// Current state of an item. `None`: it is gone.
-    fn look(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
+    fn item_state(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
-            let (sort, birth) = (item.sort, scan.birth(&item.path));
+            let (sort, birth) = (item.sort, scan.creation_time_of(&item.path));
             let (state, is_mounted) = (None, false);
             return Some(BaselineItem { sort, state, identity, birth, parent, is_mounted });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
-        let is_born = self.is_born(parent) || self.came_along(at, &item.path);
+        let is_born = self.is_born(parent) || self.is_in_new_repository(at, &item.path);
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         let (sort, state) = (item.sort, Some(state));
@@ -583,7 +583,7 @@ impl GuardState {
     }
 
     /// Hooks and settings files that known settings point to.
-    fn pointed(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
+    fn referenced(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
         let mut pointed: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
             let root = &self.roots[*at].root;
@@ -595,7 +595,7 @@ impl GuardState {
             let repository = item.path.parent().unwrap_or(Path::new(""));
             let is_dot_git = repository.file_name().is_some_and(|name| name == ".git");
             let worktree = if is_dot_git { repository.parent() } else { Some(repository) };
-            for (is_hooks, target) in gitconfig::pointers(&bytes) {
+            for (is_hooks, target) in gitconfig::referenced_paths(&bytes) {
                 let base = if is_hooks { worktree } else { Some(repository) };
                 let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
                 let whole = posse_base::paths::normalise(&whole);

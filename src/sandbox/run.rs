@@ -99,7 +99,7 @@ impl Sandbox {
         running.drive(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         let findings = match guard {
-            Some(guard) => guard.settle().await,
+            Some(guard) => guard.check_effects().await,
             None => Vec::new(),
         };
         if let Ok(outcome) = &mut ended {
@@ -176,7 +176,7 @@ impl Sandbox {
     ) -> Result<ReadyHelper, RunError> {
         let shape = HelperShape::of(&request.plan);
         let environment = request.environment.len();
-        if let Some(ready) = self.kept(shape) {
+        if let Some(ready) = self.take_spare(shape) {
             request.environment.push(ready.mark.variable());
             if request.send(&ready.control, directory.as_fd()).is_ok() {
                 return Ok(ready);
@@ -262,7 +262,7 @@ impl RunningCommand {
                 length = read(&mut self.control, &mut line) => {
                     let was_enforced = self.is_enforced;
                     // An error here is equal to the end: the data before it counts.
-                    self.take_said(&line[..length.unwrap_or_default()], watch);
+                    self.take_report_bytes(&line[..length.unwrap_or_default()], watch);
                     if self.is_enforced && !was_enforced {
                         meanwhile();
                     }
@@ -296,7 +296,7 @@ impl RunningCommand {
             }
             if self.look_at <= now {
                 if !self.has_init {
-                    self.tree.look();
+                    self.tree.update();
                 }
                 self.look_at = now + LOOK_INTERVAL;
             }
@@ -334,7 +334,7 @@ impl RunningCommand {
     fn force(&mut self, why: Exit, now: Instant) {
         self.forced = Some(why);
         if self.has_init {
-            self.tell(init::TERM_REQUEST);
+            self.send_word(init::TERM_REQUEST);
         } else {
             self.tree.terminate();
         }
@@ -369,17 +369,17 @@ impl RunningCommand {
     /// Tells the init to kill processes that survive the command.
     fn ask_to_clear(&mut self) {
         if !self.is_asked_to_clear {
-            self.tell(b"clear\n");
+            self.send_word(b"clear\n");
         }
         self.is_asked_to_clear = true;
     }
 
-    fn tell(&self, word: &[u8]) {
+    fn send_word(&self, word: &[u8]) {
         // The init process may have ended, which is fine.
         self.control.as_ref().map(|control| control.try_write(word));
     }
 
-    fn take_said(&mut self, bytes: &[u8], watch: &mut impl FnMut(Update)) {
+    fn take_report_bytes(&mut self, bytes: &[u8], watch: &mut impl FnMut(Update)) {
         if bytes.is_empty() || self.said.len() + bytes.len() > REPORT_BYTES_MAX {
             self.control = None;
             return;
@@ -428,18 +428,18 @@ impl RunningCommand {
         // No writer is left, so the rest can be read at once.
         let mut chunk = vec![0; READ_BYTES];
         while let Some(length) =
-            self.control.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+            self.control.as_ref().and_then(|from| available(from.try_read(&mut chunk)))
         {
-            self.take_said(&chunk[..length], watch);
+            self.take_report_bytes(&chunk[..length], watch);
         }
         let stragglers = stragglers + self.cleared;
         while let Some(length) =
-            self.output.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+            self.output.as_ref().and_then(|from| available(from.try_read(&mut chunk)))
         {
             self.take_output(&chunk[..length]);
         }
         while let Some(length) =
-            self.errors.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+            self.errors.as_ref().and_then(|from| available(from.try_read(&mut chunk)))
         {
             self.errors_text.push(&chunk[..length]);
         }
@@ -492,7 +492,7 @@ async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io:
 }
 
 /// Data that can be read at once. `None` at the end.
-fn some(length: io::Result<usize>) -> Option<usize> {
+fn available(length: io::Result<usize>) -> Option<usize> {
     length.ok().filter(|&length| length > 0)
 }
 

@@ -82,7 +82,7 @@ impl Filters {
     }
 
     /// True if these are the filters of `plan`.
-    pub(crate) fn suit(&self, plan: &Plan) -> bool {
+    pub(crate) fn is_for(&self, plan: &Plan) -> bool {
         (&self.tier, self.network) == (&plan.tier, plan.network)
     }
 
@@ -100,7 +100,7 @@ fn programs(tier: &SandboxTier, network: bool) -> Result<(Vec<BpfProgram>, usize
     let list: SyscallList = toml::from_str(LIST).context("the list of calls is broken")?;
     let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
     for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
-        let ways = entry.ways().context("the list of calls is broken")?;
+        let ways = entry.alternatives().context("the list of calls is broken")?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
             let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
@@ -162,7 +162,7 @@ impl SyscallRule {
     }
 
     /// Alternative rules of the conditions. Empty if the entry has no conditions.
-    fn ways(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    fn alternatives(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
         for condition in &self.conditions {
             let choices = condition.choices()?;

@@ -98,7 +98,7 @@ impl SpareHelper {
                 let context = runtime.enter();
                 match begin(command(&helper), shape, &family) {
                     Ok(ready) => {
-                        let sent = expected.map(|plan| plan.send_ahead(&ready.control));
+                        let sent = expected.map(|plan| plan.send_expected_plan(&ready.control));
                         // A helper that does not read is detected when it is needed.
                         tracing::trace!(?sent, "a helper was told what to expect");
                         slot.ready = Some(ready);
@@ -114,7 +114,7 @@ impl SpareHelper {
 }
 
 impl ReadyHelper {
-    fn suits(&mut self, shape: HelperShape) -> bool {
+    fn has_shape(&mut self, shape: HelperShape) -> bool {
         let lives = matches!(self.child.try_wait(), Ok(None));
         lives && self.shape == shape && self.runtime == Handle::current().id()
     }
@@ -122,9 +122,9 @@ impl ReadyHelper {
 
 impl Sandbox {
     /// Kept helper, if it has this `shape`.
-    pub(crate) fn kept(&self, shape: HelperShape) -> Option<ReadyHelper> {
+    pub(crate) fn take_spare(&self, shape: HelperShape) -> Option<ReadyHelper> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
-        if ready.suits(shape) {
+        if ready.has_shape(shape) {
             return Some(ready);
         }
         ready.tree.dismiss();
@@ -190,7 +190,7 @@ fn begin(
         .stderr(Stdio::from(output_end))
         .current_dir("/");
     // Dropping the command closes the other ends; otherwise reading never ends.
-    let (child, tree) = ProcessTree::start(mark.clone(), shape.encloses(), move || {
+    let (child, tree) = ProcessTree::start(mark.clone(), shape.has_pid_namespace(), move || {
         let child = tokio::process::Command::from(command).spawn()?;
         let id = child.id().map_or(0, u32::cast_signed);
         Ok((child, id))

@@ -113,13 +113,13 @@ pub(crate) fn watcher_main(mut arguments: impl Iterator<Item = OsString>) -> Exi
     let mut said = Vec::new();
     let end = io::stdin().lock().take(BYE.len() as u64).read_to_end(&mut said);
     if end.is_err() || said != BYE {
-        hunt(&family);
+        kill_family(&family);
     }
     ExitCode::SUCCESS
 }
 
 /// Kills the family's processes until none is found any more.
-fn hunt(family: &Family) {
+fn kill_family(family: &Family) {
     let begin = Instant::now();
     let mut quiet = 0;
     while quiet < LOOKS_MIN && begin.elapsed() < CHASE_MAX {

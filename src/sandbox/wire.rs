@@ -56,7 +56,7 @@ impl Plan {
         put(out, if self.network { b"inherit" } else { b"deny" });
         put(out, self.processes_max.to_string().as_bytes());
         for list in self.lists() {
-            put_all(out, list.iter().map(|path| path.as_os_str()));
+            put_items(out, list.iter().map(|path| path.as_os_str()));
         }
     }
 
@@ -77,7 +77,7 @@ impl Plan {
     }
 
     /// Sends a waiting helper the expected plan. Returns false if it is too large.
-    pub(crate) fn send_ahead(&self, to: &UnixStream) -> io::Result<bool> {
+    pub(crate) fn send_expected_plan(&self, to: &UnixStream) -> io::Result<bool> {
         let mut body = Vec::with_capacity(4096);
         self.encode(&mut body);
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= AHEAD_BYTES_MAX);
@@ -93,8 +93,8 @@ impl HelperRequest {
         let mut out = Vec::with_capacity(4096);
         self.plan.encode(&mut out);
         put(&mut out, self.program.as_os_str().as_bytes());
-        put_all(&mut out, self.arguments.iter().map(|argument| &**argument));
-        put_all(&mut out, self.environment.iter().flat_map(|(name, value)| [&**name, &**value]));
+        put_items(&mut out, self.arguments.iter().map(|argument| &**argument));
+        put_items(&mut out, self.environment.iter().flat_map(|(name, value)| [&**name, &**value]));
         out
     }
 
@@ -193,7 +193,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_all<'a>(out: &mut Vec<u8>, items: impl Iterator<Item = &'a OsStr>) {
+fn put_items<'a>(out: &mut Vec<u8>, items: impl Iterator<Item = &'a OsStr>) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     let mut count: u32 = 0;
@@ -262,7 +262,7 @@ impl HelperLine {
     }
 
     /// Writes it as a single line.
-    pub(crate) fn say(&self, to: &UnixStream) -> io::Result<()> {
+    pub(crate) fn write_line(&self, to: &UnixStream) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
         let mut bytes = &*line;
@@ -333,7 +333,7 @@ mod tests {
     fn plan_may_precede_a_request() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
-        assert!(request().plan.send_ahead(&ours).unwrap());
+        assert!(request().plan.send_expected_plan(&ours).unwrap());
         request().send(&ours, folder.as_fd()).unwrap();
         let Some(HelperMessage::Expect(plan)) = HelperMessage::receive(&theirs).unwrap() else {
             panic!()
@@ -342,7 +342,7 @@ mod tests {
         assert!(matches!(HelperMessage::receive(&theirs), Ok(Some(HelperMessage::Do(..)))));
         let mut long = request().plan;
         long.hidden = vec!["/x".repeat(1000).into(); 40];
-        assert!(!long.send_ahead(&ours).unwrap());
+        assert!(!long.send_expected_plan(&ours).unwrap());
         let mut body = Vec::new();
         request().plan.encode(&mut body);
         body.push(0);
@@ -412,7 +412,7 @@ mod tests {
     fn line_ends_at_newline_only() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let line = HelperLine::Failed("two\nlines".to_owned());
-        line.say(&ours).unwrap();
+        line.write_line(&ours).unwrap();
         drop(ours);
         let mut written = Vec::new();
         (&theirs).read_to_end(&mut written).unwrap();

@@ -55,7 +55,7 @@ impl StoreFolder {
         let file = match openat(self.dir.as_fd(), name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::ENOENT) => return Ok(None),
-            Err(Errno::ELOOP) => return Err(distrust(&path, "it is a link", "remove the link")),
+            Err(Errno::ELOOP) => return Err(tampered(&path, "it is a link", "remove the link")),
             Err(error) => return Err(unusable(&path, &error)),
         };
         let metadata = file.metadata().map_err(|error| unusable(&path, &error))?;
@@ -70,7 +70,7 @@ impl StoreFolder {
     /// of killed processes.
     pub(super) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        self.sweep();
+        self.remove_leftovers();
         let nth = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = format!("{UNFINISHED}{}-{nth}", std::process::id());
         let mut file = self.create(&unfinished, OFlag::O_WRONLY | OFlag::O_EXCL)?;
@@ -98,7 +98,7 @@ impl StoreFolder {
         Ok(File::from(openat(self.dir.as_fd(), name, flags, mode)?))
     }
 
-    fn sweep(&self) {
+    fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name();
             if name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
@@ -118,27 +118,27 @@ fn judge_folder(path: &Path, found: &Metadata, others: u32, fix: &str) -> Result
     if found.mode() & others != 0 {
         let what =
             format!("other users can access its content (mode {:04o})", found.mode() & 0o7777);
-        return Err(distrust(path, &what, &format!("{fix} {}", path.display())));
+        return Err(tampered(path, &what, &format!("{fix} {}", path.display())));
     }
     Ok(())
 }
 
 fn judge_file(path: &Path, found: &Metadata, bytes_max: u64) -> Result<(), TamperError> {
     if !found.is_file() {
-        return Err(distrust(path, "it is not a file", "move it away"));
+        return Err(tampered(path, "it is not a file", "move it away"));
     }
     owned(path, found)?;
     let mode = found.mode() & 0o7777;
     if mode & 0o7177 != 0 {
         let what = format!("others can read or change it (mode {mode:04o})");
-        return Err(distrust(path, &what, &format!("chmod 600 {}", path.display())));
+        return Err(tampered(path, &what, &format!("chmod 600 {}", path.display())));
     }
     if found.nlink() != 1 {
         let what = format!("it has {} hard links", found.nlink());
-        return Err(distrust(path, &what, "remove the other hard links"));
+        return Err(tampered(path, &what, "remove the other hard links"));
     }
     if found.size() > bytes_max {
-        return Err(distrust(path, "it is too large", "move it away"));
+        return Err(tampered(path, "it is too large", "move it away"));
     }
     Ok(())
 }
@@ -149,14 +149,14 @@ fn owned(path: &Path, found: &Metadata) -> Result<(), TamperError> {
         return Ok(());
     }
     let what = format!("it belongs to user {}", found.uid());
-    Err(distrust(path, &what, &format!("chown {us} {}", path.display())))
+    Err(tampered(path, &what, &format!("chown {us} {}", path.display())))
 }
 
-fn distrust(path: &Path, what: &str, fix: &str) -> TamperError {
+fn tampered(path: &Path, what: &str, fix: &str) -> TamperError {
     TamperError { path: path.to_owned(), what: what.to_owned(), fix: fix.to_owned() }
 }
 
 fn unusable(path: &Path, why: &dyn std::fmt::Display) -> TamperError {
     let what = format!("it cannot be used ({why})");
-    distrust(path, &what, "replace it with a file or folder that you own")
+    tampered(path, &what, "replace it with a file or folder that you own")
 }

@@ -9,7 +9,7 @@ use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, StateDir};
 
 use super::{
-    BYTES_MAX, HistoryPage, branched, copied_outcome, is_main, outcome, tell, write_message,
+    BYTES_MAX, HistoryPage, append_event, branched, copied_outcome, is_main, outcome, write_message,
 };
 
 /// Most sessions in a chain of forks.
@@ -54,10 +54,10 @@ impl Origins {
                 }
                 last = outcome(&record.event, call).or(last.take());
             });
-            let problem = read.map_err(|failure| unread(&branch, &failure.what))?;
+            let problem = read.map_err(|failure| unreadable_note(&branch, &failure.what))?;
             match (last, before, problem) {
                 (Some(text), ..) => return Ok(Some(text)),
-                (None, _, Some(problem)) => return Err(unread(&branch, &problem)),
+                (None, _, Some(problem)) => return Err(unreadable_note(&branch, &problem)),
                 (None, Some(before), None) => branch = before,
                 (None, None, None) => return Ok(copied),
             }
@@ -76,7 +76,7 @@ impl Origins {
                 let session = Some(branch.session.as_str().to_owned());
                 return Ok(HistoryPage { session, end }.pointer() + &text);
             }
-            let told = match self.tell(&branch, end, room) {
+            let told = match self.messages(&branch, end, room) {
                 Ok(told) => told,
                 Err(why) if text.is_empty() => return Err(why),
                 Err(why) => return Ok(format!("({why})\n{text}")),
@@ -97,7 +97,7 @@ impl Origins {
         for _ in 0..ORIGINS_MAX {
             if branch.session.as_str() == session {
                 let end = end.min(branch.record.saturating_add(1));
-                let told = self.tell(&branch, end, BYTES_MAX)?;
+                let told = self.messages(&branch, end, BYTES_MAX)?;
                 let rest = BYTES_MAX.saturating_sub(told.text.len());
                 let before = told
                     .before
@@ -110,7 +110,7 @@ impl Origins {
             let read = journal::until(&found, branch.record, &wanted, &mut |record| {
                 before = branched(&record.event).map(|(at, _)| at).or(before.take());
             });
-            read.map_err(|failure| unread(&branch, &failure.what))?;
+            read.map_err(|failure| unreadable_note(&branch, &failure.what))?;
             let name = printable(session);
             branch = before
                 .ok_or_else(|| format!("this session did not branch off from session {name}"))?;
@@ -119,7 +119,7 @@ impl Origins {
     }
 
     /// Messages of an ancestor before record `end`, about `room` bytes.
-    fn tell(&self, branch: &Branch, end: u64, room: usize) -> Result<SessionHistory, String> {
+    fn messages(&self, branch: &Branch, end: u64, room: usize) -> Result<SessionHistory, String> {
         let found = self.find(branch)?;
         let mut pieces: VecDeque<(u64, String)> = VecDeque::new();
         let (mut bytes, mut first) = (0, 1);
@@ -137,7 +137,7 @@ impl Origins {
                 }
                 return;
             }
-            tell(&record.event, &mut piece);
+            append_event(&record.event, &mut piece);
             if !piece.is_empty() {
                 bytes += piece.len();
                 pieces.push_back((record.record, piece));
@@ -148,7 +148,7 @@ impl Origins {
                 (bytes, first) = (bytes - gone.len(), number + 1);
             }
         });
-        let problem = read.map_err(|failure| unread(branch, &failure.what))?;
+        let problem = read.map_err(|failure| unreadable_note(branch, &failure.what))?;
         let mut text = String::with_capacity(bytes + 128);
         if first > 1 {
             let session = Some(branch.session.as_str().to_owned());
@@ -162,7 +162,7 @@ impl Origins {
         }
         text.extend(pieces.into_iter().map(|(_, piece)| piece));
         if let Some(problem) = problem {
-            text.extend(["(", &unread(branch, &problem), ")\n"]);
+            text.extend(["(", &unreadable_note(branch, &problem), ")\n"]);
         }
         Ok(SessionHistory { text, before })
     }
@@ -193,7 +193,7 @@ fn contains(line: &[u8], part: &[u8]) -> bool {
     line.windows(part.len().max(1)).any(|window| window == part)
 }
 
-fn unread(branch: &Branch, why: &str) -> String {
+fn unreadable_note(branch: &Branch, why: &str) -> String {
     let id = printable(branch.session.as_str());
     format!("session {id}, from which this one branched off, cannot be read: {}", printable(why))
 }

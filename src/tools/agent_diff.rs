@@ -72,7 +72,7 @@ async fn prepare(
         let worktrees = &tools.worktrees;
         let tree = opened(worktrees, &id, &call.origin)?;
         let WorktreeChanges { changed, left_out } = found(worktrees, &tree, &id)?;
-        let mut text = whole(&tree, &changed, &id).map_err(|why| unavailable(&id, &why))?;
+        let mut text = format_all(&tree, &changed, &id).map_err(|why| unavailable(&id, &why))?;
         text.push_str(&of_left_out(&left_out, worktrees, &id));
         let digest = digest::of(&[NAME.as_bytes(), id.as_bytes(), text.as_bytes()]);
         let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
@@ -118,7 +118,7 @@ pub(crate) fn found(
         );
         Err(ToolError::new("DLG006", what))
     };
-    match tree.look() {
+    match tree.all_changes() {
         Ok(found) if found.changed.len() > FILES_MAX => {
             too_many(&count(found.changed.len(), "file"))
         }
@@ -182,7 +182,7 @@ pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> 
 }
 
 /// Formats a list of the files, followed by their diffs.
-fn whole(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
+fn format_all(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let (mut list, mut diffs, mut secrets) = (String::new(), String::new(), 0);
     for one in changed {
         if is_secret(&one.path) {

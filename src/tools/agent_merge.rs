@@ -107,7 +107,7 @@ fn merge(
     let tree = opened(worktrees, &id, &call.origin)?;
     let all = found(worktrees, &tree, &id);
     let (chosen, already) = match files.filter(|files| !files.is_empty()) {
-        Some(files) => chosen(&tree, &id, &files, &worktrees.taken(&id))?,
+        Some(files) => chosen(&tree, &id, &files, &worktrees.merged_files(&id))?,
         None => (all.clone()?.changed, 0),
     };
     // With too many files to list, the named ones can still be merged.
@@ -312,7 +312,7 @@ impl Merge {
         }
         // Every file is checked again before the first one is written.
         let ready = self.changes.iter().try_for_each(|change| change.check(env)).and_then(|()| {
-            let announced = worktrees.will_become(&self.id, self.becoming.clone());
+            let announced = worktrees.store_merge_hashes(&self.id, self.becoming.clone());
             announced.map_err(|why| unavailable(&self.id, &why))
         });
         if let Err(error) = ready {

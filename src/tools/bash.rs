@@ -122,7 +122,7 @@ impl Tool for Bash {
         let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
         Box::pin(async move {
             let confinement = call.confinement().clone();
-            let besides = besides(call.action());
+            let besides = exemptions_of(call.action());
             let summary = call.action().summary.clone();
             let payload: BashPayload = match refusal::payload(call) {
                 Ok(payload) => payload,
@@ -200,7 +200,7 @@ fn refused(error: &RunError) -> ToolOutput {
 }
 
 /// Exemptions of a command: exactly those that were judged. No policy permits them without asking.
-fn besides(action: &Action) -> Exemptions {
+fn exemptions_of(action: &Action) -> Exemptions {
     let mut besides = Exemptions::default();
     for operation in &action.operations {
         match operation {

@@ -24,7 +24,7 @@ pub struct BuiltinTool<S, A, P, F, G> {
     state: Arc<S>,
     prepare: fn(Arc<S>, A, CallContext) -> F,
     run: fn(Arc<S>, P, RunContext) -> G,
-    /// See [`Tool::if_denied`].
+    /// See [`Tool::denial_advice`].
     pub(crate) if_denied: Option<&'static str>,
     /// See [`Tool::history_shortened`].
     pub(crate) history_shortened: fn(&S),
@@ -84,7 +84,7 @@ where
         })
     }
 
-    fn if_denied(&self) -> Option<&str> {
+    fn denial_advice(&self) -> Option<&str> {
         self.if_denied
     }
 

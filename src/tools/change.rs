@@ -235,7 +235,7 @@ impl FileChange {
         // Another agent may change the same file at this moment.
         let _alone = env.reads.changing(place.absolute());
         // A command running in parallel must not be blamed for the change.
-        let mut writing = env.written.alone();
+        let mut writing = env.written.begin_write();
         let (parent, name) = place.open_parent(before.is_none())?;
         self.require_unchanged(env, &parent, &name)?;
         if verdict != "unchanged" {
@@ -290,7 +290,7 @@ impl FileChange {
             let there = place.absolute().to_str().and_then(|path| env.workspace.locate(path).ok());
             let now = there.and_then(|there| read(&there).ok());
             let now = now.map(|(bytes, _)| posse_base::hex::sha256(&bytes));
-            stale(place, &env.reads.who(place.absolute(), now.as_deref()))
+            stale(place, &env.reads.last_writer(place.absolute(), now.as_deref()))
         };
         let folder = place.status(parent)?;
         if let Some((known, _)) = &self.target.parent

@@ -114,7 +114,7 @@ fn hunk(
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
     let old_range = first.old_range().start..last.old_range().end;
     let new_range = first.new_range().start..last.new_range().end;
-    let (old_place, new_place) = (place(&old_range, lines_before), place(&new_range, lines_before));
+    let (old_place, new_place) = (range(&old_range, lines_before), range(&new_range, lines_before));
     append(&mut diff.text, hidden, &format!("@@ -{old_place} +{new_place} @@\n"));
     for op in group {
         let (removed, mut added) = (&old[op.old_range()], &new[op.new_range()]);
@@ -134,7 +134,7 @@ fn hunk(
 }
 
 /// A line range in unified diff notation. An empty one names the line before it.
-fn place(range: &Range<usize>, lines_before: usize) -> String {
+fn range(range: &Range<usize>, lines_before: usize) -> String {
     let start = range.start + lines_before + usize::from(!range.is_empty());
     if range.len() == 1 { start.to_string() } else { format!("{start},{}", range.len()) }
 }

@@ -66,7 +66,7 @@ async fn prepare(
     let directory = place.open_dir()?;
     let shown = place.shown();
     let words = (
-        format!("list {} in {shown}", printable(output::beginning(&pattern, 80))),
+        format!("list {} in {shown}", printable(output::prefix_within(&pattern, 80))),
         format!("list {} in {shown}", printable(&pattern)),
     );
     let path = place.absolute().as_os_str().as_encoded_bytes();

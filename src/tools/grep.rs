@@ -98,7 +98,7 @@ async fn prepare(
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
     let shown = place.shown();
     let words = (
-        format!("search {shown} for {}", printable(output::beginning(&given.pattern, 80))),
+        format!("search {shown} for {}", printable(output::prefix_within(&given.pattern, 80))),
         format!("search {shown} for {}", printable(&given.pattern)),
     );
     let path = place.absolute().as_os_str().as_encoded_bytes();
@@ -157,7 +157,7 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
 
 fn invalid(what: &str, error: &dyn Error) -> ToolError {
     let reason = error.to_string();
-    let reason = output::beginning(&reason, REASON_BYTES_MAX);
+    let reason = output::prefix_within(&reason, REASON_BYTES_MAX);
     ToolError::new("ARG005", format!("{what}{reason}"))
 }
 

@@ -246,12 +246,12 @@ impl Job {
         })));
         self.ended.send_replace(Some(Arc::new(ended)));
         if self.waiting.load(Ordering::Acquire) == 0 {
-            self.tell();
+            self.report_end();
         }
     }
 
     /// Informs its agent of the end, if that has not happened.
-    fn tell(&self) {
+    fn report_end(&self) {
         let Some(ended) = self.ended() else { return };
         if self.told.swap(true, Ordering::AcqRel) || ended.end == JobEnd::SessionEnded {
             return;
@@ -314,7 +314,7 @@ impl Job {
 impl Drop for JobWaiter<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && !self.0.is_live() {
-            self.0.tell();
+            self.0.report_end();
         }
     }
 }

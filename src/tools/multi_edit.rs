@@ -76,7 +76,7 @@ fn apply(
     for (index, edit) in edits.iter().enumerate() {
         let step = edit.apply(&all.after, shown, fuzzy).map_err(|error| {
             let error = match error.code {
-                "EDT001" => overlap(edits, index, before, shown, fuzzy).unwrap_or(error),
+                "EDT001" => overlap_error(edits, index, before, shown, fuzzy).unwrap_or(error),
                 _ => error,
             };
             at(index, edits.len(), &error)
@@ -104,7 +104,7 @@ fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
 }
 
 /// Error that names both edits, if an earlier edit removed the text of a later one.
-fn overlap(
+fn overlap_error(
     edits: &[TextEdit],
     failed: usize,
     before: &[u8],

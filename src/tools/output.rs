@@ -80,7 +80,7 @@ pub(crate) fn whole_start(bytes: &[u8]) -> &[u8] {
 }
 
 /// Longest prefix of `text` with at most `max` bytes.
-pub(crate) fn beginning(text: &str, max: usize) -> &str {
+pub(crate) fn prefix_within(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
@@ -122,6 +122,6 @@ mod tests {
         assert_eq!(whole_end(text), text);
         assert_eq!(whole_start(text), text);
         assert_eq!(whole_end(b"data\xff\xfe"), b"data\xff\xfe");
-        assert_eq!((beginning("aé", 2), ending("éa", 2)), ("a", "a"));
+        assert_eq!((prefix_within("aé", 2), ending("éa", 2)), ("a", "a"));
     }
 }

@@ -134,7 +134,7 @@ impl ReadTable {
     }
 
     /// Writer of the current `content` of the file at `path`, in words.
-    pub(crate) fn who(&self, path: &Path, content: Option<&str>) -> String {
+    pub(crate) fn last_writer(&self, path: &Path, content: Option<&str>) -> String {
         let written = self.written.get(path);
         match written.filter(|written| content.is_some_and(|content| written.content == content)) {
             Some(written) => format!("{} wrote it in {}", written.path, written.call),
@@ -172,7 +172,7 @@ impl ReadTable {
         always: bool,
     ) -> Result<(), ToolError> {
         let shown = place.shown();
-        let who = || self.who(place.absolute(), Some(content));
+        let who = || self.last_writer(place.absolute(), Some(content));
         let all = self.files.get(place.absolute());
         let seen = all.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
         match seen {

@@ -68,12 +68,12 @@ fn similar(place: &Located) -> Option<(Operation, String)> {
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
         .filter(|name| !matches!(name.as_str(), "." | "..") && !is_secret(&path_of(name)))
         .collect();
-    let near = most_alike(name.to_str()?, &names)?;
+    let near = most_similar(name.to_str()?, &names)?;
     Some((operation, path_of(&near)))
 }
 
 /// The most similar name. An equal extension does not count as similarity.
-fn most_alike(wanted: &str, names: &[String]) -> Option<String> {
+fn most_similar(wanted: &str, names: &[String]) -> Option<String> {
     let (stem, ending) = match wanted.rfind('.') {
         Some(dot) if dot > 0 => wanted.split_at(dot),
         _ => return nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned),

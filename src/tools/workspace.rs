@@ -251,12 +251,12 @@ impl Located {
         self.same(&file)?;
         // Files that are secret by their own name are judged by the policy.
         if !is_secret(&self.relative) {
-            self.no_other_name_of_a_secret(entry)?;
+            self.refuse_linked_secret(entry)?;
         }
         Ok(file)
     }
 
-    fn no_other_name_of_a_secret(&self, entry: &FileStatus) -> Result<(), ToolError> {
+    fn refuse_linked_secret(&self, entry: &FileStatus) -> Result<(), ToolError> {
         let why = match self.links.judge(entry) {
             Linked::Open => return Ok(()),
             Linked::Secret => "is another name of a secret file of the workspace",

@@ -172,25 +172,25 @@ impl Worktrees {
             let unfinished = unfinished;
             snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
             store(&folder.join(KEPT), &kept)?;
-            Ok((place(&folder, &kept), unfinished))
+            Ok((worktree_paths(&folder, &kept), unfinished))
         });
         let (place, unfinished) = made.await?;
         drop(held);
         unfinished.finished();
-        self.live().insert(id.to_owned());
+        self.live_worktrees().insert(id.to_owned());
         Ok(place)
     }
 
     /// Reopens the worktree of the invocation `id`.
     pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
-        let (folder, kept) = self.kept(id)?;
-        let place = place(&folder, &kept);
+        let (folder, kept) = self.stored_worktree(id)?;
+        let place = worktree_paths(&folder, &kept);
         // Before any change in it.
         self.settle(id, merged_state::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
         }
-        self.live().insert(id.to_owned());
+        self.live_worktrees().insert(id.to_owned());
         Ok(place)
     }
 
@@ -203,9 +203,9 @@ impl Worktrees {
 
     /// Closes it after use. A worktree without changes is removed: `None`.
     pub fn close(&self, id: &str) -> Result<Option<WorkspaceChanges>, Unavailable> {
-        self.live().remove(id);
+        self.live_worktrees().remove(id);
         let tree = self.tree(id)?;
-        let WorktreeChanges { changed, left_out } = tree.look()?;
+        let WorktreeChanges { changed, left_out } = tree.all_changes()?;
         if changed.is_empty() && left_out.count == 0 {
             self.remove(id)?;
             return Ok(None);
@@ -223,7 +223,7 @@ impl Worktrees {
 
     /// True if an agent is using it.
     pub(crate) fn is_live(&self, id: &str) -> bool {
-        self.live().contains(id)
+        self.live_worktrees().contains(id)
     }
 
     /// Changes in the worktree of `id`, for its `caller`. The main agent may see all.
@@ -232,7 +232,7 @@ impl Worktrees {
         id: &str,
         caller: Option<&str>,
     ) -> Result<OpenWorktree, Unavailable> {
-        let (_, kept) = self.kept(id)?;
+        let (_, kept) = self.stored_worktree(id)?;
         if caller.is_some() && kept.caller.as_deref() != caller {
             return Err(Unavailable::NotYours(kept.caller.unwrap_or("the main agent".to_owned())));
         }
@@ -241,29 +241,29 @@ impl Worktrees {
 
     /// Its working directory.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
-        self.kept(id).ok().map(|(folder, kept)| place(&folder, &kept).cwd)
+        self.stored_worktree(id).ok().map(|(folder, kept)| worktree_paths(&folder, &kept).cwd)
     }
 
     /// True if it was merged completely.
     pub(crate) fn is_merged(&self, id: &str) -> bool {
-        self.kept(id).is_ok_and(|(_, kept)| kept.merged)
+        self.stored_worktree(id).is_ok_and(|(_, kept)| kept.merged)
     }
 
     /// Marks it as merged completely.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
-        let (folder, kept) = self.kept(id)?;
+        let (folder, kept) = self.stored_worktree(id)?;
         store(&folder.join(KEPT), &WorktreeMetadata { merged: true, ..kept })?;
         empty(&folder)
     }
 
     /// Files that were merged at some time.
-    pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
+    pub(crate) fn merged_files(&self, id: &str) -> BTreeSet<String> {
         self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
 
     /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
     /// can be continued.
-    pub(crate) fn will_become(
+    pub(crate) fn store_merge_hashes(
         &self,
         id: &str,
         becoming: BTreeMap<String, Option<String>>,
@@ -284,15 +284,15 @@ impl Worktrees {
         id: &str,
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
     ) -> Result<(), Unavailable> {
-        let (folder, kept) = self.kept(id)?;
+        let (folder, kept) = self.stored_worktree(id)?;
         let tree = OpenWorktree::open(&folder, &kept.prefix)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
-        merged_state::settle(&folder, &kept.prefix, &tree, is_here)
+        merged_state::rebase_merged(&folder, &kept.prefix, &tree, is_here)
     }
 
     /// Removes worktrees in `session_dir` of unknown invocations: posse was killed while it created
     /// them.
-    pub fn keep_only(session_dir: &Path, known: &BTreeSet<&str>) {
+    pub fn remove_unknown(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -304,7 +304,7 @@ impl Worktrees {
 
     /// Removes an unused one.
     pub fn discard(&self, id: &str) {
-        self.live().remove(id);
+        self.live_worktrees().remove(id);
         if let Err(why) = self.remove(id) {
             tracing::debug!(%why, "a worktree");
         }
@@ -315,7 +315,7 @@ impl Worktrees {
     }
 
     fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
-        let (folder, kept) = self.kept(id)?;
+        let (folder, kept) = self.stored_worktree(id)?;
         self.settle(id, merged_state::is_here)?;
         OpenWorktree::open(&folder, &kept.prefix)
     }
@@ -328,13 +328,13 @@ impl Worktrees {
         Ok(self.dir.join(id))
     }
 
-    fn kept(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
+    fn stored_worktree(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
         let folder = self.folder(id)?;
         let kept = load(&folder.join(KEPT))?;
         Ok((folder, kept))
     }
 
-    fn live(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn live_worktrees(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -346,7 +346,7 @@ const WORKTREES: &str = "worktrees";
 /// Subfolder with the worktree itself.
 const TREE: &str = "tree";
 
-fn place(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
+fn worktree_paths(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     let tree = folder.join(TREE);
     // Joining an empty path would add a slash.
     let has_prefix = !kept.prefix.as_os_str().is_empty();

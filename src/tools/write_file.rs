@@ -43,12 +43,12 @@ async fn prepare(
 ) -> Result<Prepared, ToolError> {
     let place = env.workspace.locate(&path)?;
     let size = place.entry().map_or(0, |entry| entry.size).max(content.len() as u64);
-    let make = |before: &[u8], _: &str, _| Ok(in_form_of(before, content));
+    let make = |before: &[u8], _: &str, _| Ok(with_format_of(before, content));
     sized(size, move || change::prepare((NAME, "write"), place, &env, &call, make)).await
 }
 
 /// Converts `content` to the byte order mark and the line ends of `before`, if it has none itself.
-fn in_form_of(before: &[u8], mut content: String) -> EditedFile {
+fn with_format_of(before: &[u8], mut content: String) -> EditedFile {
     let mut notes = Vec::new();
     if !is_binary(before) {
         if is_crlf(before) && content.contains('\n') && !content.contains('\r') {

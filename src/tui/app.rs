@@ -261,7 +261,7 @@ impl App {
                 self.composer.edit(EditAction::Delete);
             }
             KeyAction::Leave if self.busy => self.exit_refused = Some(now),
-            KeyAction::Leave => self.leave(),
+            KeyAction::Leave => self.request_exit(),
             KeyAction::Viewer => {
                 self.viewer = Viewer::of(&self.view.outputs);
                 if self.viewer.is_none() {
@@ -307,7 +307,7 @@ impl App {
     }
 
     /// Exits. If background work would end with the session, the first call only shows a warning.
-    fn leave(&mut self) {
+    fn request_exit(&mut self) {
         let counts = [(self.view.tree.agents(), "agent"), (self.jobs.count(), "job")];
         let background: Vec<String> = counts
             .iter()
@@ -348,7 +348,7 @@ impl App {
         let keys_ignored = self.prompts.quiet_period_left(now);
         // Nothing is animated behind a permission request.
         let seen = !self.prompts.is_open() && self.viewer.is_none();
-        let moves = self.view.pulse().filter(|_| seen);
+        let moves = self.view.animation_interval().filter(|_| seen);
         let hint = |at: Option<Duration>| {
             let at = at.filter(|at| is_recent(Some(*at), now))?;
             Some((at + CONFIRM_EXIT_WITHIN).saturating_sub(now))

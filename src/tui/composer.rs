@@ -73,7 +73,7 @@ impl Composer {
 
     /// Text before the cursor.
     pub(super) fn before(&self) -> &str {
-        self.text.around().0
+        self.text.split_at_cursor().0
     }
 
     /// Returns `true` if the text is an unchanged history line.
@@ -131,8 +131,8 @@ impl Composer {
                 self.text.insert("\n");
                 true
             }
-            EditAction::Up => self.text.up() || self.recall(-1),
-            EditAction::Down => self.text.down() || self.recall(1),
+            EditAction::Up => self.text.up() || self.browse_history(-1),
+            EditAction::Down => self.text.down() || self.browse_history(1),
             other => self.text.follow(other),
         }
     }
@@ -154,7 +154,7 @@ impl Composer {
 
     /// Returns the full text and clears the prompt.
     pub(super) fn take(&mut self) -> String {
-        let whole = self.whole();
+        let whole = self.expanded_text();
         self.taken = Vec::new();
         for (mark, image) in std::mem::take(&mut self.images) {
             if self.text.as_str().contains(&mark) {
@@ -173,7 +173,7 @@ impl Composer {
     }
 
     /// The text with placeholders replaced by the pastes.
-    pub(super) fn whole(&self) -> String {
+    pub(super) fn expanded_text(&self) -> String {
         let mut whole = self.text.as_str().to_owned();
         for (mark, text) in &self.pastes {
             whole = whole.replacen(mark, text, 1);
@@ -213,7 +213,7 @@ impl Composer {
         self.text.set(text);
     }
 
-    fn recall(&mut self, step: isize) -> bool {
+    fn browse_history(&mut self, step: isize) -> bool {
         let end = self.history.len();
         let (at, draft) = match self.recalled.take() {
             Some((at, draft)) => (at, draft),
@@ -254,7 +254,7 @@ impl Composer {
             return (vec![hint], (2, 0));
         }
         let under = [Span::raw("  ")];
-        let (before, after) = self.text.around();
+        let (before, after) = self.text.split_at_cursor();
         let mut rows = Vec::new();
         let mut cursor = (2, 0);
         let line_of_cursor = before.matches('\n').count();

@@ -39,7 +39,7 @@ impl Highlighter {
         let mut pieces = Vec::new();
         let mut rest = line;
         while !rest.is_empty() {
-            let (role, length) = self.piece(language, rest, line.len() - rest.len());
+            let (role, length) = self.next_token(language, rest, line.len() - rest.len());
             if pieces.last().is_none_or(|(last, _)| *last != role) {
                 pieces.push((role, line.len() - rest.len()));
             }
@@ -50,7 +50,7 @@ impl Highlighter {
     }
 
     /// Role and length of the first piece of `rest`; `at`: its offset in the line.
-    fn piece(&mut self, language: &'static Language, rest: &str, at: usize) -> (Role, usize) {
+    fn next_token(&mut self, language: &'static Language, rest: &str, at: usize) -> (Role, usize) {
         if let Some((end, role)) = self.within {
             let found = rest.find(end);
             if found.is_some() {

@@ -54,7 +54,7 @@ pub async fn pick(sessions: &[(String, String)], signals: &mut Signals) -> io::R
             }
             events = inputs.recv() => events.unwrap_or_else(|| vec![InputEvent::Gone]),
         };
-        if let Some(picked) = events.into_iter().find_map(|event| press(&mut list, event)) {
+        if let Some(picked) = events.into_iter().find_map(|event| handle_event(&mut list, event)) {
             draw(&mut shown, &[])?;
             return Ok(picked);
         }
@@ -68,7 +68,7 @@ fn selector(sessions: &[(String, String)]) -> Selector {
     Selector::of(SelectorKind::Inline, "Which session goes on?", entries)
 }
 
-fn press(list: &mut Selector, event: InputEvent) -> Option<Picked> {
+fn handle_event(list: &mut Selector, event: InputEvent) -> Option<Picked> {
     let key = match event {
         InputEvent::Key(key) => key,
         InputEvent::Paste(text) => {
@@ -134,7 +134,7 @@ mod tests {
         let mut parser = Parser::default();
         let mut events = parser.feed(bytes);
         events.extend(parser.flush());
-        events.into_iter().find_map(|event| press(list, event))
+        events.into_iter().find_map(|event| handle_event(list, event))
     }
 
     #[test]

@@ -156,17 +156,17 @@ impl Painter {
         }
         for y in 0..height {
             begin_row(frame.finished.len() + usize::from(y), out);
-            out.cells(&frame.live, y, 0, used(&frame.live, y));
+            out.cells(&frame.live, y, 0, used_columns(&frame.live, y));
         }
         self.above = height.saturating_sub(1);
-        let last = used(&frame.live, self.above);
+        let last = used_columns(&frame.live, self.above);
         self.column = u16::try_from(last).unwrap_or(u16::MAX).min(frame.live.area.width);
     }
 
     fn change(&mut self, frame: &ScreenFrame, out: &mut Out) {
         let Some(shown) = self.shown.take() else { return };
         for y in 0..frame.live.area.height {
-            let (old, new) = (used(&shown, y), used(&frame.live, y));
+            let (old, new) = (used_columns(&shown, y), used_columns(&frame.live, y));
             // The second half of a wide character that disappears differs from a blank cell.
             let same = |x: usize| {
                 cell(&shown, x, y) == cell(&frame.live, x, y)
@@ -217,7 +217,7 @@ fn is_continued(buffer: &Buffer, x: usize, y: u16) -> bool {
 }
 
 /// Columns of a row up to its last visible cell.
-fn used(buffer: &Buffer, y: u16) -> usize {
+fn used_columns(buffer: &Buffer, y: u16) -> usize {
     let Rect { width: columns, height, .. } = buffer.area;
     if y >= height {
         return 0;
@@ -238,7 +238,7 @@ fn used(buffer: &Buffer, y: u16) -> usize {
 
 /// Number of rows that the first `upto` columns of a row take on a terminal with that many columns.
 fn reflowed_rows(buffer: &Buffer, y: u16, upto: usize, columns: u16) -> u16 {
-    let (end, room) = (used(buffer, y).min(upto), usize::from(columns));
+    let (end, room) = (used_columns(buffer, y).min(upto), usize::from(columns));
     let (mut rows, mut taken, mut x) = (1_u16, 0, 0);
     while x < end {
         let wide = cell(buffer, x, y).map_or(1, |cell| width(cell.symbol()).max(1));

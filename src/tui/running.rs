@@ -148,7 +148,7 @@ pub(super) async fn run(
         tui.work(task);
     }
     tui.run_loop(inputs).await;
-    Ok(tui.leave().await)
+    Ok(tui.exit().await)
 }
 
 impl Tui<'_> {
@@ -215,7 +215,7 @@ impl Tui<'_> {
     fn keep_draft(&mut self) {
         if self.draft_due.is_some_and(|due| due <= self.now()) {
             self.draft_due = None;
-            self.drafts.keep(&self.app.composer.whole());
+            self.drafts.keep(&self.app.composer.expanded_text());
         }
     }
 

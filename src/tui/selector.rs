@@ -151,7 +151,7 @@ impl Selector {
         };
         match code {
             KeyCode::Esc => return SelectorOutcome::Closed,
-            KeyCode::Enter => return self.taken(),
+            KeyCode::Enter => return self.selection(),
             KeyCode::Delete if self.subject == SelectorKind::Queue => {
                 return self.value().map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
             }
@@ -180,7 +180,7 @@ impl Selector {
         self.found().get(self.chosen).map(|entry| entry.value.clone())
     }
 
-    fn taken(&self) -> SelectorOutcome {
+    fn selection(&self) -> SelectorOutcome {
         match (self.value(), self.subject) {
             (Some(value), _) => SelectorOutcome::Name(value),
             // A value that is not in the list may exist all the same.
@@ -211,7 +211,7 @@ impl Selector {
             rows.push(row(theme, Role::Dim, format!("  {} in total", found.len())));
         }
         if found.is_empty() {
-            rows.push(row(theme, Role::Dim, clipped(&self.nothing(), columns)));
+            rows.push(row(theme, Role::Dim, clipped(&self.empty_text(), columns)));
         }
         let does = match self.subject {
             SelectorKind::Name(_) | SelectorKind::Sessions | SelectorKind::Inline => {
@@ -226,7 +226,7 @@ impl Selector {
         rows
     }
 
-    fn nothing(&self) -> String {
+    fn empty_text(&self) -> String {
         match self.subject {
             SelectorKind::Name(what) if self.filter.is_empty() => {
                 format!("  none is known; type a {} name", what.word())

@@ -32,7 +32,7 @@ pub(super) struct Status {
 }
 
 /// Formats a number of tokens briefly.
-pub(super) fn short(tokens: u64) -> String {
+pub(super) fn short_count(tokens: u64) -> String {
     match tokens {
         0..1000 => tokens.to_string(),
         1000..100_000 if tokens % 1000 / 100 == 0 => format!("{}k", tokens / 1000),
@@ -68,7 +68,7 @@ impl Status {
     fn context_usage(&self) -> Option<ContextUsage> {
         let used = self.context?;
         let Some(limit) = self.limit.filter(|limit| *limit > 0) else {
-            let whole = format!("{} tokens", short(used));
+            let whole = format!("{} tokens", short_count(used));
             return Some(ContextUsage { role: Role::Dim, whole, share: String::new() });
         };
         let percent = used.saturating_mul(100) / limit;
@@ -76,7 +76,7 @@ impl Status {
         let share = format!("{percent}%");
         Some(ContextUsage {
             role,
-            whole: format!("{}/{} {share}", short(used), short(limit)),
+            whole: format!("{}/{} {share}", short_count(used), short_count(limit)),
             share,
         })
     }
@@ -170,7 +170,7 @@ mod tests {
             (1_250_000, "1.2M"),
         ];
         for (tokens, text) in table {
-            assert_eq!(short(tokens), text);
+            assert_eq!(short_count(tokens), text);
         }
     }
 }

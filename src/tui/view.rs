@@ -59,8 +59,8 @@ pub(super) struct QueuedMessage {
 
 impl QueuedMessage {
     /// Text for the time at which it is sent. `busy`: a task runs.
-    pub(super) fn when(&self, busy: bool) -> &'static str {
-        queue::when(self.kind, busy)
+    pub(super) fn timing(&self, busy: bool) -> &'static str {
+        queue::delivery_time(self.kind, busy)
     }
 
     /// Returns `true` for messages of the user; notices of posse cannot be withdrawn.
@@ -301,7 +301,7 @@ impl View {
                 self.last_reply.push_str(whole);
             }
         }
-        match self.received.rest(whole) {
+        match self.received.missing_part(whole) {
             Some(rest) => self.show_text(rest),
             None if self.received.is(whole) => (),
             None => {

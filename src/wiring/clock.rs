@@ -83,7 +83,7 @@ impl RealIds {
 }
 
 impl Ids for RealIds {
-    fn mint(&self, kind: &str) -> String {
+    fn new_id(&self, kind: &str) -> String {
         let nth = self.next.fetch_add(1, Ordering::Relaxed);
         format!("{kind}{:06x}-{nth}", self.process & 0x00ff_ffff)
     }

@@ -33,14 +33,14 @@ pub(crate) fn sandbox(
     let surroundings = Surroundings {
         roots,
         also_writable: settings.writable_roots.clone(),
-        own: setup.dirs.own(),
+        own: setup.dirs.own_folders(),
         home: setup.environment.home(),
         runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
         readable_secrets: settings.readable_secrets.clone(),
     };
-    let mut sandbox = unconfined(secrets)?.confined(wanted, surroundings).beside(WRITTEN.clone());
+    let mut sandbox = unconfined(secrets)?.confined(wanted, surroundings).tracking(WRITTEN.clone());
     if let Some(folders) = setup.environment.get(SURVEY).and_then(|folders| folders.parse().ok()) {
-        sandbox = sandbox.surveying_at_most(folders);
+        sandbox = sandbox.with_scan_limit(folders);
     }
     if settings.required {
         check(&sandbox, settings)?;

@@ -40,7 +40,7 @@ pub(crate) fn all(
             .map_err(|error| error.at(format!("providers.{}.fallback", chosen.name)))?;
         let info = provider.info();
         let known = catalog.find(&info.profile, &info.model).map(|model| model.facts);
-        let abilities = abilities(&theirs, name, &known.unwrap_or_default());
+        let abilities = model_abilities(&theirs, name, &known.unwrap_or_default());
         let price = Some(price(settings, &info));
         fallbacks.push(Fallback { provider: ready(provider), abilities, price });
     }
@@ -48,7 +48,7 @@ pub(crate) fn all(
 }
 
 /// Configuration of a profile overrides the model table.
-fn abilities(settings: &Settings, name: &str, facts: &Facts) -> Abilities {
+fn model_abilities(settings: &Settings, name: &str, facts: &Facts) -> Abilities {
     let profile = settings.providers.get(name);
     let blind = profile.is_some_and(|profile| {
         profile.quirks.get("noVision").and_then(serde_json::Value::as_bool) == Some(true)

@@ -68,7 +68,7 @@ pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees
 }
 
 /// Factory of isolated workspaces for a session.
-pub(crate) fn workplaces(
+pub(crate) fn workspace_factory(
     worktrees: Arc<Worktrees>,
     shared: WorkspaceServices,
 ) -> Arc<dyn IsolatedWorkspaces> {
@@ -78,7 +78,7 @@ pub(crate) fn workplaces(
 /// Removes incomplete worktrees of a killed process.
 pub(crate) fn remove_incomplete(session_dir: &Path, delegated: &[Delegated]) {
     let known: BTreeSet<&str> = delegated.iter().map(|one| one.id().as_str()).collect();
-    Worktrees::keep_only(session_dir, &known);
+    Worktrees::remove_unknown(session_dir, &known);
 }
 
 impl WorkspaceServices {
@@ -108,7 +108,7 @@ impl WorkspaceServices {
         let cwd = copy.display().to_string();
         Ok(IsolatedWorkspace {
             system_prompt: prompt.replace(ELSEWHERE, &cwd),
-            tools: self.masking.tools(agents::noticing(&toolbox, &tree, &copy)),
+            tools: self.masking.tools(agents::with_nested_instructions(&toolbox, &tree, &copy)),
             policy: Arc::new(policy),
             cwd,
         })

@@ -10,7 +10,7 @@ use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, Model};
 use crate::provider::profile::{self, Auth, ModelFact, Protocol, ProviderProfile, Quirks};
-use crate::provider::{live, presets, replay};
+use crate::provider::{connect, presets, replay};
 
 /// Reply limit for protocols that require one: the model's own limit would reserve too much
 /// context.
@@ -37,7 +37,7 @@ pub fn choose(
             if let Some(login) = &profile.login {
                 login.check()?;
             }
-            live(profile)
+            connect(profile)
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");

@@ -96,7 +96,7 @@ pub(crate) fn served(
         return Ok(None);
     }
     let provider = provider::choose(&asked(wanted, settings), environment, workspace)
-        .map_err(|failure| placed(failure, wanted))?;
+        .map_err(|failure| with_place(failure, wanted))?;
     Ok(Some(provider))
 }
 
@@ -106,6 +106,6 @@ fn asked(wanted: &RoleSettings, settings: &Settings) -> Settings {
     Settings { default_provider, model: wanted.model.clone(), ..settings.clone() }
 }
 
-fn placed(failure: Failure, wanted: &RoleSettings) -> Failure {
+fn with_place(failure: Failure, wanted: &RoleSettings) -> Failure {
     if failure.place.is_some() { failure } else { failure.at(wanted.place.clone()) }
 }

@@ -207,13 +207,13 @@ impl ConfinedWorkspace {
         let session_dir = kept.dir.clone();
         let mut env = toolbox::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();
-        env.recall = stored_output::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
+        env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
         let (sandbox, env) = (Arc::new(sandbox), Arc::new(env));
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
     }
 
     /// True if commands may read secrets. If the folder cannot be scanned, secrets are assumed.
-    fn exposes_secrets(&self, session_dir: &Path) -> bool {
+    fn may_expose_secrets(&self, session_dir: &Path) -> bool {
         let exposed = self.sandbox.exposed_secrets(&session_dir.join("tmp"));
         exposed.map_or(true, |exposed| !exposed.is_empty())
     }
@@ -271,7 +271,7 @@ fn session_tools(
         isolated_workspaces::tools(&mut builtin, &space.env, worktrees);
     }
     let root = project::root_of(setup.cwd);
-    (space.masking.tools(agents::noticing(&builtin, &root, setup.cwd)), worktrees)
+    (space.masking.tools(agents::with_nested_instructions(&builtin, &root, setup.cwd)), worktrees)
 }
 
 /// The subagents of a session, if it has any.
@@ -296,9 +296,9 @@ fn delegation(
             sandbox: Arc::clone(&space.sandbox),
             masking: space.masking.clone(),
             policy: policy.clone(),
-            prompts: prompts.elsewhere(roster, &delegation.subagents),
+            prompts: prompts.of_subagents(roster, &delegation.subagents),
         };
-        delegation.workplaces = Some(isolated_workspaces::workplaces(worktrees, shared));
+        delegation.workplaces = Some(isolated_workspaces::workspace_factory(worktrees, shared));
     }
     Ok(Some(delegation))
 }
@@ -354,7 +354,7 @@ impl Prompts {
     }
 
     /// Instructions for subagents with another working directory.
-    fn elsewhere(&self, roster: &Roster, subagents: &[Subagent]) -> BTreeMap<String, String> {
+    fn of_subagents(&self, roster: &Roster, subagents: &[Subagent]) -> BTreeMap<String, String> {
         let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
@@ -482,7 +482,7 @@ pub(crate) fn tape(
     let chosen = settings.providers.get(&info.profile);
     let several = chosen.is_some_and(|chosen| !chosen.fallback.is_empty());
     let model = info.model.clone();
-    Tape::create(model, several, file, cwd, masking.concealing()).map(Some)
+    Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
 /// Values to redact: provider keys and secrets of the environment.
@@ -531,7 +531,7 @@ fn policy_settings(
             .iter()
             .map(|path| path.display().to_string())
             .collect(),
-        own_dirs: setup.dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
+        own_dirs: setup.dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
         read_only_agents: subagents::readers(roster),
         agents: subagents::policies(roster),
         invocations: subagents::invocations(roster, setup.settings),
@@ -539,7 +539,7 @@ fn policy_settings(
         home: setup.environment.get("HOME").map(str::to_owned),
         // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
-        secrets_in_reach: space.exposes_secrets(&kept.dir),
+        secrets_in_reach: space.may_expose_secrets(&kept.dir),
         relocated: None,
     }
 }

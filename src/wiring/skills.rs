@@ -12,7 +12,7 @@ use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
-use crate::wiring::subagents::{remark, untrusted};
+use crate::wiring::subagents::{untrusted, warning_line};
 
 /// Loads all skills that apply to `cwd`.
 pub(crate) fn load(
@@ -49,7 +49,7 @@ fn user_folders(
     settings: &Settings,
     environment: &Environment,
 ) -> Vec<(PathBuf, bool)> {
-    let own = dirs.own();
+    let own = dirs.own_folders();
     let hidden = |folder: PathBuf| {
         let is_own = own.iter().any(|own| folder.starts_with(own));
         (folder, is_own)
@@ -78,8 +78,8 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
 
 /// Warnings: rejected, questionable and untrusted skills.
 pub(crate) fn remarks(skills: &Skills) -> String {
-    let refused = skills.refused.iter().map(|failure| remark(failure, "; left out"));
-    let odd = skills.remarks.iter().map(|failure| remark(failure, ""));
+    let refused = skills.refused.iter().map(|failure| warning_line(failure, "; left out"));
+    let odd = skills.remarks.iter().map(|failure| warning_line(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("skills", &skills.inert)
 }
 

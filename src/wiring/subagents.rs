@@ -68,13 +68,13 @@ pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
 
 /// Warnings: rejected, questionable and untrusted agents.
 pub(crate) fn remarks(roster: &Roster) -> String {
-    let refused = roster.refused().map(|failure| remark(failure, "; left out"));
-    let odd = roster.remarks.iter().map(|failure| remark(failure, ""));
+    let refused = roster.refused().map(|failure| warning_line(failure, "; left out"));
+    let odd = roster.remarks.iter().map(|failure| warning_line(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("agents", &roster.inert)
 }
 
 /// One line; `end` is the consequence.
-pub(crate) fn remark(failure: &Failure, end: &str) -> String {
+pub(crate) fn warning_line(failure: &Failure, end: &str) -> String {
     let place = failure.place.as_deref().map(printable).unwrap_or_default();
     let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
     let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();

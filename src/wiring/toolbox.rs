@@ -148,7 +148,7 @@ mod tests {
             unreachable!("the probe permits no call")
         }
 
-        fn if_denied(&self) -> Option<&str> {
+        fn denial_advice(&self) -> Option<&str> {
             note(&self.1, "if_denied");
             Some("advice")
         }
@@ -185,7 +185,7 @@ mod tests {
         let wrapped = tools::budget::within(&budgets, Arc::clone(&probe));
         let masking = Masking::new(&[SecretString::from("a-secret-value")]);
         let wrapped = masking.tools(toolbox(wrapped));
-        let wrapped = agents::noticing(&wrapped, Path::new("/w"), Path::new("/w"));
+        let wrapped = agents::with_nested_instructions(&wrapped, Path::new("/w"), Path::new("/w"));
         let tool = wrapped.get("read_file").unwrap();
         let mut layers = 0;
         let mut inner = tool.inner();
@@ -201,7 +201,7 @@ mod tests {
             agent_path: "build".to_owned(),
         };
         assert_eq!(tool.background_work(&origin), ["a job"]);
-        assert_eq!(tool.if_denied(), Some("advice"));
+        assert_eq!(tool.denial_advice(), Some("advice"));
         tool.history_shortened();
         drop(tool.stop_background(&BackgroundScope::Session));
         let methods = ["background_work", "if_denied", "history_shortened", "stop_background"];

@@ -190,7 +190,7 @@ impl AgentLoop {
                 self.queue.push_back(message);
                 self.advance()
             }
-            LoopInput::Settled(held) => self.settled(held),
+            LoopInput::Settled(held) => self.answer_settled(held),
             LoopInput::Stop(ending) => self.stop(ending),
         }
     }
@@ -308,7 +308,7 @@ impl AgentLoop {
     }
 
     /// A message that came in meanwhile counts as much as one that holds the answer back.
-    fn settled(&mut self, held: Option<QueuedInput>) -> Vec<Effect> {
+    fn answer_settled(&mut self, held: Option<QueuedInput>) -> Vec<Effect> {
         let Phase::Settling(text) = &self.phase else { return Vec::new() };
         let text = text.clone();
         self.queue.extend(held);

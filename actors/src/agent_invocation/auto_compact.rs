@@ -15,7 +15,7 @@ use crate::agent_invocation::auxiliary_request::AuxiliaryRequest;
 use crate::agent_invocation::failover::ModelRoutes;
 use crate::agent_invocation::{Msg, State};
 use crate::compaction::{
-    CompactedHistory, CompactionGoal, compact, history_text, said_last, size_of,
+    CompactedHistory, CompactionGoal, compact, history_text, messages_since_reply, size_of,
     summary_instruction,
 };
 use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
@@ -88,7 +88,7 @@ pub(crate) fn compacted_event(
 }
 
 /// Why the conversation is made shorter so soon, and what can be done about it.
-fn cramped(reading: &ContextReading, whose: &str) -> String {
+fn low_context_warning(reading: &ContextReading, whose: &str) -> String {
     format!(
         "instructions and tools take {} of the {} tokens beyond which the conversation is made \
          shorter, so it has little room; raise context.{whose}.maxContextTokens, or take a model \
@@ -106,16 +106,16 @@ impl State {
         if !budget.compacts || !reading.is_due() {
             return true;
         }
-        if reading.is_cramped() && meter.first_to_tell() {
+        if reading.is_cramped() && meter.take_first_report() {
             let whose =
                 if self.origin.parent_invocation_id.is_some() { "subAgent" } else { "main" };
-            let message = cramped(&reading, whose);
+            let message = low_context_warning(&reading, whose);
             self.note(Event::Warning { message });
         }
-        let history = spoken(self.agent_loop.history());
-        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays()) else {
+        let history = conversation(self.agent_loop.history());
+        let Some((goal, compacted)) = shrink(history, &reading, budget, &self.retained()) else {
             // It is as small as it gets; it is not looked at again at each turn.
-            meter.settled();
+            meter.mark_incompressible();
             return true;
         };
         match &self.fitter.summariser {
@@ -133,9 +133,9 @@ impl State {
     }
 
     /// Content that compaction keeps.
-    fn stays(&self) -> RetainedContent {
+    fn retained(&self) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
-        let unanswered = said_before(self.agent_loop.history(), self.prompt.as_ref());
+        let unanswered = unanswered_before(self.agent_loop.history(), self.prompt.as_ref());
         RetainedContent {
             beside: self.services.background_work(&self.origin),
             keeps_task,
@@ -158,7 +158,7 @@ impl State {
         summarised_by: Option<String>,
     ) {
         let history = self.agent_loop.history();
-        let told = history.len() - spoken(history).len();
+        let told = history.len() - conversation(history).len();
         let mut smaller = history[..told].to_vec();
         smaller.extend(compacted.history.iter().cloned());
         self.fitter.meter.compacted(&smaller);
@@ -175,11 +175,11 @@ impl State {
         let tried = self.overflows > 0;
         self.overflows += 1;
         self.fitter.meter.refused();
-        let history = spoken(self.agent_loop.history());
+        let history = conversation(self.agent_loop.history());
         let budget = &self.fitter.budget;
-        let stays = || self.stays();
+        let stays = || self.retained();
         let smaller =
-            (!tried && budget.compacts).then(|| squeezed(history, &reading, budget, stays()));
+            (!tried && budget.compacts).then(|| fit_rejected(history, &reading, budget, stays()));
         let Some(compacted) = smaller.flatten() else {
             // The next prompt is another beginning.
             self.overflows = 0;
@@ -222,23 +222,23 @@ impl State {
             }
         }
         let reading = self.reading();
-        let history = spoken(self.agent_loop.history());
+        let history = conversation(self.agent_loop.history());
         let by = by.filter(|_| goal.summary.is_some());
         if let Some(compacted) = compact(history, &goal) {
             self.apply(compacted, &reading, cause, by);
         } else {
-            self.fitter.meter.settled();
+            self.fitter.meter.mark_incompressible();
         }
         self.ask_model();
         Ok(())
     }
 
     /// Cancels the summary request.
-    pub(super) fn give_up_fitting(&mut self) {
+    pub(super) fn cancel_fitting(&mut self) {
         if let Some(PendingSummary { id, .. }) = self.fitting.take()
             && let Some(summariser) = &self.fitter.summariser
         {
-            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+            summariser.send_to_all(|| provider_client::Msg::Cancel(id.clone()));
         }
     }
 }
@@ -300,15 +300,15 @@ impl Summary {
 }
 
 /// The conversation: the history without system instructions.
-fn spoken(history: &[Arc<Message>]) -> &[Arc<Message>] {
+fn conversation(history: &[Arc<Message>]) -> &[Arc<Message>] {
     let told = history.iter().take_while(|message| matches!(***message, Message::System { .. }));
     &history[told.count()..]
 }
 
 /// Number of messages between the last reply and `prompt`: prompts of earlier runs that were never
 /// answered.
-fn said_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
-    let said = said_last(history);
+fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
+    let said = messages_since_reply(history);
     let waiting = &history[history.len() - said..];
     let is_it = |one: &Arc<Message>| prompt.is_some_and(|prompt| Arc::ptr_eq(one, prompt));
     waiting.iter().position(is_it).unwrap_or_default()
@@ -343,7 +343,7 @@ fn goal(
 
 /// `history` made clearly smaller than the threshold, with as many of the latest turns as that
 /// allows; if it is not possible, as small as it gets, if that is worth it.
-fn smaller(
+fn shrink(
     history: &[Arc<Message>],
     reading: &ContextReading,
     budget: &ContextBudget,
@@ -380,7 +380,7 @@ fn smaller(
 /// `history` compacted to clearly less than the rejected size: first without unanswered prompts of
 /// earlier runs, then without large outputs of the latest turns, finally without these turns. The
 /// last message is kept.
-fn squeezed(
+fn fit_rejected(
     history: &[Arc<Message>],
     reading: &ContextReading,
     budget: &ContextBudget,

@@ -47,7 +47,7 @@ type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>
 
 /// Restores the calls of the last reply after a crash: inputs for the loop, and open permission
 /// requests.
-pub(super) fn take_up(
+pub(super) fn restore_calls(
     pending: Vec<UnfinishedCall>,
     tools: &[ToolSpec],
     transcript: &Transcript,

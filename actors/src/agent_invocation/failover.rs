@@ -67,7 +67,7 @@ impl ModelRoutes {
     }
 
     /// Sends a message to every client.
-    pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
+    pub(crate) fn send_to_all(&self, message: impl Fn() -> provider_client::Msg) {
         for route in &*self.all {
             route.client.tell(message());
         }
@@ -77,7 +77,7 @@ impl ModelRoutes {
     /// once.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
         if self.policy.lock().retry_now(now, limits) {
-            self.tell(|| provider_client::Msg::RetryNow);
+            self.send_to_all(|| provider_client::Msg::RetryNow);
         }
     }
 
@@ -164,7 +164,7 @@ impl ModelRoutes {
             && candidate > at
         {
             let skipped = (at + 1..candidate).filter_map(|nth| {
-                let why = self.policy.lock().unfit(nth, needs)?;
+                let why = self.policy.lock().unsuitable_reason(nth, needs)?;
                 Some(format!("{}: {why}", self.all.get(nth)?.info.profile))
             });
             let (class, cause) = (error.class(), error.chain());

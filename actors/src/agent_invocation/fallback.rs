@@ -78,7 +78,7 @@ impl FallbackPolicy {
 
     /// Reason why a model cannot serve the request. The first model was chosen by the user and is
     /// always suitable.
-    pub(crate) fn unfit(&self, candidate: usize, needs: Needs) -> Option<&'static str> {
+    pub(crate) fn unsuitable_reason(&self, candidate: usize, needs: Needs) -> Option<&'static str> {
         let Abilities { tools, images, window } = self.links.get(candidate)?.abilities;
         if candidate == 0 {
             None
@@ -105,7 +105,7 @@ impl FallbackPolicy {
             .links
             .iter()
             .enumerate()
-            .filter(|(nth, _)| self.unfit(*nth, needs).is_none())
+            .filter(|(nth, _)| self.unsuitable_reason(*nth, needs).is_none())
             .collect();
         let away = |candidate: &Candidate| candidate.away_until.filter(|until| *until > now);
         // A model that becomes available after the deadline is not ready.

@@ -24,7 +24,7 @@ use crate::ports::{
 use crate::provider_client::ProviderClient;
 use crate::subscription::Feed;
 use crate::testing::{
-    CountedIds, ManualClock, MemoryStore, RunCounter, WritingTool, allow_all, flaw,
+    CountedIds, ManualClock, MemoryStore, RunCounter, WritingTool, allow_all, history_error,
 };
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::{self, Outbox, TranscriptWriter};
@@ -57,7 +57,7 @@ struct OutageRecord {
 }
 
 impl FlakyModel {
-    fn seen<T>(&self, look: impl FnOnce(&mut OutageRecord) -> T) -> T {
+    fn record<T>(&self, look: impl FnOnce(&mut OutageRecord) -> T) -> T {
         look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -75,7 +75,7 @@ impl Provider for FlakyModel {
     ) -> PortFuture<Result<Completion, ProviderError>> {
         let now = self.clock.monotonic();
         if self.storm.contains(&now) {
-            self.seen(|seen| seen.away.push(now));
+            self.record(|seen| seen.away.push(now));
             let error = ProviderError::Overloaded { retry_after: None, source: "529".into() };
             return Box::pin(std::future::ready(Err(error)));
         }
@@ -86,8 +86,8 @@ impl Provider for FlakyModel {
         let who = request.messages.iter().find_map(said).unwrap_or_default();
         let is_result = |message: &&Arc<Message>| matches!(***message, Message::Tool { .. });
         let results = request.messages.iter().filter(is_result).count();
-        self.seen(|seen| {
-            seen.flaws.extend(flaw(&request.messages));
+        self.record(|seen| {
+            seen.flaws.extend(history_error(&request.messages));
             *seen.replies.entry((who.clone(), results)).or_default() += 1;
         });
         let wait = self.clock.sleep(REPLY);
@@ -296,7 +296,7 @@ async fn eight_invocations_wait_out_an_outage_and_repeat_nothing() {
                 Err(oneshot::error::TryRecvError::Closed) => panic!("seed {seed}: one is lost"),
             });
             let began = calls.began.load(std::sync::atomic::Ordering::SeqCst);
-            if at_the_storm.is_none() && weather.seen(|seen| !seen.away.is_empty()) {
+            if at_the_storm.is_none() && weather.record(|seen| !seen.away.is_empty()) {
                 at_the_storm = Some(began);
             }
             if let Some(next) = clock.next_wake() {
@@ -315,7 +315,7 @@ async fn eight_invocations_wait_out_an_outage_and_repeat_nothing() {
         assert_eq!(done.len(), INVOCATIONS, "seed {seed}");
         let ran = calls.began.load(std::sync::atomic::Ordering::SeqCst);
         assert_eq!(ran as usize, INVOCATIONS * CALLS, "seed {seed}: no call runs twice");
-        let (away, replies, flaws) = weather.seen(|seen| {
+        let (away, replies, flaws) = weather.record(|seen| {
             (seen.away.clone(), std::mem::take(&mut seen.replies), std::mem::take(&mut seen.flaws))
         });
         assert_eq!(flaws, Vec::<String>::new());

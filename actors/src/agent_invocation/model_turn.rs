@@ -54,7 +54,7 @@ impl State {
     /// no hooks and there is space.
     pub(super) fn clear_way(&mut self) {
         let heard = self.services.hooks.has_hook(HookEvent::BeforeModelRequest, None);
-        if !heard && self.services.transcript.has_room() {
+        if !heard && self.services.transcript.has_capacity() {
             return self.ask_model();
         }
         let moment = heard.then(|| HookPayload::BeforeModelRequest {
@@ -124,7 +124,7 @@ impl State {
             Some(OpenTurn { turn, draft, _work: spawn_task(&self.me, answer, Msg::Replied) });
     }
 
-    pub(super) fn heard(
+    pub(super) fn reply_arrived(
         &mut self,
         replied: Result<ModelOutcome, JoinError>,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {

@@ -121,13 +121,13 @@ impl<'h> Outputs<'h> {
 
     /// Truncates user messages in `range` if the weight is still too large: they were never
     /// answered, and newer ones follow.
-    pub(super) fn leave_out_said(&mut self, range: Range<usize>, goal: &CompactionGoal) {
+    pub(super) fn truncate_user_messages(&mut self, range: Range<usize>, goal: &CompactionGoal) {
         if self.total <= goal.tokens_max {
             return;
         }
         for at in range {
             let Message::User { content } = &*self.messages[at] else { continue };
-            let own: Vec<ContentPart> = summary::own(content).cloned().collect();
+            let own: Vec<ContentPart> = summary::own_text(content).cloned().collect();
             let (parts, is_task) = (own.len(), goal.keeps_task && at == 0);
             if is_task || tokens_of(&Message::User { content: own.clone() }) < SAID_TOKENS_MIN {
                 continue;

@@ -108,7 +108,7 @@ impl SummaryLine {
 }
 
 /// Text of a user message without the summary in front of it.
-pub(super) fn own(content: &[ContentPart]) -> impl Iterator<Item = &ContentPart> {
+pub(super) fn own_text(content: &[ContentPart]) -> impl Iterator<Item = &ContentPart> {
     let old = usize::from(earlier(content).is_some());
     content.iter().skip(old)
 }
@@ -129,7 +129,7 @@ pub(super) fn task(
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let last = gone.iter().rev().find(is_user).map(|message| &**message);
     let Some(Message::User { content }) = last else { return Vec::new() };
-    let task: Vec<ContentPart> = own(content).cloned().collect();
+    let task: Vec<ContentPart> = own_text(content).cloned().collect();
     let small = text_of(&task).len() <= bytes_in(goal.summary_tokens) / 2;
     if small || !kept.iter().any(|message| is_user(&message)) { task } else { Vec::new() }
 }
@@ -137,7 +137,7 @@ pub(super) fn task(
 /// Task of a conversation that has one: its first message, after a summary if there is one.
 pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option<ContentPart> {
     let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
-    own(content).next().filter(|_| goal.keeps_task).cloned()
+    own_text(content).next().filter(|_| goal.keeps_task).cloned()
 }
 
 /// The summary of `gone`, with the summary that was in front of it.
@@ -164,7 +164,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
                 }
                 // The text of a skill is not the user's. The task stays as it is, next to the
                 // summary.
-                let own = own(content).skip(usize::from(goal.keeps_task && at == 0));
+                let own = own_text(content).skip(usize::from(goal.keeps_task && at == 0));
                 let own = own.filter(|part| !skills::is_skill(part));
                 let said: Vec<ContentPart> = own.cloned().collect();
                 let text = shown(&said);
@@ -191,7 +191,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
             Message::Tool { .. } | Message::System { .. } => {}
         }
     }
-    lines.told(goal.summary.as_deref());
+    lines.replace_with_summary(goal.summary.as_deref());
     for beside in &goal.beside {
         lines.add(SummaryLine::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
     }
@@ -289,7 +289,7 @@ impl SummaryLines {
     }
 
     /// Replaces the answers and the earlier model text by the model's summary.
-    fn told(&mut self, summary: Option<&str>) {
+    fn replace_with_summary(&mut self, summary: Option<&str>) {
         let Some(summary) = summary else { return };
         let replaced = |line: &SummaryLine| matches!(line.label, Label::Told | Label::Answered);
         for line in &mut self.all {

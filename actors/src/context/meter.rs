@@ -93,7 +93,7 @@ impl ContextReading {
 
 impl ContextMeter {
     /// True once: the lack of space has not been reported yet.
-    pub(crate) fn first_to_tell(&self) -> bool {
+    pub(crate) fn take_first_report(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().told, true)
     }
 
@@ -161,7 +161,7 @@ impl ContextMeter {
     }
 
     /// The history cannot become smaller until it has grown.
-    pub(crate) fn settled(&self) {
+    pub(crate) fn mark_incompressible(&self) {
         let mut measured = self.0.lock();
         measured.floor = Some(measured.total());
     }

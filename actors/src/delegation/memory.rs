@@ -45,7 +45,7 @@ pub(crate) struct FinishedTask<'a> {
 
 impl Memories {
     /// Adds a subagent's report. Ignored if it did not answer.
-    pub(crate) fn learn(&mut self, learnt: &FinishedTask<'_>) {
+    pub(crate) fn add_report(&mut self, learnt: &FinishedTask<'_>) {
         let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
         if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
             return;
@@ -257,9 +257,9 @@ mod tests {
 
     use super::*;
 
-    fn learn(memories: &mut Memories, task: &str, said: &str, files: &[&str]) {
+    fn add_report(memories: &mut Memories, task: &str, said: &str, files: &[&str]) {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        memories.learn(&FinishedTask {
+        memories.add_report(&FinishedTask {
             agent: "explore",
             provider: "p",
             cwd: "/w",
@@ -276,8 +276,8 @@ mod tests {
         let said = "It is slow.\n\n## Findings\n- the index is missing\n- the pool is small\n\n\
                     **Open questions:**\n1. who owns the table?\n\nDecisions:\n* keep the pool\n\n\
                     ## Places\n- `src/db.rs:12` opens it\n- nothing else\n";
-        learn(&mut memories, "find why", said, &["src/db.rs", "src/a.rs"]);
-        learn(&mut memories, "look again", "The same: src/a.rs:3.", &["src/db.rs"]);
+        add_report(&mut memories, "find why", said, &["src/db.rs", "src/a.rs"]);
+        add_report(&mut memories, "look again", "The same: src/a.rs:3.", &["src/db.rs"]);
         insta::assert_snapshot!(memories.text("explore", "p", "/w"), @r"
         tasks so far: 2
         last results:
@@ -311,7 +311,7 @@ mod tests {
             SubagentOutcome::silent(),
             SubagentOutcome::Waiting { until_ms: None },
         ] {
-            memories.learn(&FinishedTask {
+            memories.add_report(&FinishedTask {
                 agent: "explore",
                 provider: "p",
                 cwd: "/w",
@@ -330,7 +330,7 @@ mod tests {
         fn stays_bounded(said in proptest::collection::vec("(- |## Findings\n|a.rs:1 |é|[a-z ]{0,40}|\n){0,60}", 1..40)) {
             let mut memories = Memories::default();
             for (nth, said) in said.iter().enumerate() {
-                learn(&mut memories, &format!("task {nth}"), said, &[&format!("f{nth}.rs")]);
+                add_report(&mut memories, &format!("task {nth}"), said, &[&format!("f{nth}.rs")]);
             }
             let text = memories.text("explore", "p", "/w");
             prop_assert!(text.len() < 16_000, "{}", text.len());

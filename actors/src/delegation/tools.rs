@@ -452,7 +452,7 @@ async fn ask<T: Send + 'static>(
     request: impl FnOnce(Report<T>) -> DelegationRequest,
 ) -> Option<T> {
     let (report, answer) = Report::channel();
-    handle.tell(request(report));
+    handle.send(request(report));
     answer.await.ok()?.ok()
 }
 

@@ -25,7 +25,7 @@ fn hundred_concurrent_requests_get_only_the_allowed_permits() {
         let admitted =
             (0..100).filter(|nth| governor.admit(&id(*nth), &request(None), NOW).is_ok());
         assert_eq!(admitted.count(), live_max.min(100) as usize);
-        assert_eq!(governor.live(), live_max.min(100));
+        assert_eq!(governor.living(), live_max.min(100));
     }
 }
 
@@ -62,7 +62,7 @@ fn ended_subagents_hold_no_permits() {
         assert!(governor.end(&id(nth), spent).is_some());
         assert!(governor.end(&id(nth), spent).is_none(), "it ends once");
     }
-    assert_eq!((governor.live(), governor.total), (0, 10_000));
+    assert_eq!((governor.living(), governor.total), (0, 10_000));
     assert_eq!(governor.spent, SubagentUsage { tokens: 30_000, micro_usd: Some(20_000) });
 }
 
@@ -133,7 +133,7 @@ proptest! {
             if starts {
                 let parent = governor.live.contains_key(&id(whose)).then(|| id(whose));
                 let above = parent.as_ref().and_then(|parent| governor.live.get(parent).copied());
-                let before = governor.live();
+                let before = governor.living();
                 match governor.admit(&id(nth), &request(parent), NOW) {
                     Ok(permit) => {
                         started += 1;
@@ -141,7 +141,7 @@ proptest! {
                         prop_assert!(permit.tokens != Some(0));
                     }
                     Err(refused) => {
-                        prop_assert_eq!(governor.live(), before, "a refusal takes nothing");
+                        prop_assert_eq!(governor.living(), before, "a refusal takes nothing");
                         prop_assert_eq!(refused.left, 0);
                     }
                 }
@@ -151,7 +151,7 @@ proptest! {
             }
             let permits: Vec<Permit> = governor.live.values().copied().collect();
             prop_assert!(permits.iter().all(|permit| permit.depth <= depth_max));
-            prop_assert!(governor.live() <= live_max);
+            prop_assert!(governor.living() <= live_max);
             prop_assert!(governor.total <= total_max && governor.total == started);
             if let Some(max) = tokens_max {
                 // A child's tokens are part of its parent's: only the children of the main agent
@@ -280,7 +280,7 @@ proptest! {
         for _ in 0..5000 {
             let running = office.running();
             prop_assert!(running.len() <= live_max as usize, "{running:?}");
-            prop_assert!(office.governor.at_work() <= live_max);
+            prop_assert!(office.governor.busy_slots() <= live_max);
             prop_assert!(office.governor.total <= total_max);
             prop_assert!(office.live.values().all(|one| one.depth <= depth_max));
             if running.is_empty() {
@@ -297,7 +297,7 @@ proptest! {
             }
         }
         prop_assert!(office.live.is_empty() && office.waiting.is_empty(), "{:?}", office.live);
-        prop_assert_eq!((office.main_out, office.governor.at_work()), (0, 0));
+        prop_assert_eq!((office.main_out, office.governor.busy_slots()), (0, 0));
         prop_assert_eq!(office.next, office.governor.total as usize + office.refused as usize);
     }
 }

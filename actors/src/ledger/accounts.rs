@@ -46,7 +46,7 @@ impl Account {
     }
 
     /// Known cost in billionths of a dollar, if any part is known.
-    pub fn known(&self) -> Option<u64> {
+    pub fn known_cost(&self) -> Option<u64> {
         (self.nano_usd > 0 || self.unpriced < self.requests).then_some(self.nano_usd)
     }
 

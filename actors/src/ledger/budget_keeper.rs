@@ -47,8 +47,8 @@ impl BudgetKeeper {
     }
 
     /// Spent and reserved amount of the budget.
-    pub(crate) fn gone(&self) -> Amount {
-        self.ledger.settled().plus(self.ledger.held())
+    pub(crate) fn committed(&self) -> Amount {
+        self.ledger.spent().plus(self.ledger.reserved())
     }
 
     /// Known cost of a subagent in this process, in billionths of a dollar.
@@ -95,10 +95,10 @@ impl BudgetKeeper {
             .or_insert_with(|| Reservations::new(budget, Amount::default()));
         let answer = share.ask(number, need);
         self.owners.insert(number, whose);
-        self.shared(number, need, answer);
+        self.reserve_shared(number, need, answer);
     }
 
-    fn shared(&mut self, number: u64, need: WorstCaseCost, answer: ReservationResult) {
+    fn reserve_shared(&mut self, number: u64, need: WorstCaseCost, answer: ReservationResult) {
         match answer {
             ReservationResult::Waits => {}
             ReservationResult::Granted { output, .. } => {
@@ -128,7 +128,7 @@ impl BudgetKeeper {
         {
             for (number, answer) in share.settle(number, spent) {
                 if let Some(need) = self.waiting.get(&number).map(|(need, _)| *need) {
-                    self.shared(number, need, answer);
+                    self.reserve_shared(number, need, answer);
                 }
             }
         }

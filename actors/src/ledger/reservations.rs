@@ -80,12 +80,12 @@ impl Reservations {
     }
 
     /// Spent amount.
-    pub fn settled(&self) -> Amount {
+    pub fn spent(&self) -> Amount {
         self.settled
     }
 
     /// Reserved amount of requests in flight.
-    pub fn held(&self) -> Amount {
+    pub fn reserved(&self) -> Amount {
         self.held.values().fold(Amount::default(), |sum, amount| sum.plus(*amount))
     }
 
@@ -127,7 +127,7 @@ impl Reservations {
             return ReservationResult::Granted { output: need.output, amount: Amount::default() };
         }
         let floor = need.output_min.min(need.output);
-        let free = self.left(self.settled.plus(self.held()));
+        let free = self.left(self.settled.plus(self.reserved()));
         if let Some(output) = need.affordable(self.budget, free).filter(|output| *output >= floor) {
             let amount = need.amount(output);
             self.held.insert(id, amount);

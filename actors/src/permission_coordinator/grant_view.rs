@@ -81,8 +81,8 @@ impl GrantView {
     }
 
     /// The widest scope that a question may offer.
-    pub(crate) fn widest(&self) -> Scope {
-        self.store.widest()
+    pub(crate) fn widest_scope(&self) -> Scope {
+        self.store.widest_scope()
     }
 
     /// Adds a grant; returns when it is as durable as its scope requires. A grant that cannot be

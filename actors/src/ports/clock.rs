@@ -24,26 +24,26 @@ pub trait Clock: Send + Sync + 'static {
 /// New ids.
 pub trait Ids: Send + Sync + 'static {
     /// Text of a new id that begins with `kind`.
-    fn mint(&self, kind: &str) -> String;
+    fn new_id(&self, kind: &str) -> String;
 
     /// A call.
     fn call(&self) -> CallId {
-        CallId::new(self.mint("c"))
+        CallId::new(self.new_id("c"))
     }
 
     /// An invocation.
     fn invocation(&self) -> InvocationId {
-        InvocationId::new(self.mint("i"))
+        InvocationId::new(self.new_id("i"))
     }
 
     /// A question to a human.
     fn question(&self) -> QuestionId {
-        QuestionId::new(self.mint("q"))
+        QuestionId::new(self.new_id("q"))
     }
 
     /// A queued message.
     fn message(&self) -> MessageId {
-        MessageId::new(self.mint("m"))
+        MessageId::new(self.new_id("m"))
     }
 
     /// A record.

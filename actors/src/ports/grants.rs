@@ -32,7 +32,7 @@ pub trait GrantStore: Send + Sync + 'static {
     fn active_grants(&self, now: GrantTime) -> ActiveGrants;
 
     /// The widest scope that a question may offer.
-    fn widest(&self) -> Scope;
+    fn widest_scope(&self) -> Scope;
 
     /// Keeps a grant of the scope `Project` or `Global`, and returns when it is on the disk.
     fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>>;
@@ -47,7 +47,7 @@ impl GrantStore for NoGrants {
         ActiveGrants::default()
     }
 
-    fn widest(&self) -> Scope {
+    fn widest_scope(&self) -> Scope {
         Scope::Session
     }
 

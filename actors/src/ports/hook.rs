@@ -117,7 +117,7 @@ impl HookPayload {
     }
 
     /// The call, if it is about one.
-    pub fn used(&self) -> Option<&HookedCall> {
+    pub fn call(&self) -> Option<&HookedCall> {
         match self {
             HookPayload::PreToolUse(used)
             | HookPayload::PostToolUse(used, _)

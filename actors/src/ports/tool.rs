@@ -45,8 +45,8 @@ pub trait Tool: Send + Sync + 'static {
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
 
     /// Advice for the model after a denial, if any.
-    fn if_denied(&self) -> Option<&str> {
-        self.inner().and_then(|inner| inner.if_denied())
+    fn denial_advice(&self) -> Option<&str> {
+        self.inner().and_then(|inner| inner.denial_advice())
     }
 
     /// The history was compacted: the model may no longer see earlier output.

@@ -198,7 +198,7 @@ impl CircuitBreaker {
     /// The request failed for a reason that does not concern other requests.
     pub(crate) fn failed_alone(&mut self, key: RequestKey, now: Duration) {
         self.in_flight.remove(&key);
-        self.leave(key, now);
+        self.abandon(key, now);
     }
 
     /// The request failed because the model is unavailable or busy. `wait`: its own wait; `asked`:
@@ -244,11 +244,11 @@ impl CircuitBreaker {
     pub(crate) fn cancel(&mut self, key: RequestKey, now: Duration) {
         self.in_flight.remove(&key);
         self.waiting.remove(&key);
-        self.leave(key, now);
+        self.abandon(key, now);
     }
 
     /// After a probe without a result, another probe may follow, but not at once.
-    fn leave(&mut self, key: RequestKey, now: Duration) {
+    fn abandon(&mut self, key: RequestKey, now: Duration) {
         if let BreakerState::Probing { key: probe, since, round } = self.state
             && probe == key
         {

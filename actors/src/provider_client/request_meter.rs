@@ -117,15 +117,15 @@ impl RequestMeter {
         let permit = match args.budget_handle.permit(whose, *number, need).await {
             Some(Ok(permit)) => permit,
             Some(Err(refused)) => {
-                return Err(unasked(ProviderError::BUDGET, refused));
+                return Err(not_sent(ProviderError::BUDGET, refused));
             }
-            None => return Err(nobody_asks()),
+            None => return Err(requester_gone()),
         };
         let (output, amount) = (permit.output, permit.amount);
         {
             let mut state = self.0.state.lock();
             if !matches!(state.stage, MeterStage::Waiting) {
-                return Err(nobody_asks());
+                return Err(requester_gone());
             }
             state.permit = Some(permit);
             state.lowered = output < need.output;
@@ -139,12 +139,12 @@ impl RequestMeter {
         };
         let recorded = args.transcript.record(Some(&args.origin), reserved, Durability::Written);
         if let Err(unrecorded) = recorded.await {
-            return Err(unasked(ProviderError::JOURNAL, unrecorded.cause));
+            return Err(not_sent(ProviderError::JOURNAL, unrecorded.cause));
         }
         request.tokens_max = Some(output);
         let mut state = self.0.state.lock();
         if !matches!(state.stage, MeterStage::Waiting) {
-            return Err(nobody_asks());
+            return Err(requester_gone());
         }
         state.stage = MeterStage::Asked;
         Ok(request)
@@ -158,7 +158,7 @@ impl RequestMeter {
         if budget.nano_usd.is_some() && rates.is_none() {
             let what =
                 format!("no price is known for {} of {}", args.info.model, args.info.profile);
-            return Err(unasked(ProviderError::BUDGET, what));
+            return Err(not_sent(ProviderError::BUDGET, what));
         }
         let known = pricing.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
         Ok(WorstCaseCost {
@@ -178,7 +178,7 @@ impl RequestMeter {
     }
 
     /// The provider has reported this of a reply that is still arriving.
-    pub(crate) fn saw(&self, usage: Usage) {
+    pub(crate) fn observe_usage(&self, usage: Usage) {
         self.0.state.lock().seen = Some(usage);
     }
 
@@ -348,10 +348,10 @@ fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
 }
 
 /// Error for a stopped requester or an ended session.
-fn nobody_asks() -> ProviderError {
-    unasked(ProviderError::JOURNAL, "nobody asks any more")
+fn requester_gone() -> ProviderError {
+    not_sent(ProviderError::JOURNAL, "nobody asks any more")
 }
 
-fn unasked(class: &'static str, source: impl Into<BoxError>) -> ProviderError {
+fn not_sent(class: &'static str, source: impl Into<BoxError>) -> ProviderError {
     ProviderError::Unasked { class, source: source.into() }
 }

@@ -100,7 +100,7 @@ pub(crate) struct Relay {
 
 /// Turns deltas into events, one per `interval` at most and one of each kind at the end. Calls
 /// `alive` at the first that the server sent.
-pub(crate) async fn relay(
+pub(crate) async fn forward_deltas(
     mut deltas: mpsc::Receiver<Delta>,
     relay: Relay,
     alive: impl FnOnce() + Send,
@@ -180,7 +180,7 @@ impl UnannouncedDeltas {
             }
             Delta::Thinking(piece) => self.thinking.push_str(&piece),
             Delta::Notice(line) => self.notices.push(line),
-            Delta::Usage(usage) => relay.meter.saw(usage),
+            Delta::Usage(usage) => relay.meter.observe_usage(usage),
             Delta::Alive => {}
         }
     }

@@ -356,7 +356,7 @@ async fn only_server_data_counts_as_success() {
             silence_hint: None,
         };
         let mut alive = false;
-        relay(receiver, given, || alive = true).await;
+        forward_deltas(receiver, given, || alive = true).await;
         assert_eq!(alive, expected, "{deltas:?}");
     }
 }

@@ -82,7 +82,7 @@ impl Memories {
         let mut memories = inherited.clone();
         for one in delegated.iter().filter(|one| !one.forgotten) {
             if let Some(outcome) = &one.ended {
-                memories.learn(&FinishedTask {
+                memories.add_report(&FinishedTask {
                     agent: &one.origin.agent,
                     provider: &one.provider,
                     cwd: &one.cwd,
@@ -208,7 +208,7 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
                 if one.ended.is_none() {
                     one.count_time(record.ts);
                 }
-                one.lives(event);
+                one.note_activity(event);
             }
         }
         _ => (),
@@ -216,7 +216,7 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
 }
 
 /// End of a process or of the records: running subagents ran until `ts`.
-pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
+pub(super) fn end_process(all: &mut [Delegated], ts: u64) {
     for one in all.iter_mut().filter(|one| one.ended.is_none()) {
         one.count_time(ts);
         one.since_ms = None;
@@ -274,7 +274,7 @@ fn find<'a>(all: &'a mut [Delegated], id: &InvocationId) -> Option<&'a mut Deleg
 
 impl Delegated {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings, replies and ends matter")]
-    fn lives(&mut self, event: &Event) {
+    fn note_activity(&mut self, event: &Event) {
         self.actions.follow(event);
         match event {
             Event::UserMessage { .. } => self.briefed = true,

@@ -8,7 +8,7 @@ pub const LOST: &str = "Records of this session were lost to damage, and with th
 
 impl Replayed {
     /// Records after this point are lost: every open call may have run, and none runs again.
-    pub fn doubt(&mut self) {
+    pub fn mark_uncertain(&mut self) {
         for open in &mut self.open_calls {
             if open.started && open.effect {
                 continue;

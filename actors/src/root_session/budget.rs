@@ -42,7 +42,7 @@ impl SessionBudget {
     /// Budget that is neither spent nor reserved.
     pub(super) fn left(&self) -> RemainingBudget {
         let Budget { nano_usd, tokens } = self.limits;
-        let gone = self.keeper.gone();
+        let gone = self.keeper.committed();
         RemainingBudget {
             tokens: tokens.map(|max| left(max, gone.tokens, 1)),
             micro_usd: nano_usd.map(|max| left(max, gone.nano_usd, NANO_IN_MICRO)),
@@ -50,7 +50,7 @@ impl SessionBudget {
     }
 }
 
-/// Rest of `max` after `gone`, both in parts of `unit`.
+/// Rest of `max` after `committed`, both in parts of `unit`.
 fn left(max: u64, gone: u64, unit: u64) -> BudgetLeft {
     BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit }
 }

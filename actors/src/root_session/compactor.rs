@@ -8,7 +8,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{
     ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
 };
-use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
+use crate::compaction::{CompactedHistory, CompactionGoal, compact, messages_since_reply, size_of};
 use crate::context::{ContextMeter, ContextReading};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{CompactionCause, ContextUse, Event};
@@ -129,7 +129,7 @@ impl State {
         let Some(PendingCompaction { id, .. }) = &self.compactor.pending else { return };
         let id = id.clone();
         if let Some(summariser) = &self.compactor.summariser {
-            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+            summariser.send_to_all(|| provider_client::Msg::Cancel(id.clone()));
         }
         self.summarised(Ok(Err("it was stopped".to_owned())));
     }
@@ -139,7 +139,7 @@ impl State {
         self.drop_unfinished();
         let before = self.reading().total;
         self.main_run.history.clone_from(&compacted.history);
-        self.compactor.meter.compacted(&self.told());
+        self.compactor.meter.compacted(&self.full_history());
         self.base.ports.tools.iter().for_each(|tool| tool.history_shortened());
         let tokens = (before, self.reading().total);
         let event = compacted_event(compacted.clone(), tokens, CompactionCause::Request, by);
@@ -167,11 +167,11 @@ impl State {
         let (budget, settings) =
             (&self.base.settings.limits.context_main, &self.base.settings.context);
         let info = Some(&self.base.provider_info);
-        self.compactor.meter.read(&self.told(), &self.base.specs, budget, settings, info)
+        self.compactor.meter.read(&self.full_history(), &self.base.specs, budget, settings, info)
     }
 
     /// The history with the system message in front.
-    fn told(&self) -> Vec<Arc<Message>> {
+    fn full_history(&self) -> Vec<Arc<Message>> {
         let system = Message::System { content: self.base.settings.system_prompt.clone() };
         let mut history = Vec::with_capacity(self.main_run.history.len() + 1);
         history.push(Arc::new(system));
@@ -214,7 +214,7 @@ enum CompactionPlan {
 }
 
 fn plan(history: &[Arc<Message>], goal: CompactionGoal, has_summariser: bool) -> CompactionPlan {
-    match shortened(history, goal) {
+    match compacted_to(history, goal) {
         None => CompactionPlan::Nothing,
         Some((goal, compacted)) if has_summariser && compacted.messages_removed > 0 => {
             CompactionPlan::Summarise(goal, compacted.messages_removed)
@@ -248,13 +248,13 @@ fn summarise(
 
 /// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
 /// if they would dominate the rest.
-fn shortened(
+fn compacted_to(
     history: &[Arc<Message>],
     goal: CompactionGoal,
 ) -> Option<(CompactionGoal, CompactedHistory)> {
     let usual = compact(history, &goal);
     let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);
-    let unanswered = said_last(history).saturating_sub(1);
+    let unanswered = messages_since_reply(history).saturating_sub(1);
     let without = CompactionGoal { unanswered, ..goal.clone() };
     let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
     shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))

@@ -94,7 +94,7 @@ impl State {
         }
         self.give_up_summary();
         // An ending session does not wait for disk space.
-        self.base.outbox.hurry();
+        self.base.outbox.stop_waiting();
         self.supervised.wake_writer();
         if self.main_run.is_busy() || self.subagents.any_live() {
             self.stop(Reach::All, Ending::Interrupted);
@@ -122,7 +122,7 @@ impl State {
             exit_code: ending.exit_code,
             usage: spent.usage,
             cost_usd: spent.cost().map(usd),
-            cost_nano_usd: spent.known(),
+            cost_nano_usd: spent.known_cost(),
             unpriced_requests: spent.unpriced,
             turns: self.main_run.turns,
             result: ending.result,

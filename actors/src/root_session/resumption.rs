@@ -15,7 +15,7 @@ pub struct Resumption {
     pub changed: Vec<String>,
     /// Damage of the journal, in one line.
     pub damage: Option<String>,
-    /// Records after those of `replayed` are lost: see [`Replayed::doubt`].
+    /// Records after those of `replayed` are lost: see [`Replayed::mark_uncertain`].
     pub lost: bool,
     /// Spending in lost records.
     pub salvaged: Vec<RecoveredUsage>,

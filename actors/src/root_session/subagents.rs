@@ -199,7 +199,7 @@ impl Child {
 
 impl Subagents {
     pub(super) fn any_live(&self) -> bool {
-        self.governor.as_ref().is_some_and(|governor| governor.live() > 0)
+        self.governor.as_ref().is_some_and(|governor| governor.living() > 0)
     }
 
     fn find(&mut self, id: &InvocationId) -> Option<&mut Child> {

@@ -240,7 +240,7 @@ impl SessionBase {
 impl Titler {
     fn cancel(&mut self) {
         if let (Some(namer), Some((id, _))) = (&self.namer, self.request.take()) {
-            namer.tell(|| provider_client::Msg::Cancel(id.clone()));
+            namer.send_to_all(|| provider_client::Msg::Cancel(id.clone()));
         }
     }
 }

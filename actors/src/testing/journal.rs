@@ -63,13 +63,13 @@ impl MemoryStore {
     }
 
     /// Simulates a slow disk: nothing is written until [`release`](MemoryStore::release).
-    pub fn hold(&self) {
-        self.shared.held().get_or_insert_default();
+    pub fn block_writes(&self) {
+        self.shared.held_batches().get_or_insert_default();
     }
 
     /// Writes the held batches in order, and later ones at once.
     pub fn release(&self) {
-        let held = self.shared.held().take();
+        let held = self.shared.held_batches().take();
         for (generation, batch) in held.into_iter().flatten() {
             self.shared.write(generation, batch);
         }
@@ -93,7 +93,7 @@ impl JournalState {
 }
 
 impl JournalState {
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<HeldBatch>>> {
+    fn held_batches(&self) -> std::sync::MutexGuard<'_, Option<Vec<HeldBatch>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +158,7 @@ struct MemoryJournal {
 
 impl Journal for MemoryJournal {
     fn submit(&self, batch: JournalBatch) {
-        if let Some(held) = &mut *self.shared.held() {
+        if let Some(held) = &mut *self.shared.held_batches() {
             return held.push((self.generation, batch));
         }
         self.shared.write(self.generation, batch);

@@ -104,7 +104,7 @@ impl Pipeline {
     async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let tool = self.tool()?;
         let permitted = self.permit_of(Arc::clone(&tool)).await;
-        permitted.map_err(|refusal| match (refusal, tool.if_denied()) {
+        permitted.map_err(|refusal| match (refusal, tool.denial_advice()) {
             (CallEnd::Refused { class: ToolFailureClass::Denied, mut output }, Some(advice)) => {
                 output.content.push(ContentPart::text(format!("\n{advice}")));
                 CallEnd::Refused { class: ToolFailureClass::Denied, output }

@@ -270,7 +270,7 @@ impl Outbox {
     }
 
     /// True if the disk was full or nearly full at the last check.
-    pub(crate) fn lacks_room(&self) -> bool {
+    pub(crate) fn is_disk_full(&self) -> bool {
         self.entries.lock().room != OutboxCapacity::Enough
     }
 
@@ -281,7 +281,7 @@ impl Outbox {
     }
 
     /// Stops waiting for disk space: the session ends.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn stop_waiting(&self) {
         self.entries.lock().hurried = true;
     }
 
@@ -413,7 +413,7 @@ impl Transcript {
     }
 
     /// True if few records wait for the disk, so more may be added without waiting.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         let entries = self.outbox.entries.lock();
         entries.given_up.is_none()
             && entries.waiting.len() < ROOM

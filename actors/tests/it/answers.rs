@@ -201,7 +201,7 @@ async fn answer_takes_effect_only_after_it_is_durable() {
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let open = questions(&mut stage, 1).await;
-    bench.journal.hold();
+    bench.journal.block_writes();
     let mut first = Box::pin(stage.session.answer(open[0].0.clone(), yes()));
     let mut is_pending = async || {
         tokio::select! {
@@ -257,7 +257,7 @@ impl GrantStore for Shelf {
         }
     }
 
-    fn widest(&self) -> Scope {
+    fn widest_scope(&self) -> Scope {
         Scope::Global
     }
 
@@ -434,7 +434,7 @@ async fn live(deeds: Vec<Deed>, calls: usize) {
             Deed::Interrupt => stage.session.interrupt(),
             Deed::Crash(kind) => bench.fail.arm("PermissionCoordinator", kind, 1),
             Deed::CrashWriter => bench.fail.arm("TranscriptWriter", "Committed", 1),
-            Deed::Hold => bench.journal.hold(),
+            Deed::Hold => bench.journal.block_writes(),
             Deed::Release => bench.journal.release(),
             Deed::Fail => bench.journal.fail(1),
             Deed::Wait(turns) => {

@@ -118,7 +118,7 @@ async fn stops_during_history_replay_after_a_crash() {
     bench.fail.arm("AgentInvocation", "Replied", 1);
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
-    bench.journal.hold();
+    bench.journal.block_writes();
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     soon("the crash", async {
         while bench.fail.left() > 0 {

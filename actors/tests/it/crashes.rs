@@ -208,7 +208,7 @@ async fn crashed_writer_is_drained_again() {
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
     // With a slow disk the outbox is not empty when the history is read again.
-    bench.journal.hold();
+    bench.journal.block_writes();
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     soon("the drain", async {
         while bench.fail.left() > 0 {
@@ -237,7 +237,7 @@ async fn request_waits_for_journal_space_after_a_crash() {
         }
         let mut stage = bench.start().await;
         stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
-        bench.journal.hold();
+        bench.journal.block_writes();
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
         let (journal, model) = (Arc::clone(&bench.journal), Arc::clone(&bench.model));
         soon("the flood", async {

@@ -22,7 +22,7 @@ use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Action, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{
     GatedTool, ModelStep, PolicyFn, RunCounter, RunningSession, ScriptedModel, SessionBuilder,
-    WritingTool, flaw, test_confinement, types,
+    WritingTool, history_error, test_confinement, types,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -315,7 +315,7 @@ async fn crashed_subagent_is_rebuilt_and_answers() {
     assert!(results(&bench.model)[0].contains("found"));
     assert_eq!(count(&seen, "actor.restarted"), 1);
     assert_eq!(count(&seen, "tool.started"), 2, "no tool runs twice");
-    assert_eq!(flaw(&scout.requests()[2]), None);
+    assert_eq!(history_error(&scout.requests()[2]), None);
 }
 
 #[tokio::test]

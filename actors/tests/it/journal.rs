@@ -47,7 +47,7 @@ async fn effect_waits_for_its_intent_and_observer_for_the_record() {
     let bench = writing(&run_counter);
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
-    bench.journal.hold();
+    bench.journal.block_writes();
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     soon("the request", async {
         while bench.model.requests().is_empty() {
@@ -72,7 +72,7 @@ async fn stop_does_not_wait_for_the_disk() {
     let bench = writing(&run_counter);
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
-    bench.journal.hold();
+    bench.journal.block_writes();
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     soon("the request", async {
         while bench.model.requests().is_empty() {

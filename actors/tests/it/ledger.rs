@@ -359,7 +359,7 @@ async fn reservation_is_durable_before_the_request() {
     let mut bench = SessionBuilder::new(vec![reply(usage(10, 5), true)]);
     bench.price = Some(priced(5000));
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
-    bench.journal.hold();
+    bench.journal.block_writes();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(posse_actors::conversation::Prompt::text("go")).await;
     let outcome = running.unwrap().outcome();

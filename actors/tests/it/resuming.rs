@@ -11,7 +11,7 @@ use posse_actors::ports::{Action, AnswerSource, PermissionQuestion, Policy, Situ
 use posse_actors::replay::{OUTCOME_UNKNOWN, replay};
 use posse_actors::root_session::{PromptError, Resumption, SessionEnding, TurnOutcome};
 use posse_actors::testing::{
-    GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, flaw,
+    GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, history_error,
     test_confinement, types,
 };
 use tokio::sync::Notify;
@@ -208,10 +208,10 @@ async fn resumes_from_every_prefix_without_loss_or_repetition() {
         let records = bench.journal.records();
         assert!(records.starts_with(prefix), "{length}: what was written stays");
         for (nth, request) in bench.model.requests().iter().enumerate() {
-            assert_eq!(flaw(request), None, "{length}: request {nth}");
+            assert_eq!(history_error(request), None, "{length}: request {nth}");
         }
         let after = replay(&records, None);
-        assert_eq!(flaw(&after.messages), None, "{length}");
+        assert_eq!(history_error(&after.messages), None, "{length}");
         assert_eq!(
             (&after.open_calls[..], &after.open_questions[..]),
             (&[][..], &[][..]),
@@ -271,7 +271,7 @@ async fn resumes_from_every_prefix_of_a_resumed_run() {
         agree(&mut stage, begun.outcome(), Scope::Once).await;
         stage.end().await;
         for request in bench.model.requests() {
-            assert_eq!(flaw(&request), None, "{length}");
+            assert_eq!(history_error(&request), None, "{length}");
         }
         for (id, count) in runs.lock().unwrap().iter() {
             assert!(!ran_before.contains(id) && *count == 1, "{length}: {id} ran {count} times");
@@ -412,7 +412,7 @@ async fn fork_leaves_the_original_unchanged() {
         other => panic!("{other:?}"),
     }
     let after = replay(&records, None);
-    assert_eq!(flaw(&after.messages), None);
+    assert_eq!(history_error(&after.messages), None);
     assert_eq!(users(&after.messages), ["first"]);
     assert_eq!(after.forked_from, Some(branch));
     assert_eq!(after.usage.input_tokens, whole_usage(&records), "it pays only for itself");
@@ -491,7 +491,7 @@ async fn resumed_run_that_crashes_is_rebuilt() {
         })
         .await;
     for request in bench.model.requests() {
-        assert_eq!(flaw(&request), None);
+        assert_eq!(history_error(&request), None);
         assert_eq!(users(&request)[0], "first");
     }
     check_pairs(&bench.journal.records());

@@ -10,7 +10,7 @@ use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::replay::replay;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
-use posse_actors::testing::{RunningSession, SessionBuilder, flaw, types};
+use posse_actors::testing::{RunningSession, SessionBuilder, history_error, types};
 
 /// Longer than anything here takes; only a hang reaches it.
 const HANG: Duration = Duration::from_secs(20);
@@ -137,10 +137,10 @@ pub(crate) fn check(bench: &SessionBuilder, seen: &[Arc<Announcement>]) {
     assert!(seen.is_sorted_by(|a, b| a.seq < b.seq), "events are numbered in order");
 
     for (nth, request) in bench.model.requests().iter().enumerate() {
-        assert_eq!(flaw(request), None, "request {nth} is one that a provider accepts");
+        assert_eq!(history_error(request), None, "request {nth} is one that a provider accepts");
     }
     let replayed = replay(&records, None);
-    assert_eq!(flaw(&replayed.messages), None, "the journal holds a valid history");
+    assert_eq!(history_error(&replayed.messages), None, "the journal holds a valid history");
     check_pairs(&records);
 }
 

@@ -85,7 +85,7 @@ impl SkillTool {
     fn prepared(&self, arguments: Value, agent: &str) -> Result<Prepared, ToolError> {
         let Arguments { name, path, offset } = serde_json::from_value(arguments)
             .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
-        let skill = self.seen(&name, agent)?;
+        let skill = self.visible_skill(&name, agent)?;
         let (text, summary) = match &path {
             None => (skill.content(), format!("use skill {name}")),
             Some(path) => {
@@ -105,7 +105,7 @@ impl SkillTool {
         Ok(Prepared { action, payload: Box::new(output) })
     }
 
-    fn seen(&self, name: &str, agent: &str) -> Result<&Skill, ToolError> {
+    fn visible_skill(&self, name: &str, agent: &str) -> Result<&Skill, ToolError> {
         let sees = |skill: &&Skill| {
             let named = self.rights.get(agent);
             named.is_none_or(|names| names.contains(&skill.name))

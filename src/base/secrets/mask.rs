@@ -60,17 +60,17 @@ impl Mask {
 
     /// Mask with the same secrets for another stream.
     #[must_use]
-    pub fn fresh(&self) -> Mask {
+    pub fn for_new_stream(&self) -> Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
     /// Redacts a complete text. `None`: it contains no secret.
     pub fn text(&self, text: &str) -> Option<String> {
-        if !self.may_hold(text.as_bytes()) {
+        if !self.may_contain_secret(text.as_bytes()) {
             return None;
         }
         let mut plain = Vec::with_capacity(text.len());
-        let mut mask = self.fresh();
+        let mut mask = self.for_new_stream();
         mask.push(text.as_bytes(), |bytes| plain.extend_from_slice(bytes));
         mask.finish(|bytes| plain.extend_from_slice(bytes));
         let plain = String::from_utf8(plain);
@@ -95,7 +95,7 @@ impl Mask {
 
     /// True if `bytes` contains a secret, or the greater part of one at the end. May be true
     /// without one.
-    fn may_hold(&self, bytes: &[u8]) -> bool {
+    fn may_contain_secret(&self, bytes: &[u8]) -> bool {
         if self.known.secrets.is_empty() {
             return false;
         }

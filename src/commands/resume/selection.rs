@@ -40,7 +40,7 @@ pub(super) fn find(
             // A session without a prompt cannot be resumed.
             sessions.retain(|session| session.prompt.is_some());
             if sessions.is_empty() {
-                return Err(none_here());
+                return Err(no_sessions_error());
             }
             if is_there() {
                 let nth = pick(&sessions, environment)?;
@@ -66,14 +66,14 @@ fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<Store
         notes.push(format!("session {} has no records and is skipped", found.id));
     }
     let none = || match &notes[..] {
-        [] => none_here(),
-        some => none_here().because(some.join("; ")),
+        [] => no_sessions_error(),
+        some => no_sessions_error().because(some.join("; ")),
     };
     let newest = of_project(state, cwd)?.into_iter().next().ok_or_else(none)?;
     state.find(Within::Everywhere, &newest.id)
 }
 
-fn none_here() -> Failure {
+fn no_sessions_error() -> Failure {
     Failure::new(
         ErrorCode::SessionElsewhere,
         Exit::Session,
@@ -156,7 +156,7 @@ pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     SessionRow {
         id: session.id.clone(),
         age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: session.state.short(&zone),
+        state: session.state.short_text(&zone),
         spent: spent(session),
         prompt: session.about().unwrap_or_default().to_owned(),
     }

@@ -104,7 +104,7 @@ impl TrustContents {
                 "tools": agent.map(|agent| agent.tools.to_string()),
                 "defaultDecision": agent.and_then(|a| a.default_decision).map(<&str>::from),
                 "readOnly": agent.map(|agent| agent.read_only),
-                "begins": agent.map(|agent| beginning(agent.instructions()).0),
+                "begins": agent.map(|agent| first_lines(agent.instructions()).0),
                 "remarks": self.agent_flaws(&place),
             });
             (name.clone(), value)
@@ -115,7 +115,7 @@ impl TrustContents {
             let value = json!({
                 "description": skill.map(|skill| &skill.description),
                 "allowedTools": skill.map(|skill| &skill.allowed_tools),
-                "begins": skill.map(|skill| beginning(&skill.body).0),
+                "begins": skill.map(|skill| first_lines(&skill.body).0),
                 "remarks": self.skill_flaws(&place),
             });
             (path.clone(), value)
@@ -167,7 +167,7 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
     };
     flaws
         .filter(|(flaw, _)| theirs(flaw))
-        .map(|(flaw, begin)| begin.to_owned() + subagents::remark(flaw, "").trim_end())
+        .map(|(flaw, begin)| begin.to_owned() + subagents::warning_line(flaw, "").trim_end())
         .collect()
 }
 
@@ -202,7 +202,7 @@ fn push(text: &mut String, line: &str) {
 }
 
 /// First lines of `all`, and the number of further ones.
-fn beginning(all: &str) -> (String, usize) {
+fn first_lines(all: &str) -> (String, usize) {
     let (mut text, mut shown) = (String::new(), 0);
     for line in all.lines().take(LINES_MAX) {
         let left = BYTES_MAX.saturating_sub(text.len());
@@ -217,7 +217,7 @@ fn beginning(all: &str) -> (String, usize) {
 }
 
 fn push_beginning(text: &mut String, all: &str) {
-    let (begins, more) = beginning(all);
+    let (begins, more) = first_lines(all);
     for line in begins.lines() {
         push(text, &format!("| {line}"));
     }

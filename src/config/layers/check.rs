@@ -69,7 +69,7 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
 }
 
 /// An example of a valid value for `path`.
-pub(crate) fn fitting(key: &ConfigKey, path: &str) -> String {
+pub(crate) fn hint(key: &ConfigKey, path: &str) -> String {
     let name = path.rsplit('.').next().unwrap_or(path);
     format!("write it like \"{name}\": {}", sample(key))
 }
@@ -144,11 +144,11 @@ pub(crate) fn is_model(name: &str) -> bool {
 }
 
 /// A pattern in `value` whose braces expand to too many paths.
-pub(crate) fn bomb(value: &Value) -> Option<&str> {
+pub(crate) fn excessive_pattern(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => (paths_meant(text) > PATHS_MAX).then_some(text),
-        Value::Array(items) => items.iter().find_map(bomb),
-        Value::Object(entries) => entries.values().find_map(bomb),
+        Value::Array(items) => items.iter().find_map(excessive_pattern),
+        Value::Object(entries) => entries.values().find_map(excessive_pattern),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }

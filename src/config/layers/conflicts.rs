@@ -30,7 +30,7 @@ impl LayerReader {
             }
         }
         self.keyless();
-        self.unheld();
+        self.check_enforceable();
     }
 
     /// Pairs of keys for a pair with a `*`.
@@ -80,7 +80,7 @@ impl LayerReader {
     }
 
     /// Requirements that cannot be enforced here.
-    fn unheld(&mut self) {
+    fn check_enforceable(&mut self) {
         let asked = |key: &str, value: &str| {
             self.layers
                 .get(key)

@@ -117,7 +117,7 @@ impl LayerReader {
         let is_trusted = trust.is_some();
         let mut walk = Walk::of(&source);
         self.mistakes(&mut walk, is_trusted);
-        walk.found = walk.found.into_iter().flat_map(narrowing_apart).collect();
+        walk.found = walk.found.into_iter().flat_map(split_restricting).collect();
         let wanted: Vec<ProjectSetting> =
             walk.found.iter().map(|found| self.judge(found, trust, sources)).collect();
         self.note_ignored(&source.name, &wanted, !is_trusted && sources.trusted.is_some());
@@ -153,8 +153,8 @@ impl LayerReader {
     ) -> ProjectSetting {
         let refused = match found.key.project {
             Project::Harmless | Project::Trusted => None,
-            Project::OwnProvider => self.taken(found, sources),
-            Project::Tighten => self.wider(found),
+            Project::OwnProvider => self.provider_refusal(found, sources),
+            Project::Tighten => self.widening_reason(found),
             Project::Never => Some("a repository cannot set it"),
         };
         let fate = match (refused, found.key.project, trust) {
@@ -173,7 +173,7 @@ impl LayerReader {
     }
 
     /// Why the provider is not the project's own, or the key is not.
-    fn taken(&self, found: &ConfigLeaf, sources: &Sources<'_>) -> Option<&'static str> {
+    fn provider_refusal(&self, found: &ConfigLeaf, sources: &Sources<'_>) -> Option<&'static str> {
         let name = found.path.split('.').nth(1).unwrap_or_default();
         let preset = sources.presets.iter().any(|(preset, _)| *preset == name);
         if preset || self.layers.below(&format!("providers.{name}.")).next().is_some() {
@@ -188,11 +188,11 @@ impl LayerReader {
     }
 
     /// Reason why a setting is not stricter than the user's.
-    fn wider(&self, found: &ConfigLeaf) -> Option<&'static str> {
+    fn widening_reason(&self, found: &ConfigLeaf) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
             RULES => {
-                let all = found.value.as_array().is_some_and(|rules| rules.iter().all(narrows));
+                let all = found.value.as_array().is_some_and(|rules| rules.iter().all(restricts));
                 return (!all).then_some("a repository can only add rules that deny or ask");
             }
             "sandbox.mode" => &["off", "workspace-write", "read-only"],
@@ -259,7 +259,7 @@ impl LayerReader {
         let ConfigLeaf { key, path, mut value, line } = found;
         let before = self.layers.leaves.get(&path).cloned();
         let mut joined = false;
-        if adds_up(key)
+        if is_merged_list(key)
             && let (Some(Value::Array(own)), Value::Array(theirs)) =
                 (before.as_ref().map(|leaf| &leaf.value), &value)
         {
@@ -317,17 +317,17 @@ impl LayerReader {
 }
 
 /// True if a rule only restricts. An unknown rule does not.
-fn narrows(rule: &Value) -> bool {
+fn restricts(rule: &Value) -> bool {
     matches!(rule["decision"].as_str(), Some("deny" | "ask"))
 }
 
 /// Splits a list of rules into restricting and other ones, in this order: a deny rule is not lost
 /// because of an allow rule next to it.
-fn narrowing_apart(found: ConfigLeaf) -> Vec<ConfigLeaf> {
+fn split_restricting(found: ConfigLeaf) -> Vec<ConfigLeaf> {
     let ConfigLeaf { key, path, value, line } = found;
     match value {
         Value::Array(rules) if key.path == RULES => {
-            let (narrow, wide): (Vec<Value>, Vec<Value>) = rules.into_iter().partition(narrows);
+            let (narrow, wide): (Vec<Value>, Vec<Value>) = rules.into_iter().partition(restricts);
             let part =
                 |rules| ConfigLeaf { key, path: path.clone(), value: Value::Array(rules), line };
             match (narrow.is_empty(), wide.is_empty()) {
@@ -341,6 +341,6 @@ fn narrowing_apart(found: ConfigLeaf) -> Vec<ConfigLeaf> {
 }
 
 /// True if a list of the project is added to the user's.
-fn adds_up(key: &ConfigKey) -> bool {
+fn is_merged_list(key: &ConfigKey) -> bool {
     key.path == RULES || key.path == "hooks" || key.path.starts_with("hooks.")
 }

@@ -7,10 +7,10 @@ use jsonc_parser::common::Ranged;
 use posse_base::failure::{ErrorCode, Failure, nearest};
 use serde_json::{Map, Number, Value};
 
-use super::{check, mismatch, shortened};
+use super::{check, clipped_name, mismatch};
 use crate::file::{ConfigFile, newlines};
 use crate::invalid;
-use crate::layers::fitting;
+use crate::layers::hint;
 use crate::schema::{self, ConfigKey, ValueKind};
 
 /// Mistakes of one file that are listed; the rest is counted.
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
     fn leaf(&mut self, key: &'static ConfigKey, path: &str, property: &ast::ObjectProp<'_>) {
         let value = self.value(&property.value);
         if let Err(expected) = check(key.kind, &value) {
-            let fix = fitting(key, path);
+            let fix = hint(key, path);
             return self.fail(
                 ErrorCode::ConfigInvalidValue,
                 &mismatch(path, expected, &value),
@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
             );
         }
         if matches!(key.kind, ValueKind::TextList | ValueKind::ObjectList)
-            && let Some(bomb) = check::bomb(&value)
+            && let Some(bomb) = check::excessive_pattern(&value)
         {
             let bomb: String = bomb.chars().take(40).collect();
             let what = format!("{path}: the pattern \"{bomb}…\" expands to too many paths");
@@ -189,7 +189,7 @@ impl<'a> Walk<'a> {
         fix: Option<String>,
     ) {
         let place = self.source.place(property.range.start);
-        let mut failure = invalid(code, shortened(what)).at(place);
+        let mut failure = invalid(code, clipped_name(what)).at(place);
         failure.fix = fix;
         self.failures.push(failure);
     }

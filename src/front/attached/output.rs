@@ -95,7 +95,7 @@ impl AttachedOutput {
             && is_root
             && cause == "interrupted"
         {
-            added.text.push_str(&self.rest(text));
+            added.text.push_str(&self.unseen_part(text));
         }
         added.text.push_str(&self.words(announcement));
         match event {
@@ -156,7 +156,7 @@ impl AttachedOutput {
     }
 
     /// Text of a stopped reply that was not shown yet.
-    fn rest(&mut self, text: &str) -> String {
+    fn unseen_part(&mut self, text: &str) -> String {
         let said = std::mem::take(&mut self.said);
         if self.caught_up && self.live && said == text {
             return String::new();
@@ -198,12 +198,12 @@ impl AttachedOutput {
 
     fn words(&mut self, announcement: &Announcement) -> String {
         let own = match announcement.event() {
-            Event::UserMessage { content, .. } => said(">", &text_of(content)),
+            Event::UserMessage { content, .. } => marked_lines(">", &text_of(content)),
             Event::MessageQueued { kind: MessageKind::Steer, content, .. } => {
-                said("> (at the next step)", &text_of(content))
+                marked_lines("> (at the next step)", &text_of(content))
             }
             Event::MessageQueued { kind: MessageKind::FollowUp, content, .. } => {
-                said("> (after the answer)", &text_of(content))
+                marked_lines("> (after the answer)", &text_of(content))
             }
             Event::ContextUsed { used } => {
                 if !std::mem::take(&mut self.wants_context) {
@@ -241,7 +241,7 @@ impl AttachedOutput {
 }
 
 /// A message with a mark before each line.
-fn said(mark: &str, text: &str) -> String {
+fn marked_lines(mark: &str, text: &str) -> String {
     let lines = printable_lines(text.trim_end());
     lines.lines().flat_map(|line| [mark, " ", line, "\n"]).collect()
 }

@@ -135,7 +135,7 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
             (AttachRole::Controller, true) => "you control it; /help, and /exit leaves",
             (AttachRole::Controller, false) => "nobody is here to type",
         };
-        person.say(&format!("session {id} in process {process} · {role}\n")).await;
+        person.print(&format!("session {id} in process {process} · {role}\n")).await;
     }
     let mut signals = Signals::listen();
     let visit = loop {
@@ -147,7 +147,7 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
                 break AttachOutcome::Left(exit);
             }
             what = when_read([&person.stdout, &person.stderr], heard.recv()) => match what {
-                Some(what) => if let Some(visit) = person.hear(what).await {
+                Some(what) => if let Some(visit) = person.handle_message(what).await {
                     break visit;
                 },
                 None => break person.ended.take().unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
@@ -163,7 +163,7 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
             break AttachOutcome::Left(Exit::Failed);
         }
     };
-    person.leave(&visit).await;
+    person.finish(&visit).await;
     visit
 }
 
@@ -184,12 +184,12 @@ struct Person {
 }
 
 impl Person {
-    async fn say(&mut self, text: &str) {
+    async fn print(&mut self, text: &str) {
         let text = format!("{}{text}", self.shown.progress().finish_line());
         self.stderr.write(text.into_bytes()).await;
     }
 
-    async fn hear(&mut self, what: RemoteMessage) -> Option<AttachOutcome> {
+    async fn handle_message(&mut self, what: RemoteMessage) -> Option<AttachOutcome> {
         match what {
             RemoteMessage::Event(line) => {
                 if let Some(announcement) = Announcement::parse(&line) {
@@ -197,12 +197,12 @@ impl Person {
                 }
             }
             RemoteMessage::Done(line) => {
-                if self.asked_to_stop(line) {
-                    self.say("(told to stop)\n").await;
+                if self.is_stop_line(line) {
+                    self.print("(told to stop)\n").await;
                 }
             }
             RemoteMessage::Failed(_, message) => {
-                self.say(&format!("({})\n", printable(&message))).await;
+                self.print(&format!("({})\n", printable(&message))).await;
             }
             RemoteMessage::Dropped(why) => return Some(AttachOutcome::Cut(why)),
         }
@@ -210,7 +210,7 @@ impl Person {
     }
 
     /// True if the line with that number, counted from 1, asked to stop.
-    fn asked_to_stop(&self, line: u64) -> bool {
+    fn is_stop_line(&self, line: u64) -> bool {
         let nth = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
         nth.and_then(|nth| self.stops.get(nth)).is_some_and(|stops| *stops)
     }
@@ -222,9 +222,9 @@ impl Person {
         self.stderr.write(added.text.into_bytes()).await;
         if !added.answer.is_empty() {
             // A reader of both streams expects this order.
-            self.stderr.settle().await;
+            self.stderr.flushed().await;
             self.stdout.write(added.answer.into_bytes()).await;
-            self.stdout.settle().await;
+            self.stdout.flushed().await;
         }
         for announcement in added.questions {
             if let Event::PermissionRequested { .. } = announcement.event() {
@@ -253,17 +253,17 @@ impl Person {
                 self.show_question(question).await;
             } else if let Event::PermissionRequested { summary, .. } = announcement.event() {
                 let text = format!("? {}\n  waits for an answer\n", printable(summary));
-                self.say(&text).await;
+                self.print(&text).await;
             }
         }
     }
 
     async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
-            self.say(&question).await;
+            self.print(&question).await;
             self.shown.progress().asked(&question);
             if self.questions.wants_silence() {
-                self.terminal.hush();
+                self.terminal.discard_input();
             }
         }
     }
@@ -304,14 +304,14 @@ impl Person {
         };
         match effect {
             TypedEffect::Detach => return Some(AttachOutcome::Left(Exit::Done)),
-            _ if !self.controls => self.say("(you observe: /exit leaves)\n").await,
-            TypedEffect::Help => self.say(HELP).await,
+            _ if !self.controls => self.print("(you observe: /exit leaves)\n").await,
+            TypedEffect::Help => self.print(HELP).await,
             TypedEffect::Send(instruction) => {
                 self.shown.wants_context |= instruction == Instruction::Context;
                 self.send(&instruction).await;
             }
             TypedEffect::Elsewhere => {
-                self.say("(that can only be done where the session runs; /help)\n").await;
+                self.print("(that can only be done where the session runs; /help)\n").await;
             }
         }
         None
@@ -333,13 +333,13 @@ impl Person {
         if self.voice.try_send(line_of(instruction)).is_ok() {
             self.stops.push(matches!(instruction, Instruction::Interrupt { .. }));
         } else {
-            self.say("(the session does not listen at the moment; say it again)\n").await;
+            self.print("(the session does not listen at the moment; say it again)\n").await;
         }
     }
 
-    async fn leave(mut self, visit: &AttachOutcome) {
+    async fn finish(mut self, visit: &AttachOutcome) {
         if matches!(visit, AttachOutcome::Left(_)) {
-            self.say("(left; the session goes on)\n").await;
+            self.print("(left; the session goes on)\n").await;
         }
         self.terminal.restore();
         self.stdout.finish().await.ok();

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::driver::{Numbered, instructions};
 use crate::headless::shutdown_signals::SignalEffect;
-use crate::headless::{Front, RunOptions, far_away, wind_down};
+use crate::headless::{Front, RunOptions, no_deadline, stop_deadline};
 use crate::output::when_read;
 
 /// Maximum number of error answers to invalid lines.
@@ -47,13 +47,13 @@ pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOption
     let finished = driven.work().await;
     let Driven { front, last, unanswered, began, .. } = driven;
     if !began && front.stopped.is_none() {
-        return front.nothing_to_do().await;
+        return front.finish_without_prompt().await;
     }
     let last = last.filter(|_| finished).map(|mut outcome| {
         outcome.unanswered += unanswered;
         outcome
     });
-    front.conclude(last).await
+    front.finish(last).await
 }
 
 struct Driven {
@@ -73,7 +73,7 @@ struct Driven {
 impl Driven {
     /// Returns false if the session died or was stopped.
     async fn work(&mut self) -> bool {
-        let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
+        let mut deadline = std::pin::pin!(tokio::time::sleep(no_deadline()));
         loop {
             let idle = self.running.is_none();
             if idle && (self.driver.is_none() || self.front.stopped.is_some()) {
@@ -84,7 +84,7 @@ impl Driven {
                 biased;
                 signal = front.signals.next() => match front.on_signal(signal).await {
                     SignalEffect::GoOn => (),
-                    SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
+                    SignalEffect::Stop => deadline.as_mut().reset(stop_deadline()),
                     SignalEffect::Leave => return false,
                 },
                 () = &mut deadline, if front.stopped.is_some() => {
@@ -104,11 +104,11 @@ impl Driven {
                 }
                 numbered = or_pending(driver.as_mut().map(Receiver::recv)) => match numbered {
                     Some(numbered) => self.follow(numbered).await,
-                    None => self.nobody_left().await,
+                    None => self.controller_left().await,
                 },
             }
-            if self.front.look_who_reads().await == SignalEffect::Stop {
-                deadline.as_mut().reset(wind_down());
+            if self.front.check_readers().await == SignalEffect::Stop {
+                deadline.as_mut().reset(stop_deadline());
             }
         }
     }
@@ -119,14 +119,14 @@ impl Driven {
             Event::PermissionRequested { request_id, .. } if !self.open.contains(request_id) => {
                 self.open.push(request_id.clone());
                 if self.driver.is_none() {
-                    self.nobody_left().await;
+                    self.controller_left().await;
                 }
             }
             event => self.open.retain(|open| Some(open) != event.closed_question()),
         }
     }
 
-    async fn nobody_left(&mut self) {
+    async fn controller_left(&mut self) {
         self.driver = None;
         for id in std::mem::take(&mut self.open) {
             let decision = HumanDecision::Deny { reason: Some(NOBODY.to_owned()) };
@@ -138,7 +138,7 @@ impl Driven {
 
     async fn follow(&mut self, Numbered { line, what }: Numbered) {
         let result = match what {
-            Ok(instruction) => self.obey(instruction).await,
+            Ok(instruction) => self.carry_out_instruction(instruction).await,
             Err(wrong) => Err(wrong),
         };
         if let Err(wrong) = result {
@@ -149,7 +149,7 @@ impl Driven {
         }
     }
 
-    async fn obey(&mut self, instruction: Instruction) -> Result<(), String> {
+    async fn carry_out_instruction(&mut self, instruction: Instruction) -> Result<(), String> {
         let content = match instruction {
             Instruction::Message(content) if self.running.is_none() => content,
             Instruction::Message(_) => {

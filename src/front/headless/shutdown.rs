@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use posse_base::failure::{Exit, lines, printable};
-use posse_frontend::outcome::{Verdict, unwritten};
+use posse_frontend::outcome::{Verdict, output_error};
 use posse_frontend::signals::Signals;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::headless::{Front, WIND_DOWN, far_away};
+use crate::headless::{Front, WIND_DOWN, no_deadline};
 use crate::resume_hint::Again;
 
 /// Time limit for the end of a session.
@@ -20,7 +20,7 @@ const PATIENT_END: Duration = Duration::from_secs(30);
 const HURRIED_END: Duration = Duration::from_millis(500);
 
 impl Front {
-    pub(super) async fn leave(mut self, verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
+    pub(super) async fn close(mut self, verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
         let ending = SessionEnding {
             reason: verdict.reason.clone(),
             exit_code: i32::from(verdict.exit as u8),
@@ -30,12 +30,12 @@ impl Front {
         let patience = match (self.hurried, self.stopped) {
             (true, _) => HURRIED_END,
             (false, Some(_)) => WIND_DOWN,
-            (false, None) => far_away(),
+            (false, None) => no_deadline(),
         };
         let (exit, goes_on) = (verdict.exit, self.continues());
         let mut signals = std::mem::replace(&mut self.signals, Signals::ignore_all());
         let mut limit = std::pin::pin!(sleep(patience));
-        let mut last = std::pin::pin!(self.say_the_last(verdict, outcome, ended));
+        let mut last = std::pin::pin!(self.write_remaining(verdict, outcome, ended));
         loop {
             tokio::select! {
                 biased;
@@ -43,7 +43,7 @@ impl Front {
                 () = &mut limit => return exit,
                 // A hangup at this point is noticed when output is written.
                 signal = signals.next() => if signal != Exit::HangUp || !goes_on {
-                    hurry(limit.as_mut());
+                    shorten_deadline(limit.as_mut());
                 },
             }
         }
@@ -66,7 +66,7 @@ impl Front {
                         self.detach().await;
                     } else {
                         self.hurried = true;
-                        hurry(limit.as_mut());
+                        shorten_deadline(limit.as_mut());
                     }
                 }
             }
@@ -74,7 +74,7 @@ impl Front {
     }
 
     /// Remaining output, the answer, and the resume hint.
-    async fn say_the_last(
+    async fn write_remaining(
         mut self,
         mut verdict: Verdict,
         outcome: Option<TurnOutcome>,
@@ -94,13 +94,13 @@ impl Front {
         self.stderr.write(shown.into_bytes()).await;
         self.print(&verdict, outcome.as_ref()).await;
         if self.continues() {
-            self.stdout.settle().await;
+            self.stdout.flushed().await;
         }
-        if self.look_again().await {
+        if self.is_output_replaced().await {
             self.print(&verdict, outcome.as_ref()).await;
         }
         let again = self.manner.again.as_ref();
-        let mut farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
+        let mut farewell = again.map(|again| hint(again, outcome.as_ref())).unwrap_or_default();
         // Merged worktrees do not exist any more.
         for worktree in self.worktrees.iter().filter(|cwd| Path::new(cwd).is_dir()) {
             farewell.extend(["worktree kept: ", &printable(worktree), "\n"]);
@@ -108,7 +108,7 @@ impl Front {
         let Front { stdout, mut stderr, .. } = self;
         let written = stdout.finish().await;
         if let Err(cause) = &written {
-            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
+            stderr.write(lines(&[output_error(cause.clone())]).into_bytes()).await;
         }
         stderr.write(farewell.into_bytes()).await;
         // Standard error is not writable, so nothing can be reported.
@@ -118,7 +118,7 @@ impl Front {
 }
 
 /// Resume hint; for a parked session also the line that schedules it.
-fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
+fn hint(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     let mut text = format!("session {} · {}\n", again.session, again.command());
     let parked = outcome.and_then(|outcome| match outcome.ending {
         Ending::Parked { next_try_ms, .. } => next_try_ms,
@@ -135,7 +135,7 @@ fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
 }
 
 /// Shortens the time limit.
-fn hurry(mut limit: std::pin::Pin<&mut Sleep>) {
+fn shorten_deadline(mut limit: std::pin::Pin<&mut Sleep>) {
     let soon = Instant::now() + HURRIED_END;
     if limit.deadline() > soon {
         limit.as_mut().reset(soon);

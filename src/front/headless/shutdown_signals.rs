@@ -45,7 +45,7 @@ impl Front {
     }
 
     /// Checks whether the outputs still have readers.
-    pub(super) async fn look_who_reads(&mut self) -> SignalEffect {
+    pub(super) async fn check_readers(&mut self) -> SignalEffect {
         let lost = self.stdout.is_broken();
         if self.continues() {
             if lost || self.stderr.is_broken() {
@@ -65,7 +65,7 @@ impl Front {
     }
 
     /// True if the last output was lost and the stream has been replaced since.
-    pub(super) async fn look_again(&mut self) -> bool {
+    pub(super) async fn is_output_replaced(&mut self) -> bool {
         let lost = self.continues() && self.stdout.is_broken();
         if lost {
             self.detach().await;

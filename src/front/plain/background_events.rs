@@ -38,7 +38,7 @@ impl LineMode<'_> {
     }
 
     /// Resolves when an attached front end has started a task while nothing ran here.
-    pub(super) async fn given_elsewhere(watched: &mut Subscription) -> InvocationId {
+    pub(super) async fn task_started_elsewhere(watched: &mut Subscription) -> InvocationId {
         while let Some(announcement) = watched.next().await {
             if let (Event::InvocationStarted { .. }, Some(origin)) =
                 (announcement.event(), announcement.origin())
@@ -57,13 +57,13 @@ impl LineMode<'_> {
             && is_root
             && !self.progress.shown_live
         {
-            self.say(&format!("{}\n", printable_lines(result.trim_end()))).await;
+            self.print(&format!("{}\n", printable_lines(result.trim_end()))).await;
         }
     }
 
     /// A line of the conversation; `None` when no background work is left, or the user exits.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
-        self.say(PROMPT).await;
+        self.print(PROMPT).await;
         self.watch();
         let question = self.questions.next_text();
         self.show_question(question).await;

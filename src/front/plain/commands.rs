@@ -108,7 +108,7 @@ impl CommandContext for LineCommand {
     }
 
     fn theme(&mut self, _name: Option<&str>) {
-        self.run(|mode| Box::pin(mode.say(NO_THEMES)));
+        self.run(|mode| Box::pin(mode.print(NO_THEMES)));
     }
 
     fn stop(&mut self, all: bool) {
@@ -126,7 +126,7 @@ impl CommandContext for LineCommand {
         let busy = self.busy;
         self.run(move |mode| {
             if busy {
-                mode.leave_when_done();
+                mode.exit_when_done();
                 mode.current.session.interrupt();
             } else {
                 mode.leaving = Some(if mode.interactive { Exit::Done } else { mode.last });
@@ -156,7 +156,7 @@ impl LineMode<'_> {
                 }
                 self.run_command(command, argument.as_deref(), false).await;
             }
-            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Unknown(name, meant) => self.print(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
@@ -168,7 +168,7 @@ impl LineMode<'_> {
         busy: bool,
     ) {
         if busy && command.when == Availability::Idle {
-            return self.say(HAS_TO_WAIT).await;
+            return self.print(HAS_TO_WAIT).await;
         }
         let mut context = LineCommand { busy, jobs: self.current.jobs.clone(), step: None };
         (command.run)(&mut context, argument);
@@ -184,28 +184,28 @@ impl LineMode<'_> {
             Page::Status => self.status().await,
             Page::Changes => changes(&self.current.session).await.text(),
         };
-        self.say_lines(text).await;
+        self.print_lines(text).await;
     }
 
     async fn query(&mut self, query: SessionQuery) {
         let text = query.answer(self.current.session.clone()).await.into_text();
-        self.say_lines(text).await;
+        self.print_lines(text).await;
     }
 
     async fn report(&mut self, request: ReportRequest) {
         let ReportRequest { report, appendix, .. } = request;
         let errand = self.sessions.report(report, self.current.session.id().as_str());
-        let Some(mut text) = self.errand(errand).await else { return };
+        let Some(mut text) = self.run_job(errand).await else { return };
         if let Some(query) = appendix {
             text += &query.answer(self.current.session.clone()).await.into_text();
         }
-        self.say_lines(text).await;
+        self.print_lines(text).await;
     }
 
     /// Prints text and the end of its last line.
-    async fn say_lines(&mut self, text: String) {
+    async fn print_lines(&mut self, text: String) {
         let end = if text.ends_with('\n') { "" } else { "\n" };
-        self.say(&(text + end)).await;
+        self.print(&(text + end)).await;
     }
 
     async fn list_choices(&mut self, choice: Choice, busy: bool) {
@@ -214,7 +214,7 @@ impl LineMode<'_> {
             Choice::StoredSession => self.show_stored().await,
             Choice::QueuedMessage => {
                 let table = self.current.queue.table(busy);
-                self.say(&table).await;
+                self.print(&table).await;
             }
         }
     }
@@ -234,13 +234,13 @@ impl LineMode<'_> {
     async fn run_skill(&mut self, name: String, task: String) {
         match self.sessions.skill(&name, &task) {
             Ok(prompt) => self.work(Task::Prompt(prompt)).await,
-            Err(failures) => self.complain(&failures).await,
+            Err(failures) => self.failed(&failures).await,
         }
     }
 
     async fn undo(&mut self) {
         let errand = self.sessions.undo(self.current.session.id().as_str());
-        if let Some(wanted) = self.errand(errand).await {
+        if let Some(wanted) = self.run_job(errand).await {
             self.call(wanted).await;
         }
     }
@@ -250,9 +250,9 @@ impl LineMode<'_> {
         self.catch_up().await;
         if all {
             self.current.session.interrupt_all();
-            self.say("(agents in the background are told to stop)\n").await;
+            self.print("(agents in the background are told to stop)\n").await;
         } else {
-            self.say("Nothing runs.\n").await;
+            self.print("Nothing runs.\n").await;
         }
     }
 
@@ -260,20 +260,20 @@ impl LineMode<'_> {
     async fn call(&mut self, wanted: UserCall) {
         self.catch_up().await;
         match self.current.session.call(wanted).await {
-            Ok(running) => self.accompany(running).await,
-            Err(error) => self.say(&format!("{error}\n")).await,
+            Ok(running) => self.show_task(running).await,
+            Err(error) => self.print(&format!("{error}\n")).await,
         }
     }
 
     /// Runs a job on another thread. `None`: it failed or was cancelled; the reason was printed.
-    async fn errand<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
+    async fn run_job<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
             biased;
             signal = self.signals.next() => {
                 if signal == Exit::Interrupt {
                     self.current.session.interrupt();
-                    self.say("\n(given up)\n").await;
+                    self.print("\n(given up)\n").await;
                 } else {
                     self.leaving = Some(signal);
                 }
@@ -282,11 +282,11 @@ impl LineMode<'_> {
             done = done => match done {
                 Ok(Ok(value)) => Some(value),
                 Ok(Err(failures)) => {
-                    self.complain(&failures).await;
+                    self.failed(&failures).await;
                     None
                 }
                 Err(error) => {
-                    self.say(&format!("! it ended in the middle: {error}\n")).await;
+                    self.print(&format!("! it ended in the middle: {error}\n")).await;
                     None
                 }
             },
@@ -294,16 +294,16 @@ impl LineMode<'_> {
     }
 
     async fn withdraw(&mut self, number: String) {
-        let Some(id) = self.current.queue.own(&number).cloned() else {
+        let Some(id) = self.current.queue.own_message(&number).cloned() else {
             let number = printable(&number);
             let text = format!("No message {number} of yours waits; /queue lists them.\n");
-            return self.say(&text).await;
+            return self.print(&text).await;
         };
         let text = match self.current.session.withdraw(id).await {
             Some(_) => "(deleted)\n",
             None => "(too late: it was said already)\n",
         };
-        self.say(text).await;
+        self.print(text).await;
     }
 
     async fn copy_answer(&mut self) {
@@ -320,11 +320,11 @@ impl LineMode<'_> {
                 "(copied, if the terminal allows it)\n".to_owned()
             }
         };
-        self.say(&text).await;
+        self.print(&text).await;
     }
 
     async fn show_stored(&mut self) {
-        let Some(stored) = self.errand(self.sessions.stored()).await else { return };
+        let Some(stored) = self.run_job(self.sessions.stored()).await else { return };
         let own = self.current.session.id().to_string();
         let mut text = String::new();
         for (id, what) in stored.iter().filter(|(id, _)| *id != own) {
@@ -335,15 +335,15 @@ impl LineMode<'_> {
         } else {
             "/resume ID goes on with one; the beginning of an id is enough.\n"
         });
-        self.say(&text).await;
+        self.print(&text).await;
     }
 
     /// Switches to a stored session, or to a fork of it.
     async fn resume(&mut self, id: &str, fork: bool) {
-        let Some(ready) = self.errand(self.sessions.find_session(id, fork)).await else { return };
+        let Some(ready) = self.run_job(self.sessions.find_session(id, fork)).await else { return };
         let (opened, unfinished) = match self.sessions.resume(ready) {
             Ok(opened) => opened,
-            Err(failures) => return self.complain(&failures).await,
+            Err(failures) => return self.failed(&failures).await,
         };
         self.current.end(SessionEndReason::Completed, Exit::Done, PATIENT_END).await;
         self.enter(opened, SessionSelection::default()).await;
@@ -352,7 +352,7 @@ impl LineMode<'_> {
         }
         self.last_reply.clear();
         let text = format!("session {}\n{}", self.current.session.id(), self.selection());
-        self.say(&text).await;
+        self.print(&text).await;
         if unfinished {
             self.work(Task::Continue).await;
         }

@@ -6,7 +6,7 @@ use crate::plain::{Current, LineMode};
 
 impl Current {
     /// Updates background work and queued messages.
-    pub(super) fn keep_up(&mut self, event: &Event) {
+    pub(super) fn update(&mut self, event: &Event) {
         self.jobs.follow(event);
         self.queue.follow(event);
     }
@@ -28,7 +28,7 @@ impl LineMode<'_> {
             if is_heard {
                 self.follow(&announcement).await;
             } else {
-                self.current.keep_up(event);
+                self.current.update(event);
                 self.note_work(&announcement);
             }
             if let Event::InvocationCompleted { .. } = event {

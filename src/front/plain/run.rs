@@ -35,14 +35,14 @@ impl LineMode<'_> {
             (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
             (Err(error), _) => {
                 self.last = Exit::Failed;
-                return self.say(&format!("{error}\n/clear starts over.\n")).await;
+                return self.print(&format!("{error}\n/clear starts over.\n")).await;
             }
         };
-        self.accompany(running).await;
+        self.show_task(running).await;
     }
 
     /// Shows a running task to its end.
-    pub(super) async fn accompany(&mut self, running: RunningPrompt) {
+    pub(super) async fn show_task(&mut self, running: RunningPrompt) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
@@ -84,25 +84,25 @@ impl LineMode<'_> {
         for input in self.terminal.unwatch().await {
             match input {
                 TerminalInput::Line(line) => self.waiting.push_back(line),
-                TerminalInput::End => self.leave_when_done(),
+                TerminalInput::End => self.exit_when_done(),
                 TerminalInput::Quiet | TerminalInput::Interrupted | TerminalInput::Stopped => (),
             }
         }
         self.questions.forget();
-        self.conclude(outcome, started).await;
+        self.finish_task(outcome, started).await;
     }
 
     /// Starts reading input. A permission request that is open waits for silence again.
     pub(super) fn watch(&mut self) {
         self.terminal.watch();
         if self.questions.wants_silence() {
-            self.terminal.hush();
+            self.terminal.discard_input();
         }
     }
 
     pub(super) async fn stop(&mut self) {
         self.current.session.interrupt();
-        self.say("(stopping; Ctrl+C again leaves at once)\n").await;
+        self.print("(stopping; Ctrl+C again leaves at once)\n").await;
     }
 
     /// A permission request or the terminal's `^C` leaves an unfinished line.
@@ -113,13 +113,13 @@ impl LineMode<'_> {
         }
     }
 
-    pub(super) fn leave_when_done(&mut self) {
+    pub(super) fn exit_when_done(&mut self) {
         self.leaving.get_or_insert(Exit::Done);
     }
 
     pub(super) async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
-        self.current.keep_up(event);
+        self.current.update(event);
         self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= *by == DecisionSource::Nobody;
@@ -137,10 +137,10 @@ impl LineMode<'_> {
 
     pub(super) async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
-            self.say(&question).await;
+            self.print(&question).await;
             self.progress.asked(&question);
             if self.questions.wants_silence() {
-                self.terminal.hush();
+                self.terminal.discard_input();
             }
         }
     }
@@ -168,8 +168,8 @@ impl LineMode<'_> {
                 line
             }
             TerminalInput::End => {
-                self.leave_when_done();
-                return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
+                self.exit_when_done();
+                return self.print("(leaving when this is done; Ctrl+C stops it)\n").await;
             }
             TerminalInput::Quiet => {
                 let keys = self.questions.quiet();
@@ -186,11 +186,11 @@ impl LineMode<'_> {
         match typed {
             ParsedLine::Blank => (),
             ParsedLine::Text(text) => self.steer(text).await,
-            ParsedLine::Shell(_) => self.say(HAS_TO_WAIT).await,
+            ParsedLine::Shell(_) => self.print(HAS_TO_WAIT).await,
             ParsedLine::Command(command, argument) => {
                 self.run_command(command, argument.as_deref(), true).await;
             }
-            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Unknown(name, meant) => self.print(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
@@ -199,7 +199,7 @@ impl LineMode<'_> {
             AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
             AnswerLine::Decided(id, decision) => {
                 if let Err(error) = self.current.session.answer(id, decision).await {
-                    self.say(&format!("({error})\n")).await;
+                    self.print(&format!("({error})\n")).await;
                 }
                 let next = self.questions.next_text();
                 self.show_question(next).await;
@@ -210,14 +210,14 @@ impl LineMode<'_> {
     async fn steer(&mut self, text: String) {
         let content = vec![ContentPart::text(text.clone())];
         match self.current.session.deliver(MessageKind::Steer, content).await {
-            Ok(_) => self.say("(said at the next step)\n").await,
+            Ok(_) => self.print("(said at the next step)\n").await,
             // The run has just ended: this is the next task.
             Err(DeliverError::Idle) => self.waiting.push_back(text),
-            Err(error @ DeliverError::Full) => self.say(&format!("({error})\n")).await,
+            Err(error @ DeliverError::Full) => self.print(&format!("({error})\n")).await,
         }
     }
 
-    async fn conclude(&mut self, outcome: Option<TurnOutcome>, started: Instant) {
+    async fn finish_task(&mut self, outcome: Option<TurnOutcome>, started: Instant) {
         if outcome.is_none() && self.leaving.is_some() {
             return;
         }
@@ -240,14 +240,14 @@ impl LineMode<'_> {
             self.stderr.write(line.into()).await;
             if !seen {
                 // A reader of both streams expects this order.
-                self.stderr.settle().await;
+                self.stderr.flushed().await;
                 let end = if result.ends_with('\n') { "" } else { "\n" };
                 self.stdout.write(format!("{result}{end}").into_bytes()).await;
-                self.stdout.settle().await;
+                self.stdout.flushed().await;
             }
         }
         if let Some(failure) = &verdict.failure {
-            self.complain(std::slice::from_ref(failure)).await;
+            self.failed(std::slice::from_ref(failure)).await;
         }
         match outcome {
             // A call of the user reports its own end.
@@ -279,7 +279,7 @@ impl LineMode<'_> {
                 took.as_secs_f64()
             );
             let line = format!("{}\n", self.progress.dim(&text));
-            self.say(&line).await;
+            self.print(&line).await;
         }
     }
 }

@@ -125,7 +125,7 @@ impl LineTerminal {
     }
 
     /// Discards input until the keyboard is silent. Only while watching.
-    pub(crate) fn hush(&mut self) {
+    pub(crate) fn discard_input(&mut self) {
         if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
             self.hushes += 1;
         }
@@ -230,7 +230,7 @@ impl InputThread {
             let limit = if goes_on { PollTimeout::NONE } else { PASTE_GAP_MS.into() };
             match wait(stdin.as_fd(), orders, limit) {
                 Waited::Order(Some(HUSH)) => {
-                    self.hand_on(&mut text)?;
+                    self.forward_line(&mut text)?;
                     match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
                         // The end is detected by reading.
                         Hushed::Quiet | Hushed::Gone => self.send(TerminalInput::Quiet)?,
@@ -238,10 +238,10 @@ impl InputThread {
                     }
                 }
                 Waited::Order(_) => {
-                    self.hand_on(&mut text)?;
+                    self.forward_line(&mut text)?;
                     return self.send(TerminalInput::Stopped);
                 }
-                Waited::Nothing => self.hand_on(&mut text)?,
+                Waited::Nothing => self.forward_line(&mut text)?,
                 Waited::Typed => {
                     let mut piece = [0; 8192];
                     match nix::unistd::read(&stdin, &mut piece) {
@@ -251,7 +251,7 @@ impl InputThread {
                         }
                         Ok(count) if count > 0 => (),
                         Ok(_) | Err(_) => {
-                            self.hand_on(&mut text)?;
+                            self.forward_line(&mut text)?;
                             self.send(TerminalInput::End)?;
                             // A further request would get the same answer at once, in an endless
                             // loop.
@@ -266,7 +266,7 @@ impl InputThread {
         }
     }
 
-    fn hand_on(&self, text: &mut Vec<u8>) -> Option<()> {
+    fn forward_line(&self, text: &mut Vec<u8>) -> Option<()> {
         if text.is_empty() {
             return Some(());
         }

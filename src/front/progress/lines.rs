@@ -68,7 +68,7 @@ pub(super) fn of_job(event: &Event) -> String {
 }
 
 /// Duration with a precision suitable for a countdown.
-pub(super) fn rough(ms: u64) -> String {
+pub(super) fn countdown_text(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..=99 => format!("{seconds} s"),
         seconds @ 100..=5999 => format!("{} min", seconds / 60),

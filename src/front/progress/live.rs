@@ -37,7 +37,7 @@ impl LiveText {
     /// Adds written text.
     pub(super) fn add(&mut self, text: &str) {
         if self.text.len() + text.len() > SHOWN_BYTES_MAX {
-            self.settle();
+            self.make_permanent();
         }
         if self.size.is_some() {
             self.text.push_str(text);
@@ -45,23 +45,23 @@ impl LiveText {
     }
 
     /// It can no longer be removed.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn make_permanent(&mut self) {
         (self.size, self.text) = (None, String::new());
     }
 
     /// Registers the interruption of the reply, and the notice written about it.
-    pub(super) fn break_off(&mut self, text: &str) {
+    pub(super) fn interrupt(&mut self, text: &str) {
         self.add(text);
         self.broke_off = true;
     }
 
-    pub(super) fn broke_off(&self) -> bool {
+    pub(super) fn is_interrupted(&self) -> bool {
         self.broke_off
     }
 
     /// Sequence that erases it on a terminal of this size. `None` if part of it is not visible or
     /// its position is unknown.
-    pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
+    pub(super) fn erase_sequence(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));
         (up < usize::from(rows)).then(|| match up {
@@ -72,7 +72,7 @@ impl LiveText {
 }
 
 /// Part of a line that fits into one row, so that it can be redrawn.
-pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
+pub(super) fn clip_to_row(line: &str, size: Option<(u16, u16)>) -> &str {
     let Some((columns, _)) = size else { return line };
     let mut left = usize::from(columns);
     let too_much = line.char_indices().find(|(_, c)| {
@@ -140,14 +140,18 @@ mod tests {
     #[test]
     fn invisible_or_moved_rows_are_not_redrawn() {
         let mut live = LiveText::new(Some((10, 4)));
-        live.break_off("a\nb\nc\n");
-        assert_eq!(live.erased(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");
-        assert_eq!(live.erased(Some((11, 4))), None, "its lines may be broken elsewhere now");
-        assert_eq!(live.erased(None), None);
+        live.interrupt("a\nb\nc\n");
+        assert_eq!(live.erase_sequence(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");
+        assert_eq!(
+            live.erase_sequence(Some((11, 4))),
+            None,
+            "its lines may be broken elsewhere now"
+        );
+        assert_eq!(live.erase_sequence(None), None);
         live.add("d\n");
-        assert_eq!(live.erased(Some((10, 4))), None, "its first line has scrolled away");
+        assert_eq!(live.erase_sequence(Some((10, 4))), None, "its first line has scrolled away");
         let mut live = LiveText::new(Some((10, 4)));
         live.add(&"x".repeat(SHOWN_BYTES_MAX + 1));
-        assert_eq!(live.erased(Some((10, 4))), None);
+        assert_eq!(live.erase_sequence(Some((10, 4))), None);
     }
 }

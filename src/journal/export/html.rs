@@ -7,7 +7,7 @@ use posse_actors::text::clipped;
 
 use jiff::tz::TimeZone;
 
-use crate::export::markdown::moment;
+use crate::export::markdown::local_time;
 use crate::export::safe::{html, html_line, rendered};
 use crate::export::story::{
     CallOutcome, EntryContent, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
@@ -74,7 +74,7 @@ fn write_header(
     if let Some(started) = &story.started {
         let length = story.last_ms.and_then(|last| last.checked_sub(started.ts));
         let length = length.map(|ms| format!(", {}", duration(ms))).unwrap_or_default();
-        rows.push(("Started", format!("{}{length}", moment(started.ts, zone))));
+        rows.push(("Started", format!("{}{length}", local_time(started.ts, zone))));
         rows.push(("Directory", started.cwd.clone()));
         rows.push(("Agent", started.agent.clone()));
         rows.push(("Model", format!("{} via {}", started.model, started.provider)));

@@ -8,27 +8,27 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::export::safe::{clean, code, fenced, markdown, plain};
+use crate::export::safe::{clean, code, escaped, fenced, markdown};
 use crate::export::story::{EntryContent, Story, StoryCall, StoryEntry, tokens};
 use crate::transcript::{counted, formatted};
 
 /// Writes the whole document.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let mut document = Vec::new();
-    write_story(story, zone, &mut document)?;
+    write_document(story, zone, &mut document)?;
     let document = String::from_utf8(document).map_err(io::Error::other)?;
     out.write_all(markdown(document).as_bytes())
 }
 
-fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+fn write_document(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# Session {}\n", code(&story.id))?;
     if let Some(started) = &story.started {
         let rows = [
-            ("Started", moment(started.ts, zone)),
+            ("Started", local_time(started.ts, zone)),
             ("Directory", code(&started.cwd)),
-            ("Agent", plain(&started.agent)),
-            ("Model", format!("{} via {}", plain(&started.model), plain(&started.provider))),
-            ("posse", plain(&started.posse)),
+            ("Agent", escaped(&started.agent)),
+            ("Model", format!("{} via {}", escaped(&started.model), escaped(&started.provider))),
+            ("posse", escaped(&started.posse)),
         ];
         for (label, text) in rows {
             writeln!(out, "- {label}: {text}")?;
@@ -36,7 +36,7 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     }
     let end = story.ended.as_ref();
     let end = end.map_or("not ended".to_owned(), |(reason, exit)| {
-        format!("{}, exit code {exit}", plain(reason))
+        format!("{}, exit code {exit}", escaped(reason))
     });
     writeln!(out, "- End: {end}")?;
     let tokens = tokens(&story.accounts.total).map(|text| format!(", tokens: {text}"));
@@ -55,30 +55,30 @@ fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::
     match &entry.content {
         EntryContent::User { text, images, queued } => {
             let late = if *queued { ", while it worked" } else { "" };
-            writeln!(out, "## You ({}{late})\n\n{}", moment(entry.ts, zone), quoted(text))?;
+            writeln!(out, "## You ({}{late})\n\n{}", local_time(entry.ts, zone), quoted(text))?;
             if *images > 0 {
                 writeln!(out, "\n[{}]", counted(*images as u64, "image"))?;
             }
         }
         EntryContent::Reply { who, thinking, text } => {
-            let who = who.as_deref().map(|who| format!(" {}", plain(who))).unwrap_or_default();
-            writeln!(out, "## Model{who} ({})\n", moment(entry.ts, zone))?;
+            let who = who.as_deref().map(|who| format!(" {}", escaped(who))).unwrap_or_default();
+            writeln!(out, "## Model{who} ({})\n", local_time(entry.ts, zone))?;
             if !thinking.trim().is_empty() {
                 writeln!(out, "Thinking:\n\n{}\n", quoted(thinking))?;
             }
             writeln!(out, "{}", quoted(text))?;
         }
         EntryContent::Partial { text, cause } => {
-            let when = moment(entry.ts, zone);
+            let when = local_time(entry.ts, zone);
             writeln!(out, "## Model, cut off ({when})\n\n{}\n", quoted(text))?;
-            writeln!(out, "**{}**", plain(cause))?;
+            writeln!(out, "**{}**", escaped(cause))?;
         }
         EntryContent::Call(call) => write_call(call, out)?,
         EntryContent::Note { bad, word, text } => {
             let strong = if *bad { "**" } else { "" };
             let mut lines = text.lines();
-            let first = plain(lines.next().unwrap_or_default());
-            writeln!(out, "{strong}{word}{strong} ({}): {first}", moment(entry.ts, zone))?;
+            let first = escaped(lines.next().unwrap_or_default());
+            writeln!(out, "{strong}{word}{strong} ({}): {first}", local_time(entry.ts, zone))?;
             let rest: Vec<&str> = lines.collect();
             if !rest.is_empty() {
                 write!(out, "\n{}", fenced(&rest.join("\n"), ""))?;
@@ -89,19 +89,19 @@ fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::
 }
 
 fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
-    let who = call.who.as_deref().map(|who| format!("{} → ", plain(who))).unwrap_or_default();
+    let who = call.who.as_deref().map(|who| format!("{} → ", escaped(who))).unwrap_or_default();
     let summary = call.summary.as_deref().unwrap_or(&call.name);
-    let facts: Vec<String> = call.facts().iter().map(|(_, fact)| plain(fact)).collect();
+    let facts: Vec<String> = call.facts().iter().map(|(_, fact)| escaped(fact)).collect();
     let summary = code(summary.lines().next().unwrap_or_default());
     writeln!(out, "### {who}{summary} ({})\n", facts.join(", "))?;
     if let Some(arguments) = call.arguments_shown() {
         writeln!(out, "{}", fenced(&arguments, ""))?;
     }
     for question in &call.questions {
-        let subject = question.subject(call).map(|text| format!("{}: ", plain(text)));
-        let (subject, reason) = (subject.unwrap_or_default(), plain(&question.reason));
+        let subject = question.subject(call).map(|text| format!("{}: ", escaped(text)));
+        let (subject, reason) = (subject.unwrap_or_default(), escaped(&question.reason));
         let answer = question.answer.as_ref().map_or("no answer", |(_, text)| text.as_str());
-        writeln!(out, "> Asked: {subject}{reason}  \n> Answer: {}\n", plain(answer))?;
+        writeln!(out, "> Asked: {subject}{reason}  \n> Answer: {}\n", escaped(answer))?;
     }
     let Some(end) = &call.end else { return Ok(()) };
     if let Some(diff) = &end.diff {
@@ -124,6 +124,6 @@ fn quoted(text: &str) -> String {
 }
 
 /// Date and time in the user's time zone: `2026-11-21 21:56:52`.
-pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
+pub(super) fn local_time(ms: u64, zone: &TimeZone) -> String {
     formatted(ms, zone, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| "?".to_owned())
 }

@@ -88,7 +88,7 @@ pub(super) fn code(text: &str) -> String {
 }
 
 /// One line of Markdown with `text`, without any markup from it.
-pub(super) fn plain(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in printable(text).chars() {
         if c.is_ascii_punctuation() && !matches!(c, '.' | ',' | ':' | ';' | '/' | '-' | '=' | '\'')

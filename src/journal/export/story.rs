@@ -140,7 +140,7 @@ impl Story {
                 if let Event::SessionForked { history, .. } = &event {
                     self.inherited_history(history);
                 }
-                self.said(origin, event);
+                self.add_message(origin, event);
             }
         }
     }
@@ -150,12 +150,12 @@ impl Story {
         for message in history {
             match &**message {
                 Message::User { content } => {
-                    let (text, images) = (self.kept(text_of(content)), images(content));
+                    let (text, images) = (self.clip(text_of(content)), images(content));
                     self.prompt.get_or_insert_with(|| text.clone());
                     self.push(EntryContent::User { text, images, queued: false });
                 }
                 Message::Assistant(said) => {
-                    let text = self.kept(said.content.clone().unwrap_or_default());
+                    let text = self.clip(said.content.clone().unwrap_or_default());
                     if !text.trim().is_empty() {
                         let (who, thinking) = (None, String::new());
                         self.push(EntryContent::Reply { who, thinking, text });
@@ -167,24 +167,24 @@ impl Story {
     }
 
     /// Adds a message, or passes on another event.
-    fn said(&mut self, origin: Option<&Origin>, event: Event) {
+    fn add_message(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::UserMessage { content, message_id } => {
-                let text = self.kept(text_of(&content));
+                let text = self.clip(text_of(&content));
                 self.prompt.get_or_insert_with(|| text.clone());
                 let (images, queued) = (images(&content), message_id.is_some());
                 self.push(EntryContent::User { text, images, queued });
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;
-                let thinking = self.kept(message.reasoning.map(|r| r.text).unwrap_or_default());
-                let text = self.kept(message.content.unwrap_or_default());
+                let thinking = self.clip(message.reasoning.map(|r| r.text).unwrap_or_default());
+                let text = self.clip(message.content.unwrap_or_default());
                 if !text.trim().is_empty() || !thinking.trim().is_empty() {
                     self.push(EntryContent::Reply { who: child(origin), thinking, text });
                 }
             }
             Event::ModelPartial { text, cause, .. } => {
-                let text = self.kept(text);
+                let text = self.clip(text);
                 self.push(EntryContent::Partial { text, cause });
             }
             event => self.call(origin, event),
@@ -195,12 +195,12 @@ impl Story {
     fn call(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::ToolRequested { call_id, name, arguments } => {
-                let arguments = self.kept(arguments);
+                let arguments = self.clip(arguments);
                 let call = self.entry(&call_id, &name);
                 (call.who, call.arguments) = (child(origin), arguments);
             }
             Event::ToolStarted { call_id, name, summary, .. } => {
-                let summary = self.kept(summary);
+                let summary = self.clip(summary);
                 self.entry(&call_id, &name).summary = Some(summary);
             }
             Event::SandboxEnforced { call_id, tier, .. } => {
@@ -225,11 +225,11 @@ impl Story {
             event => return self.question(event),
         };
         let diff = metadata.get("diff").and_then(Value::as_str).filter(|diff| !diff.is_empty());
-        let diff = diff.map(|diff| self.kept(diff.to_owned()));
+        let diff = diff.map(|diff| self.clip(diff.to_owned()));
         let end = CallOutcome {
             good,
             word,
-            text: self.kept(text_of(&content)),
+            text: self.clip(text_of(&content)),
             images: images(&content),
             diff,
             exit_code: metadata.get("exitCode").and_then(Value::as_i64),
@@ -243,7 +243,7 @@ impl Story {
     fn question(&mut self, event: Event) {
         let (id, answer) = match event {
             Event::PermissionRequested { request_id, call_id, tool, summary, reason, .. } => {
-                let (summary, reason) = (self.kept(summary), self.kept(reason));
+                let (summary, reason) = (self.clip(summary), self.clip(reason));
                 let call = self.entry(&call_id, &tool);
                 // Asked again under the same id: the later text counts.
                 call.questions.retain(|question| question.id != request_id);
@@ -257,7 +257,7 @@ impl Story {
                 let covers = grant
                     .map(|grant| format!(": {} in {}", grant.operation, grant.target))
                     .unwrap_or_default();
-                (request_id, (true, format!("allowed by {by}, {}{covers}", reach(scope))))
+                (request_id, (true, format!("allowed by {by}, {}{covers}", scope_name(scope))))
             }
             Event::PermissionDenied { request_id, by, reason, .. } => {
                 (request_id, (false, format!("denied by {by}: {reason}")))
@@ -279,7 +279,7 @@ impl Story {
     /// Adds a note about an event that belongs to no message and no call.
     fn note(&mut self, event: &Event) {
         if let Some((tone, word, text)) = describe_note(event).or_else(|| hook_note(event)) {
-            let text = self.kept(text);
+            let text = self.clip(text);
             self.push(EntryContent::Note { bad: tone == Tone::Bad, word, text });
         }
     }
@@ -304,7 +304,7 @@ impl Story {
     }
 
     /// `text`, truncated at the limit and counted.
-    fn kept(&mut self, mut text: String) -> String {
+    fn clip(&mut self, mut text: String) -> String {
         if text.len() > TEXT_BYTES_MAX {
             let end = text.floor_char_boundary(TEXT_BYTES_MAX);
             let cut = text.len() - end;
@@ -388,7 +388,7 @@ fn images(content: &[ContentPart]) -> usize {
     content.iter().filter(|part| matches!(part, ContentPart::ImageUrl { .. })).count()
 }
 
-fn reach(scope: Scope) -> &'static str {
+fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Once => "once",
         Scope::Session => "for the session",

@@ -103,7 +103,7 @@ fn describes_the_state_of_a_session() {
     ];
     for (events, state, short) in table {
         assert_eq!(state_after(&events), state, "{events:?}");
-        assert_eq!(state.short(&TimeZone::UTC), short, "{events:?}");
+        assert_eq!(state.short_text(&TimeZone::UTC), short, "{events:?}");
     }
     let live = question("run a").owned("process 4711".to_owned());
     assert_eq!(live.long(&TimeZone::UTC), "waiting for an answer (process 4711): run a");

@@ -15,7 +15,7 @@ use crate::recovery::recover;
 use crate::scan::{Stop, parse};
 use crate::store::open::{RECENT_IDS, Scanned};
 use crate::store::{FileJournal, StoreState};
-use crate::walk::{Each, beginning, walk};
+use crate::walk::{Each, start_of, walk};
 use crate::writer::lock;
 
 /// Bytes that must have been read for a checkpoint to be worthwhile.
@@ -60,12 +60,12 @@ impl FileJournal {
             let mut fold = Fold::new(session);
             store.last_start()?;
             let each: Each<'_> = &mut |line, head, _| fold.push(line, head);
-            let scanned = store.scan(beginning(session), each)?;
+            let scanned = store.scan(start_of(session), each)?;
             (fold, scanned)
         };
         // No record is valid: a repair would quarantine everything and leave no explanation.
         if scanned.is_damaged() && scanned.walked.end.record == 1 && !turn.suspect {
-            return Err(scanned.nothing_kept());
+            return Err(scanned.no_valid_record());
         }
         let lost = matches!(scanned.walked.stop, Stop::Damaged(_));
         // A checkpoint that was used is not ahead of the fold.
@@ -127,7 +127,7 @@ pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
         Some(Checkpoint { place, recent_ids, replay }) => {
             (Fold { replay, ..Fold::new(session) }, place, recent_ids)
         }
-        None => (Fold::new(session), beginning(session), Vec::new()),
+        None => (Fold::new(session), start_of(session), Vec::new()),
     };
     let mut end = None;
     let walked = walk(dir, start, &mut |line, head, mark| {

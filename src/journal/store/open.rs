@@ -19,7 +19,7 @@ use crate::scan::{Stop, if_exists, open_to_read};
 use crate::segments::{ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain};
 use crate::store::fold::advance;
 use crate::store::{FileAppender, StoreState, WriterThread};
-use crate::walk::{Each, Walked, beginning, walk};
+use crate::walk::{Each, Walked, start_of, walk};
 use crate::writer::disk::{ActiveFile, NextDisk};
 use crate::writer::{NEXT, Tail, WriterTurn, io_error, lock};
 
@@ -128,7 +128,7 @@ impl StoreState {
         let start = self.last_start()?;
         let mut nobody = |_: &[u8], _: Head, _: Mark| Ok(());
         let mut scanned = self.scan(start, &mut nobody)?;
-        let first = beginning(self.session.as_str());
+        let first = start_of(self.session.as_str());
         // If not even the first line of the active file fits, the fault may be in an earlier
         // segment.
         if start.segment > 1 && scanned.is_damaged() && scanned.walked.end.record == start.record {
@@ -140,7 +140,7 @@ impl StoreState {
     /// Start of the file with the last records: the active one, or the last closed segment. Falls
     /// back to the very beginning if the segments are inconsistent.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
-        let first = beginning(self.session.as_str());
+        let first = start_of(self.session.as_str());
         let closed = closed_segments(&self.dir).map_err(io_error)?;
         let mut segments = lock(&self.segments);
         segments.reset();
@@ -152,7 +152,7 @@ impl StoreState {
         for segment in 1..=closed.count + 1 {
             let name =
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
-            match ends_of(&self.dir.join(name), chain).map_err(io_error)? {
+            match claimed_end(&self.dir.join(name), chain).map_err(io_error)? {
                 // The first record of the session has a fixed number.
                 Some((record, _)) if closed.count == 0 && record != first.record => {
                     return Ok(first);
@@ -217,7 +217,7 @@ impl Scanned {
     }
 
     /// Error for a journal without any valid record.
-    pub(super) fn nothing_kept(&self) -> JournalError {
+    pub(super) fn no_valid_record(&self) -> JournalError {
         let why = match &self.walked.stop {
             Stop::Damaged(damage) => damage.to_string(),
             Stop::Torn | Stop::End | Stop::Newer(_) => "its first record was cut off".to_owned(),
@@ -230,7 +230,7 @@ impl Scanned {
 
 /// Number of the first record and hash that the last line claims, read without scanning the file.
 /// `None` if it has no record at its beginning.
-fn ends_of(path: &Path, before: HashChain) -> io::Result<Option<(u64, HashChain)>> {
+fn claimed_end(path: &Path, before: HashChain) -> io::Result<Option<(u64, HashChain)>> {
     let Some(mut file) = if_exists(open_to_read(path))? else { return Ok(None) };
     let Some(head) = first_head(&mut file)? else { return Ok(None) };
     // The active file may end anywhere; no segment follows it.

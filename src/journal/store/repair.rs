@@ -34,7 +34,7 @@ impl StoreState {
         let mut moved = Vec::new();
         if walked.file != ACTIVE {
             moved.extend(self.quarantine_later_segments(end.segment)?);
-            self.steps.reached("later moved");
+            self.steps.step_done("later moved");
         }
         let mut bytes = 0;
         if path.exists() {
@@ -44,7 +44,7 @@ impl StoreState {
             if walked.file != ACTIVE {
                 // The valid part of this segment becomes the active file.
                 std::fs::rename(&path, self.dir.join(ACTIVE))?;
-                self.steps.reached("made active");
+                self.steps.step_done("made active");
             }
         }
         File::open(&self.dir)?.sync_all()?;
@@ -130,10 +130,10 @@ fn quarantine_tail(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, 
     if let Some(dir) = path.parent() {
         File::open(dir)?.sync_all()?;
     }
-    steps.reached("tail copied");
+    steps.step_done("tail copied");
     file.set_len(length)?;
     file.sync_all()?;
-    steps.reached("tail cut");
+    steps.step_done("tail cut");
     Ok((bytes, name))
 }
 

@@ -9,8 +9,8 @@ use crate::recovery::recover;
 use crate::scan::parse;
 use crate::session_state::SessionState;
 use crate::summary::SessionSummary;
-use crate::verify::{Problem, emptied};
-use crate::walk::{beginning, walk};
+use crate::verify::{Problem, empty_journal};
+use crate::walk::{start_of, walk};
 
 /// Bytes before the type of a record.
 const TYPE: &[u8] = b"\"type\":\"";
@@ -33,7 +33,7 @@ impl SessionSummary {
     pub(super) fn read_whole(&mut self, dir: &Path) {
         let mut accounts = Accounts::default();
         let mut replies = 0_u32;
-        let walked = walk(dir, beginning(&self.id), &mut |line, head, _| {
+        let walked = walk(dir, start_of(&self.id), &mut |line, head, _| {
             if counts(line) {
                 accounts.push(&parse(line, head, &self.id));
             }
@@ -42,7 +42,7 @@ impl SessionSummary {
         });
         let Ok(walked) = walked else { return };
         let problem = Problem::of(&walked).filter(|problem| !problem.torn_tail);
-        let gone = || emptied(dir, &walked).ok().flatten();
+        let gone = || empty_journal(dir, &walked).ok().flatten();
         let problem = problem.or_else(gone);
         if !matches!(self.state, SessionState::Finished) {
             accounts.settle();
@@ -54,7 +54,7 @@ impl SessionSummary {
         // An end counts only since the last change of model, agent or provider.
         self.turns = self.turns.map(|last| last.max(replies));
         if accounts.total.requests > 0 {
-            self.cost_nano_usd = accounts.total.known();
+            self.cost_nano_usd = accounts.total.known_cost();
             self.unpriced_requests = accounts.total.unpriced;
         }
     }

@@ -28,20 +28,20 @@ impl Tail {
             self.disk = None;
             return;
         }
-        self.steps.reached("synced");
+        self.steps.step_done("synced");
         self.rotate_from = self.end.offset + AGAIN_BYTES;
         let mut segments = lock(&self.segments);
         let (dir, number) = (segments.dir().to_owned(), self.end.segment);
         let Ok(next) = (self.next_disk)() else { return };
-        self.steps.reached("made");
+        self.steps.step_done("made");
         if close(&dir, number).is_err() {
             return;
         }
-        self.steps.reached("closed");
+        self.steps.step_done("closed");
         // After an error, opening the journal again creates an active file.
         let renamed = std::fs::rename(dir.join(NEXT), dir.join(ACTIVE));
         self.disk = renamed.is_ok().then_some(next);
-        self.steps.reached("opened");
+        self.steps.step_done("opened");
         segments.forget_after(number + 1);
         self.end = Mark { segment: number + 1, offset: 0, ..self.end };
         self.rotate_from = 0;

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::format::tests::{newlines, record};
-use crate::walk::beginning;
+use crate::walk::start_of;
 
 /// Scripted results and contents of the fake disk.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ fn tail_of(disk: &FakeDisk) -> Tail {
     Tail {
         disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
-        end: beginning("s"),
+        end: start_of("s"),
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(dir))),
         segment_bytes: u64::MAX,
@@ -276,7 +276,7 @@ fn survives_a_callback_that_panics() {
     let tail = Tail {
         disk: Some(Box::new(disk.clone())),
         next_disk: Box::new(|| Err(ErrorKind::Other.into())),
-        end: beginning("s"),
+        end: start_of("s"),
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
         segment_bytes: u64::MAX,

@@ -6,7 +6,7 @@ use crate::shell::danger::CommandLocation;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive};
-use crate::shell::word::{Form, Word, braces, has_active, homed, is_glob, resolve, shown};
+use crate::shell::word::{Form, Word, braces, expand_home, has_active, is_glob, resolve, shown};
 
 /// Variables that change nothing but words, colours and amounts of output.
 const INERT: [&str; 7] =
@@ -108,7 +108,7 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     let words = transparent(&command.words);
     let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
     let spec = spec_for(&literals);
-    let mut barred = barred(command, &words, ground);
+    let mut barred = grant_obstacle(command, &words, ground);
     let named = spec.map_or(1, |spec| spec.words.len());
     if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
         barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
@@ -156,7 +156,7 @@ fn is_duration(text: &str) -> bool {
 }
 
 /// Reason why no grant covers a simple command, if any.
-fn barred(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -> Option<String> {
+fn grant_obstacle(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -> Option<String> {
     if let Some(word) = command.assignments.iter().find(|word| !is_inert(word)) {
         let name = word.text.split('=').next().unwrap_or_default();
         return Some(format!("it sets {name}"));
@@ -257,7 +257,7 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
 /// their names only.
 pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
     for text in braces(&word.text) {
-        let text = homed(&text, ground.place.home, ground.place.cwd);
+        let text = expand_home(&text, ground.place.home, ground.place.cwd);
         let said = shown(&text);
         if said == "-" {
             continue;

@@ -273,7 +273,7 @@ static RULES: &[DangerRule] = &[
 ];
 
 /// Danger of `program` with `arguments`, without wrappers.
-pub(crate) fn danger(
+pub(crate) fn program_danger(
     program: &str,
     arguments: &[&str],
     place: CommandLocation<'_>,

@@ -291,7 +291,7 @@ impl Spec {
             if let Some(text) = word.literal().filter(|text| text.starts_with('-') && *text != "-")
             {
                 if text == "--" {
-                    return self.behind(words.get(at..).unwrap_or_default(), operands, ground);
+                    return self.wrapped(words.get(at..).unwrap_or_default(), operands, ground);
                 }
                 if word.form.has_backslash() {
                     return Err(format!("{text} is written to look like something else"));
@@ -305,7 +305,7 @@ impl Spec {
         Ok(())
     }
 
-    fn behind(&self, words: &[Word], before: usize, ground: Ground<'_>) -> Result<(), String> {
+    fn wrapped(&self, words: &[Word], before: usize, ground: Ground<'_>) -> Result<(), String> {
         if let Some(after) = self.after {
             return after.judge(words, ground);
         }

@@ -131,14 +131,14 @@ struct ShellReader {
 }
 
 impl ShellReader {
-    fn flaw(&mut self, flaw: Flaw) {
+    fn add_flaw(&mut self, flaw: Flaw) {
         self.outline.flaws.add(flaw);
     }
 
     /// Reads a whole text in `mode`, inside the current construct.
     fn text(&mut self, text: &str, mode: ReaderMode, outermost: bool) {
         if self.texts >= TEXTS_MAX {
-            self.flaw(Flaw::TooDeep);
+            self.add_flaw(Flaw::TooDeep);
             self.outline.unread.push(text.to_owned());
             return;
         }
@@ -177,17 +177,17 @@ impl ShellReader {
             if self.frames.is_empty() {
                 break;
             }
-            self.flaw(Flaw::Unclosed);
+            self.add_flaw(Flaw::Unclosed);
             self.close();
         }
         if !self.heredocs.is_empty() {
-            self.flaw(Flaw::Heredoc);
+            self.add_flaw(Flaw::Heredoc);
         }
         if matches!(
             self.outline.events.last(),
             Some(ShellEvent::And | ShellEvent::Or | ShellEvent::Pipe)
         ) {
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
         }
     }
 
@@ -253,7 +253,7 @@ impl ShellReader {
         let silent = self.silent > 0;
         let odd = is_reserved(c);
         if odd {
-            self.flaw(Flaw::Odd);
+            self.add_flaw(Flaw::Odd);
         }
         let word = self.word();
         word.form.add(form);
@@ -281,7 +281,7 @@ impl ShellReader {
         if substitutes && in_between && mode != ReaderMode::Commands(Closer::Substitution) {
             // Bash writes a substitution out again before it runs it, which moves the text of a
             // here-document.
-            self.flaw(Flaw::Heredoc);
+            self.add_flaw(Flaw::Heredoc);
         }
         let (command, word, silent) = if mode.shares_word() {
             (Building::default(), None, self.silent)
@@ -303,7 +303,7 @@ impl ShellReader {
         if closed == ReaderMode::Commands(Closer::Substitution)
             && self.heredocs.len() > self.foreign
         {
-            self.flaw(Flaw::Heredoc);
+            self.add_flaw(Flaw::Heredoc);
         }
         self.foreign = frame.heredocs;
         self.silent = frame.silent;

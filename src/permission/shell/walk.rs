@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::shell::danger::{
-    CommandLocation, DOWNLOADED, Danger, FORK_BOMB, danger, globbed_program, written,
+    CommandLocation, DOWNLOADED, Danger, FORK_BOMB, globbed_program, program_danger, written,
 };
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::word::{
-    Form, HOME, PWD, UNKNOWN, Word, braces, homed, is_glob, is_reserved, resolve, shown,
+    Form, HOME, PWD, UNKNOWN, Word, braces, expand_home, is_glob, is_reserved, resolve, shown,
 };
 use crate::shell::wrappers::{DOWNLOADERS, wrapper_named};
 use crate::shell::{Names, reader};
@@ -69,7 +69,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
         walker.found(FORK_BOMB);
     }
     walker.script(outline, CommandInput::default());
-    if walker.breeds() {
+    if walker.is_fork_bomb() {
         walker.found(FORK_BOMB);
     }
     walker.findings
@@ -234,7 +234,7 @@ impl Walker {
     }
 
     /// Runs `walk` and goes back to the working directory.
-    fn apart<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
+    fn scoped<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
         let cwd = self.cwd.clone();
         let result = walk(self);
         self.cwd = cwd;
@@ -242,8 +242,8 @@ impl Walker {
     }
 
     /// Runs `walk` in an unknown working directory.
-    fn nowhere<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
-        self.apart(|walker| {
+    fn with_unknown_cwd<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
+        self.scoped(|walker| {
             walker.cwd = None;
             walk(walker)
         })
@@ -254,7 +254,7 @@ impl Walker {
             self.findings.unsure = true;
         }
         for text in &outline.unread {
-            self.crudely(text);
+            self.scan_text(text);
         }
         let mut pass = Pass {
             outline,
@@ -266,7 +266,7 @@ impl Walker {
             match event {
                 ShellEvent::Open(scope) => pass.open(scope, self.cwd.as_deref()),
                 ShellEvent::Close => self.closed(&mut pass),
-                ShellEvent::Run(index) => self.ran(&mut pass, at, *index),
+                ShellEvent::Run(index) => self.run_simple_command(&mut pass, at, *index),
                 ShellEvent::After(index) => self.redirected(&mut pass, *index),
                 ShellEvent::Pipe => pass.end_stage(true),
                 ShellEvent::And | ShellEvent::Or | ShellEvent::End | ShellEvent::Background => {
@@ -311,7 +311,7 @@ impl Walker {
     }
 
     /// A simple command runs.
-    fn ran(&mut self, pass: &mut Pass<'_>, at: usize, index: usize) {
+    fn run_simple_command(&mut self, pass: &mut Pass<'_>, at: usize, index: usize) {
         let outline = pass.outline;
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
             return;
@@ -321,7 +321,7 @@ impl Walker {
         let piped = level.piped.is_some() || next == Some(&ShellEvent::Pipe);
         let input = level.reads();
         let effects = if piped {
-            self.apart(|walker| walker.command(command, pass, input))
+            self.scoped(|walker| walker.command(command, pass, input))
         } else {
             self.command(command, pass, input)
         };
@@ -375,7 +375,7 @@ impl Walker {
     }
 
     /// True for a function that multiplies itself.
-    fn breeds(&self) -> bool {
+    fn is_fork_bomb(&self) -> bool {
         const EDGES_MAX: usize = 512;
         let edges: Vec<_> = self
             .calls
@@ -421,15 +421,15 @@ impl Walker {
             if redirect.feeds() && redirect.operator != "<&" {
                 let tainted = tainted || body.is_some_and(|body| pass.is_tainted(body));
                 let text = match redirect.operator {
-                    "<<<" => Some(said(&redirect.target.text).into()),
-                    "<<" | "<<-" => body.map(|body| said(&body.text).into()),
+                    "<<<" => Some(text_of(&redirect.target.text).into()),
+                    "<<" | "<<-" => body.map(|body| text_of(&body.text).into()),
                     _ => None,
                 };
                 input = CommandInput { tainted, text };
                 taints |= tainted;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
-                let text = homed(&redirect.target.text, place.home, place.cwd);
+                let text = expand_home(&redirect.target.text, place.home, place.cwd);
                 if let Some(danger) = braces(&text).iter().find_map(|text| written(text, place)) {
                     self.findings.danger.get_or_insert(danger);
                 }
@@ -443,7 +443,7 @@ impl Walker {
                     self.findings.unsure = true;
                     break;
                 }
-                let text = homed(&text, place.home, place.cwd);
+                let text = expand_home(&text, place.home, place.cwd);
                 arguments.push(Arg { text, tainted, splits });
             }
         }
@@ -466,14 +466,14 @@ impl Walker {
     fn run(&mut self, arguments: &[Arg], input: &CommandInput) -> Effects {
         let words = arguments.iter().map(|argument| shown(&argument.text)).collect();
         let mut run = Run { words, programs: Vec::new() };
-        let effects = self.through(arguments, &mut run, input);
+        let effects = self.unwrap(arguments, &mut run, input);
         if !run.words.is_empty() {
             self.findings.runs.push(run);
         }
         effects
     }
 
-    fn through(&mut self, arguments: &[Arg], run: &mut Run, input: &CommandInput) -> Effects {
+    fn unwrap(&mut self, arguments: &[Arg], run: &mut Run, input: &CommandInput) -> Effects {
         let mut at = 0;
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
@@ -526,7 +526,7 @@ impl Walker {
     /// A program behind all wrappers.
     fn program(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
-        if let Some(danger) = danger(call.name, call.words, place) {
+        if let Some(danger) = program_danger(call.name, call.words, place) {
             self.found(danger);
         }
         let mut downloads = DOWNLOADERS.has(call.name);
@@ -545,7 +545,7 @@ impl Walker {
     fn nested(&mut self, text: &str, input: CommandInput) -> Effects {
         if self.depth >= DEPTH_MAX || self.again < text.len() {
             self.findings.unsure = true;
-            self.crudely(text);
+            self.scan_text(text);
             return Effects::default();
         }
         self.again -= text.len();
@@ -556,9 +556,9 @@ impl Walker {
         effects
     }
 
-    fn crudely(&mut self, text: &str) {
+    fn scan_text(&mut self, text: &str) {
         self.findings.unsure = true;
-        if let Some(danger) = coarse::danger(text, &self.home) {
+        if let Some(danger) = coarse::text_danger(text, &self.home) {
             self.found(danger);
         }
     }
@@ -576,7 +576,7 @@ impl Walker {
 }
 
 /// Text as a shell would read it, with unknown parts as a variable.
-fn said(text: &str) -> String {
+fn text_of(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -78,7 +78,7 @@ pub(crate) fn active(c: char) -> char {
 }
 
 /// The original of an active character.
-fn passive(c: char) -> Option<char> {
+fn inactive_character(c: char) -> Option<char> {
     u32::from(c).checked_sub(ACTIVE).filter(|code| *code < 128).and_then(char::from_u32)
 }
 
@@ -97,7 +97,7 @@ impl Word {
     }
 
     /// The text, if it is literal and not quoted at all: what can be a reserved word.
-    pub(crate) fn bare(&self) -> Option<&str> {
+    pub(crate) fn unquoted_literal(&self) -> Option<&str> {
         let quoted = self.form.has(Form::QUOTED)
             || self.form.has(Form::ESCAPED)
             || self.form.has(Form::DOLLAR_QUOTED);
@@ -124,7 +124,7 @@ pub(crate) fn shown(text: &str) -> String {
             UNKNOWN => out.push_str("$…"),
             HOME => out.push_str("$HOME"),
             PWD => out.push_str("$PWD"),
-            c => out.push(passive(c).unwrap_or(c)),
+            c => out.push(inactive_character(c).unwrap_or(c)),
         }
     }
     out
@@ -132,7 +132,7 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// Turns marks that mean nothing (`=`, `,` outside of braces) back, and leaves the others.
 pub(crate) fn has_active(text: &str, characters: &[char]) -> bool {
-    text.chars().any(|c| passive(c).is_some_and(|plain| characters.contains(&plain)))
+    text.chars().any(|c| inactive_character(c).is_some_and(|plain| characters.contains(&plain)))
 }
 
 /// True if it contains a glob.
@@ -147,31 +147,31 @@ pub(crate) fn braces(text: &str) -> Vec<Cow<'_, str>> {
         return vec![Cow::Borrowed(text)];
     }
     let chars: Vec<char> = text.chars().collect();
-    if chars.iter().filter(|c| passive(**c) == Some('{')).count() > LISTS_MAX {
+    if chars.iter().filter(|c| inactive_character(**c) == Some('{')).count() > LISTS_MAX {
         return vec![Cow::Owned(as_glob(&chars))];
     }
     let groups = brace_groups(&chars);
     if groups.is_empty() {
-        return vec![Cow::Owned(calm(text))];
+        return vec![Cow::Owned(plain_braces(text))];
     }
     let mut done = vec![String::new()];
     expand(&chars, 0, chars.len(), &groups, &mut done);
-    done.into_iter().map(|text| Cow::Owned(calm(&text))).collect()
+    done.into_iter().map(|text| Cow::Owned(plain_braces(&text))).collect()
 }
 
 /// Turns braces and commas that form no list back into plain characters.
-pub(crate) fn settled(text: String) -> String {
+pub(crate) fn deactivate_braces(text: String) -> String {
     if !has_active(&text, &['{', '}', ',']) {
         return text;
     }
     let chars: Vec<char> = text.chars().collect();
-    let opens = chars.iter().filter(|c| passive(**c) == Some('{')).count();
-    if opens <= LISTS_MAX && brace_groups(&chars).is_empty() { calm(&text) } else { text }
+    let opens = chars.iter().filter(|c| inactive_character(**c) == Some('{')).count();
+    if opens <= LISTS_MAX && brace_groups(&chars).is_empty() { plain_braces(&text) } else { text }
 }
 
 /// The text from the first brace to the last as one glob.
 fn as_glob(chars: &[char]) -> String {
-    let brace = |c: &char| matches!(passive(*c), Some('{' | '}'));
+    let brace = |c: &char| matches!(inactive_character(*c), Some('{' | '}'));
     let first = chars.iter().position(brace).unwrap_or(0);
     let last = chars.iter().rposition(brace).map_or(0, |at| at + 1);
     let before = chars.iter().take(first);
@@ -180,8 +180,8 @@ fn as_glob(chars: &[char]) -> String {
 }
 
 /// Braces and commas that are not part of a list are plain characters.
-fn calm(text: &str) -> String {
-    let plain = |c: char| match passive(c) {
+fn plain_braces(text: &str) -> String {
+    let plain = |c: char| match inactive_character(c) {
         Some(plain @ ('{' | '}' | ',')) => plain,
         _ => c,
     };
@@ -200,7 +200,7 @@ fn brace_groups(chars: &[char]) -> Vec<BraceGroup> {
     let mut open: Vec<BraceGroup> = Vec::new();
     let mut groups = Vec::new();
     for (at, c) in chars.iter().enumerate() {
-        match passive(*c) {
+        match inactive_character(*c) {
             Some('{') => open.push(BraceGroup { open: at, commas: Vec::new(), close: 0 }),
             Some(',') => {
                 if let Some(group) = open.last_mut() {
@@ -300,13 +300,13 @@ fn sequence(inside: &str) -> Option<Vec<String>> {
 }
 
 /// `text` with tildes, `$HOME` and `$PWD` in place.
-pub(crate) fn homed(text: &str, home: &str, cwd: Option<&str>) -> String {
+pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut start = true;
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
-        if start && passive(c) == Some('~') {
+        if start && inactive_character(c) == Some('~') {
             let end = rest.find('/').unwrap_or(rest.len());
             match &rest[..end] {
                 "" => out.push_str(home),
@@ -323,10 +323,10 @@ pub(crate) fn homed(text: &str, home: &str, cwd: Option<&str>) -> String {
             match c {
                 HOME => out.push_str(home),
                 PWD => out.push_str(cwd.unwrap_or("\u{10FFFD}")),
-                c => out.push(if passive(c) == Some('~') { '~' } else { c }),
+                c => out.push(if inactive_character(c) == Some('~') { '~' } else { c }),
             }
         }
-        start = matches!(c, '=' | ':') && passive(c).is_none();
+        start = matches!(c, '=' | ':') && inactive_character(c).is_none();
     }
     out
 }
@@ -358,7 +358,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut back: Option<(usize, usize)> = None;
     loop {
-        let step = pattern.get(at).map(|c| (*c, passive(*c)));
+        let step = pattern.get(at).map(|c| (*c, inactive_character(*c)));
         match step {
             Some((_, Some('*'))) => {
                 back = Some((at + 1, read));
@@ -394,7 +394,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
 
 /// `[abc]`, `[a-z]`, `[!a]` at `open`: where it ends and whether it takes `c`.
 fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
-    let plain = |at: usize| pattern.get(at).map(|c| passive(*c).unwrap_or(*c));
+    let plain = |at: usize| pattern.get(at).map(|c| inactive_character(*c).unwrap_or(*c));
     let negated = matches!(plain(open + 1)?, '!' | '^');
     let mut at = open + 1 + usize::from(negated);
     let first = at;

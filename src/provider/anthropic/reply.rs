@@ -81,7 +81,7 @@ impl Assembly for AnthropicReply {
         Ok(DecodeStep::Content)
     }
 
-    fn whole(&mut self, json: &str) -> Result<(), Fault> {
+    fn add_object(&mut self, json: &str) -> Result<(), Fault> {
         let mut room = String::new();
         let whole: Whole<'_> = parse(json, &mut room).map_err(Fault::Malformed)?;
         if whole.error.is_some_and(|error| error.get() != "null") {

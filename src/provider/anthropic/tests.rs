@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::live;
+use crate::connect;
 use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{
     self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
@@ -61,7 +61,7 @@ async fn decodes_recorded_replies() {
 #[tokio::test]
 async fn sends_what_a_server_expects() {
     let server = Server::start([stream(CALLS)]).await;
-    let provider = live(profile(&server)).unwrap();
+    let provider = connect(profile(&server)).unwrap();
     ask(&*provider, request("hi")).await.0.unwrap();
     let seen = server.seen().remove(0);
     assert!(seen.head.starts_with("POST /v1/messages HTTP/1.1\r\n"), "{}", seen.head);
@@ -92,7 +92,7 @@ async fn request_goes_to_the_configured_address() {
         });
         let settings: Settings = serde_json::from_value(settings).unwrap();
         let profile = ProviderProfile::resolve("mine", settings, |_| None).unwrap();
-        let endpoint = live(profile).unwrap().info().endpoint;
+        let endpoint = connect(profile).unwrap().info().endpoint;
         assert_eq!(endpoint, format!("{}{expected}", server.address));
     }
 }
@@ -105,7 +105,7 @@ async fn configured_headers_are_sent() {
         "auth": "bearer", "headers": {"anthropic-version": "2099-01-01", "anthropic-beta": "x"},
     });
     let settings: Settings = serde_json::from_value(settings).unwrap();
-    let provider = live(ProviderProfile::resolve("mine", settings, |_| None).unwrap()).unwrap();
+    let provider = connect(ProviderProfile::resolve("mine", settings, |_| None).unwrap()).unwrap();
     ask(&*provider, request("hi")).await.0.unwrap();
     let head = server.seen().remove(0).head;
     for line in
@@ -119,7 +119,7 @@ async fn configured_headers_are_sent() {
 #[tokio::test]
 async fn thinking_is_returned_unchanged() {
     let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS)]).await;
-    let provider = live(profile(&server)).unwrap();
+    let provider = connect(profile(&server)).unwrap();
     let mut wanted = request("hi");
     let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
@@ -148,7 +148,7 @@ async fn thinking_is_returned_unchanged() {
         ProviderProfile { model: "other".to_owned(), ..profile(&server) },
     ] {
         let nth = server.seen().len();
-        let other = live(other).unwrap();
+        let other = connect(other).unwrap();
         ask(&*other, wanted.clone()).await.0.ok();
         assert_eq!(kinds(&said(nth)), ["text", "tool_use", "tool_use"]);
     }
@@ -277,7 +277,7 @@ async fn pings_are_not_content() {
     .await;
     let mut profile = profile(&server);
     profile.timeouts.idle_ms = 100;
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
 }
@@ -290,7 +290,7 @@ async fn token_counting_endpoint_is_used() {
         answer("404 Not Found", "", r#"{"error":{"type":"not_found_error","message":"no"}}"#),
     ])
     .await;
-    let provider = live(profile(&server)).unwrap();
+    let provider = connect(profile(&server)).unwrap();
     let counted = provider.count_tokens(request("hi")).await.unwrap();
     assert_eq!(counted, TokenCount { tokens: 2095, is_exact: true });
     let seen = server.seen().remove(0);

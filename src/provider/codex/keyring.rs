@@ -52,7 +52,7 @@ mod system {
 
     /// The login of the Codex program whose folder is `home`, as text. `None`: there is none.
     pub(in crate::codex) fn read(home: &Path) -> Result<Option<String>, String> {
-        let read = on_its_own(home, |entry| match entry.get_secret() {
+        let read = on_own_thread(home, |entry| match entry.get_secret() {
             Ok(secret) => Ok(Some(secret)),
             Err(Error::NoEntry) => Ok(None),
             Err(error) => Err(error),
@@ -70,11 +70,11 @@ mod system {
     /// Puts `json` in its place.
     pub(in crate::codex) fn write(home: &Path, json: &str) -> Result<(), String> {
         let json = json.as_bytes().to_vec();
-        on_its_own(home, move |entry| entry.set_secret(&json))
+        on_own_thread(home, move |entry| entry.set_secret(&json))
     }
 
     /// Runs `act` on a separate thread: it may block, and contains a runtime.
-    fn on_its_own<T: Send + 'static>(
+    fn on_own_thread<T: Send + 'static>(
         home: &Path,
         act: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, String> {

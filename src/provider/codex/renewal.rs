@@ -97,7 +97,7 @@ impl Issuer {
             return match json.as_ref().and_then(tokens) {
                 Some(tokens) => Renewal::Renewed(tokens),
                 None if body.trim_ascii_start().starts_with(b"<") => {
-                    Renewal::Failed(classify::not_the_provider(origin))
+                    Renewal::Failed(classify::foreign_page(origin))
                 }
                 None => {
                     let source = Cause::boxed(origin, "the answer has no new token");

@@ -143,7 +143,7 @@ impl Store {
 
 impl RenewalLock {
     /// Creates the file for the renewed version of `found`.
-    pub(super) fn place(&self, found: &StoredLogin) -> Result<LoginLocation, String> {
+    pub(super) fn create_renewed(&self, found: &StoredLogin) -> Result<LoginLocation, String> {
         if found.in_keyring {
             // A keyring cannot reserve space. If it accepts the old value, it accepts the new one.
             let same = Value::Object(found.json.clone()).to_string();

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::connect;
 use crate::encoder::Encoder;
-use crate::live;
 use crate::openai_responses::encode::ResponsesDialect;
 use crate::profile::{ProviderProfile, Settings};
 use crate::testing::histories::any_history;
@@ -140,7 +140,7 @@ impl LoginFixture {
     }
 
     fn provider(&self) -> Arc<dyn Provider> {
-        live(self.profile()).unwrap()
+        connect(self.profile()).unwrap()
     }
 
     fn renewals(&self) -> u32 {
@@ -239,7 +239,7 @@ async fn two_processes_sharing_the_file_renew_once() {
         [path.to_owned(), format!("{path}/../{name}")].map(|home| world.profile_in(&home));
     let logins = profiles.each_ref().map(|profile| profile.login.clone().unwrap());
     assert!(!Arc::ptr_eq(&logins[0], &logins[1]));
-    let both = profiles.map(|profile| live(profile).unwrap());
+    let both = profiles.map(|profile| connect(profile).unwrap());
     let asked = join_all(both.iter().map(|provider| ask(&**provider, request("hi")))).await;
     assert!(asked.iter().all(|(reply, _)| reply.is_ok()));
     assert_eq!(world.renewals(), 1);
@@ -377,7 +377,7 @@ async fn valid_token_is_used_while_renewal_fails() {
             secrets: Mutex::default(),
         };
         profile.login = Some(Arc::new(login));
-        let reply = ask(&*live(profile).unwrap(), request("hi")).await.0;
+        let reply = ask(&*connect(profile).unwrap(), request("hi")).await.0;
         assert_eq!(reply.err().map(|error| error.class()), class);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct TextFrame {
 impl TextFrame {
     /// The frame of `json` around `text`, which must be a string of it as it is written there,
     /// without escapes.
-    pub(crate) fn around(json: &str, text: &str) -> Option<TextFrame> {
+    pub(crate) fn frame_around(json: &str, text: &str) -> Option<TextFrame> {
         let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
         let (before, after) = (json.get(..start)?, json.get(start.checked_add(text.len())?..)?);
         let quoted = before.ends_with('"') && after.starts_with('"');
@@ -51,7 +51,7 @@ mod tests {
     fn frame() -> TextFrame {
         let event = event("hello");
         let at = event.find("hello").unwrap();
-        TextFrame::around(&event, &event[at..at + 5]).unwrap()
+        TextFrame::frame_around(&event, &event[at..at + 5]).unwrap()
     }
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(frame.text_in(&event("a").replace("\"x\"", "\"y\"")), None);
         assert_eq!(frame.text_in(&event("a").replace('a', "\n")), None);
         assert_eq!(frame.text_in(&event("a").replace('a', r"\x")), None);
-        assert!(TextFrame::around("abc", "abc").is_none());
+        assert!(TextFrame::frame_around("abc", "abc").is_none());
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::decode::{Assembly, DecodeStep, Fault};
 use crate::draft::{CallDraft, ReplyDraft};
-use crate::lenient_json::{mended, parse, within};
+use crate::lenient_json::{parse, replace_surrogates, within};
 use crate::openai_compatible::frame::TextFrame;
 use crate::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
 
@@ -107,7 +107,7 @@ impl ChatReply {
         if let Some(piece) = piece {
             has_content |= self.add_piece(&piece, mode)?;
             if is_plain && piece.is_only_content() {
-                self.frame = TextFrame::around(json, piece.content.as_str());
+                self.frame = TextFrame::frame_around(json, piece.content.as_str());
             }
         }
         if !choice.finish_reason.as_str().is_empty() {
@@ -201,7 +201,7 @@ impl Assembly for ChatReply {
         })
     }
 
-    fn whole(&mut self, json: &str) -> Result<(), Fault> {
+    fn add_object(&mut self, json: &str) -> Result<(), Fault> {
         self.add(json, DeltaMode::Whole)?;
         if self.has_choice { Ok(()) } else { Err(Fault::Senseless("the reply has no choices")) }
     }
@@ -285,7 +285,7 @@ fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
 /// The text of a JSON string with escapes in it.
 fn unescaped(raw: &str) -> String {
     serde_json::from_str(raw)
-        .or_else(|_| serde_json::from_str(&mended(raw).unwrap_or_default()))
+        .or_else(|_| serde_json::from_str(&replace_surrogates(raw).unwrap_or_default()))
         .unwrap_or_default()
 }
 

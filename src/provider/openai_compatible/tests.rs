@@ -13,8 +13,8 @@ use posse_actors::ports::{Completion, Delta, ProviderError, Request};
 use proptest::prelude::*;
 
 use super::*;
+use crate::connect;
 use crate::decode::Assembly;
-use crate::live;
 use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
@@ -71,7 +71,7 @@ async fn images_in_results_are_sent_or_marked() {
         let server = Server::start([stream(sse(HELLO))]).await;
         let mut profile = server.profile();
         profile.quirks.no_vision = no_vision;
-        let provider = live(profile).unwrap();
+        let provider = connect(profile).unwrap();
         let mut wanted = request("look");
         wanted.messages.push(Arc::new(Message::Assistant(AssistantMessage {
             content: None,
@@ -125,7 +125,7 @@ async fn streams_a_reply() {
 #[tokio::test]
 async fn sends_what_a_server_expects() {
     let server = Server::start([stream(sse(HELLO))]).await;
-    let provider = live(server.profile()).unwrap();
+    let provider = connect(server.profile()).unwrap();
     ask(&*provider, request("hi")).await.0.unwrap();
     let seen = server.seen().remove(0);
     assert!(seen.head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{}", seen.head);
@@ -145,7 +145,7 @@ async fn connection_is_reused() {
         ]
     };
     let server = Server::start([chunked(&sse(HELLO)), chunked(&sse(HELLO))]).await;
-    let provider = live(server.profile()).unwrap();
+    let provider = connect(server.profile()).unwrap();
     ask(&*provider, request("one")).await.0.unwrap();
     ask(&*provider, request("two")).await.0.unwrap();
     assert_eq!((server.seen().len(), server.connections()), (2, 1));
@@ -163,7 +163,7 @@ async fn accepts_object_for_stream_and_stream_for_object() {
     assert_eq!(deltas, [Delta::Text("hello".to_owned())]);
 
     let server = Server::start([answer("200 OK", "", &sse(HELLO))]).await;
-    let provider = live(server.profile()).unwrap();
+    let provider = connect(server.profile()).unwrap();
     let (reply, deltas) = ask(&*provider, Request { stream: false, ..request("hi") }).await;
     assert_eq!(reply.unwrap().message.content.as_deref(), Some("héllo wörld"));
     assert_eq!(deltas, []);
@@ -179,7 +179,7 @@ async fn cut_at_any_byte_is_a_broken_reply() {
             .map(|end| vec![stream_head(), ServerStep::Send(body.as_bytes()[..cut].to_vec()), end])
     });
     let server = Server::start(scripts).await;
-    let provider = live(server.profile()).unwrap();
+    let provider = connect(server.profile()).unwrap();
     for cut in 0..body.len() {
         for end in ["close", "reset"] {
             let (reply, _) = ask(&*provider, request("hi")).await;
@@ -226,7 +226,7 @@ async fn vendor_is_reached_by_configuration_alone() {
         (variable == "NEW_KEY").then(|| "k-123".to_owned())
     })
     .unwrap();
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     let reply = ask(&*provider, request("hi")).await.0.unwrap();
     assert_eq!(reply.message.content.as_deref(), Some("héllo wörld"));
     let seen = server.seen().remove(0);

@@ -85,7 +85,7 @@ impl Assembly for ResponsesReply {
                 self.end_arguments(index, event.arguments.as_str())?;
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
-                self.conclude(&event.response.0.unwrap_or_default(), kind)?;
+                self.finish_reply(&event.response.0.unwrap_or_default(), kind)?;
                 return Ok(DecodeStep::Done);
             }
             _ => return Ok(DecodeStep::Nothing),
@@ -94,10 +94,10 @@ impl Assembly for ResponsesReply {
         Ok(DecodeStep::Content)
     }
 
-    fn whole(&mut self, json: &str) -> Result<(), Fault> {
+    fn add_object(&mut self, json: &str) -> Result<(), Fault> {
         let mut room = String::new();
         let whole: Whole<'_> = parse(json, &mut room).map_err(Fault::Malformed)?;
-        self.conclude(&whole, "")
+        self.finish_reply(&whole, "")
     }
 
     fn draft(&self) -> &ReplyDraft {
@@ -148,7 +148,7 @@ impl Assembly for ResponsesReply {
 impl ResponsesReply {
     /// End of the reply, which repeats its whole content. `kind`: event name, if it came as an
     /// event.
-    fn conclude(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
+    fn finish_reply(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
         }
@@ -197,7 +197,7 @@ impl ResponsesReply {
 
     /// The item of that index; without one, the last. An item whose beginning was not sent begins
     /// here.
-    fn place(&mut self, index: Option<u64>, kind: &'static str) -> Result<usize, Fault> {
+    fn item_at(&mut self, index: Option<u64>, kind: &'static str) -> Result<usize, Fault> {
         match position(&self.items, index) {
             Some(at) => Ok(at),
             None => {
@@ -221,7 +221,7 @@ impl ResponsesReply {
                 let heard = *bytes > 0;
                 for part in &item.content.0 {
                     if !heard {
-                        self.say(at, part.text.as_str());
+                        self.add_piece(at, part.text.as_str());
                     }
                     if self.draft.refusal.is_empty() {
                         self.draft.add_refusal(part.refusal.as_str());
@@ -258,12 +258,12 @@ impl ResponsesReply {
     }
 
     fn add_text(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
-        let at = self.place(index, "message")?;
-        self.say(at, piece);
+        let at = self.item_at(index, "message")?;
+        self.add_piece(at, piece);
         Ok(())
     }
 
-    fn say(&mut self, at: usize, piece: &str) {
+    fn add_piece(&mut self, at: usize, piece: &str) {
         let ItemContent::Message { bytes, .. } = &mut self.items[at].content else { return };
         if piece.is_empty() {
             return;
@@ -290,7 +290,7 @@ impl ResponsesReply {
     }
 
     fn add_arguments(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
-        let at = self.place(index, "function_call")?;
+        let at = self.item_at(index, "function_call")?;
         if let ItemContent::Call(call) = &mut self.items[at].content {
             call.arguments.push_str(piece);
             self.draft.bytes += piece.len();
@@ -299,7 +299,7 @@ impl ResponsesReply {
     }
 
     fn end_arguments(&mut self, index: Option<u64>, whole: &str) -> Result<(), Fault> {
-        let at = self.place(index, "function_call")?;
+        let at = self.item_at(index, "function_call")?;
         if let ItemContent::Call(call) = &mut self.items[at].content
             && call.arguments.is_empty()
         {

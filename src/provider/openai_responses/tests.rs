@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::live;
+use crate::connect;
 use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{
     self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
@@ -64,7 +64,7 @@ async fn decodes_recorded_replies() {
 #[tokio::test]
 async fn sends_what_a_server_expects() {
     let server = Server::start([stream(CALLS)]).await;
-    let provider = live(profile(&server)).unwrap();
+    let provider = connect(profile(&server)).unwrap();
     ask(&*provider, request("hi")).await.0.unwrap();
     let seen = server.seen().remove(0);
     assert!(seen.head.starts_with("POST /v1/responses HTTP/1.1\r\n"), "{}", seen.head);
@@ -85,7 +85,7 @@ async fn request_goes_to_the_configured_address() {
         });
         let settings: Settings = serde_json::from_value(settings).unwrap();
         let profile = ProviderProfile::resolve("mine", settings, |_| None).unwrap();
-        let endpoint = live(profile).unwrap().info().endpoint;
+        let endpoint = connect(profile).unwrap().info().endpoint;
         assert_eq!(endpoint, format!("{}{expected}", server.address));
     }
 }
@@ -93,7 +93,7 @@ async fn request_goes_to_the_configured_address() {
 #[tokio::test]
 async fn thinking_is_returned_unchanged() {
     let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS), stream(CALLS)]).await;
-    let provider = live(profile(&server)).unwrap();
+    let provider = connect(profile(&server)).unwrap();
     let mut wanted = request("hi");
     let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
@@ -129,7 +129,7 @@ async fn thinking_is_returned_unchanged() {
         ProviderProfile { model: "other".to_owned(), ..profile(&server) },
     ] {
         let nth = server.seen().len();
-        let other = live(other).unwrap();
+        let other = connect(other).unwrap();
         ask(&*other, wanted.clone()).await.0.unwrap();
         assert_eq!(kinds(&said(nth))[1..], rest);
     }

@@ -50,12 +50,12 @@ impl CassetteKey {
     /// The key of `request`, in a workspace at that path.
     pub(super) fn of(request: &Request, workspace: &str) -> CassetteKey {
         let tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
-        let messages = request.messages.iter().map(|message| said(message, workspace)).collect();
+        let messages = request.messages.iter().map(|message| keyed(message, workspace)).collect();
         CassetteKey { tools, messages }
     }
 
     /// True if the exchange with this key answers a request with the key `actual`.
-    pub(super) fn fits(&self, actual: &CassetteKey) -> bool {
+    pub(super) fn answers(&self, actual: &CassetteKey) -> bool {
         self.messages == actual.messages && self.missing_tool(actual).is_none()
     }
 
@@ -83,21 +83,21 @@ impl CassetteKey {
     }
 }
 
-fn said(message: &Message, workspace: &str) -> CassetteMessage {
+fn keyed(message: &Message, workspace: &str) -> CassetteMessage {
     match message {
         Message::System { .. } => CassetteMessage::System,
         Message::User { content } => {
             let texts: Vec<String> = content
                 .iter()
                 .map(|part| match part {
-                    ContentPart::Text { text } => neutral(text, workspace),
+                    ContentPart::Text { text } => portable(text, workspace),
                     ContentPart::ImageUrl { .. } => "[image]".to_owned(),
                 })
                 .collect();
             CassetteMessage::User(texts.join("\n"))
         }
         Message::Assistant(message) => CassetteMessage::Assistant {
-            text: neutral(message.content.as_deref().unwrap_or_default(), workspace),
+            text: portable(message.content.as_deref().unwrap_or_default(), workspace),
             calls: message.tool_calls.iter().map(|call| called(call, workspace)).collect(),
         },
         Message::Tool { name, is_error, .. } => {
@@ -107,7 +107,7 @@ fn said(message: &Message, workspace: &str) -> CassetteMessage {
 }
 
 fn called(call: &ToolCall, workspace: &str) -> CassetteCall {
-    let arguments = neutral(&call.arguments, workspace);
+    let arguments = portable(&call.arguments, workspace);
     CassetteCall {
         name: call.name.clone(),
         // Spaces and the order of members mean nothing.
@@ -116,7 +116,7 @@ fn called(call: &ToolCall, workspace: &str) -> CassetteCall {
 }
 
 /// `text` with the workspace's path written the neutral way.
-pub(super) fn neutral(text: &str, workspace: &str) -> String {
+pub(super) fn portable(text: &str, workspace: &str) -> String {
     if workspace.len() > 1 { text.replace(workspace, WORKSPACE) } else { text.to_owned() }
 }
 

@@ -15,7 +15,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::replay::key::{CassetteKey, neutral};
+use crate::replay::key::{CassetteKey, portable};
 use crate::replay::{
     Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
 };
@@ -144,7 +144,7 @@ impl TapeState {
         completion: &Completion,
     ) {
         let chunks = stream_of(deltas, completion);
-        let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
+        let chunks = chunks.iter().map(|chunk| portable(chunk, &self.workspace)).collect();
         let Completion { message, usage, .. } = completion;
         let kept = OpaqueReply { reasoning: message.reasoning.clone(), usage: *usage };
         let kept = match self.workspace.as_str() {

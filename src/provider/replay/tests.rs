@@ -132,7 +132,7 @@ async fn each_provider_replays_its_own_replies() {
     let named = |server: &Server, name: &str| {
         let (name, model) = (name.to_owned(), format!("{name}-1"));
         let profile = crate::profile::ProviderProfile { name, model, ..server.profile() };
-        made.recording(crate::live(profile).unwrap())
+        made.recording(crate::connect(profile).unwrap())
     };
     let (one, two) = (named(&first, "one"), named(&second, "two"));
     let refused = ask(&*one, request("go")).await.0.unwrap_err();
@@ -173,7 +173,7 @@ async fn recording_replays_identically() {
     .map(|event| ["data: ", event, "\n\n"].concat())
     .concat();
     let server = Server::start([stream(&events), stream(&events)]).await;
-    let live = crate::live(server.profile()).unwrap();
+    let live = crate::connect(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.jsonl");
     let recorder = tape(&file, false).unwrap().recording(live);
@@ -222,7 +222,7 @@ async fn every_dialect_replays_with_its_opaque_data() {
     ];
     for (protocol, events, secret) in dialects {
         let server = Server::start([stream(events)]).await;
-        let live = crate::live(profile(&server, protocol)).unwrap();
+        let live = crate::connect(profile(&server, protocol)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.jsonl");
         let tape = tape(&file, false).unwrap().recording(live);

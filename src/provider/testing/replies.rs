@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use posse_actors::ports::{Completion, Delta, ProviderError};
 use proptest::prelude::*;
 
+use crate::connect;
 use crate::decode::Assembly;
-use crate::live;
 use crate::profile::{Protocol, ProviderProfile};
 use crate::testing::{Server, ServerStep, ask, request, stream};
 
@@ -21,7 +21,7 @@ pub(crate) fn profile(server: &Server, protocol: Protocol) -> ProviderProfile {
 /// Asks a server that plays `script` once.
 pub(crate) async fn once(protocol: Protocol, script: Vec<ServerStep>) -> AttemptResult {
     let server = Server::start([script]).await;
-    ask(&*live(profile(&server, protocol)).unwrap(), request("hi")).await
+    ask(&*connect(profile(&server, protocol)).unwrap(), request("hi")).await
 }
 
 /// Full content of a reply, or its error.

@@ -8,7 +8,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::*;
-use crate::live;
+use crate::connect;
 use crate::profile::ProviderProfile;
 use crate::testing::{ask, request};
 
@@ -59,7 +59,7 @@ async fn trusted_server_is_accepted() {
 async fn untrusted_certificate_is_refused() {
     let port = serve(b"");
     let profile = ProviderProfile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     let shown = error.chain();
     assert_eq!(error.class(), "rejected", "{shown}");
@@ -77,7 +77,7 @@ async fn server_without_tls_is_refused() {
         while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
     });
     let profile = ProviderProfile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "rejected", "{}", error.chain());
     assert!(error.chain().contains("no secure connection to https://127.0.0.1"));

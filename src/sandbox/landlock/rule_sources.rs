@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::protect::settled;
+use crate::protect::is_timestamp_final;
 
 /// Everything that was examined while rules were made.
 #[derive(Debug)]
@@ -78,25 +78,25 @@ impl RuleSources {
     pub(super) fn folder(&mut self, path: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = stamp(path);
-        let is_settled = stamp.as_ref().is_some_and(|stamp| settled(stamp.changed, now));
+        let is_settled = stamp.as_ref().is_some_and(|stamp| is_timestamp_final(stamp.changed, now));
         self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
     /// Records the entries of the last folder.
-    pub(super) fn listed(&mut self, entries: Option<&[FolderEntry]>) {
+    pub(super) fn add_listing(&mut self, entries: Option<&[FolderEntry]>) {
         if let Some(folder) = self.folders.last_mut() {
             folder.entries = entries.map(<[FolderEntry]>::to_vec);
         }
     }
 
     /// Records a path with a rule, and its open file.
-    pub(super) fn place(&mut self, path: &Path, opened: Option<File>) {
+    pub(super) fn add_path(&mut self, path: &Path, opened: Option<File>) {
         let found = opened.and_then(|file| Some((FolderStamp::of(&file.metadata().ok()?), file)));
         self.places.push(RulePath { path: path.to_owned(), found });
     }
 
     /// True if everything is unchanged.
-    pub(super) fn still_holds(&self) -> bool {
+    pub(super) fn is_unchanged(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts
             && self.places.iter().all(RulePath::is_same)

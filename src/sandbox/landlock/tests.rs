@@ -53,7 +53,7 @@ impl Home {
         let begin = Instant::now();
         loop {
             let made = self.ahead();
-            if made.suit(&self.plan) {
+            if made.is_valid_for(&self.plan) {
                 return made;
             }
             assert!(begin.elapsed() < Duration::from_mins(1), "no moment without a change");
@@ -105,7 +105,7 @@ fn change_of_an_inspected_folder_invalidates_prepared_rules() {
         let home = Home::new();
         let made = home.made();
         change(&home);
-        assert!(!made.suit(&home.plan), "{name}");
+        assert!(!made.is_valid_for(&home.plan), "{name}");
     }
 }
 
@@ -119,7 +119,7 @@ fn unrelated_changes_keep_prepared_rules() {
     fs::write(home.at("notes/new"), "y").unwrap();
     fs::write(home.at("secret"), "another").unwrap();
     fs::write(home.at("other"), "another").unwrap();
-    assert!(made.suit(&home.plan));
+    assert!(made.is_valid_for(&home.plan));
     assert_eq!(made.exposed, 0);
 }
 
@@ -144,7 +144,7 @@ fn different_plan_needs_different_rules() {
     ];
     for (name, other) in others {
         assert_ne!(made.subject, RuleSubject::of(&other), "{name}");
-        assert!(!made.suit(&other), "{name}");
+        assert!(!made.is_valid_for(&other), "{name}");
     }
     // Paths that only mounts and the later scan protect do not affect the rules.
     let same = plan(&|plan| {
@@ -161,14 +161,14 @@ fn recently_changed_folder_is_not_trusted() {
     let mut seen = RuleSources::begin(SIBLINGS_MAX);
     fs::write(home.at("new"), "x").unwrap();
     seen.folder(&home.at(""));
-    seen.listed(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
-    assert!(!seen.still_holds());
+    seen.add_listing(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+    assert!(!seen.is_unchanged());
 }
 
 #[test]
 fn only_prepared_rules_are_reused() {
     let home = Home::new();
-    assert!(!make_now(&home.plan).unwrap().suit(&home.plan));
+    assert!(!build(&home.plan).unwrap().is_valid_for(&home.plan));
 }
 
 /// A change during preparation is detected, also if it is reverted.
@@ -182,20 +182,20 @@ fn concurrent_change_is_noticed() {
         fs::rename(&moved, &other).unwrap();
     };
     let list = |seen: &mut RuleSources| {
-        seen.listed(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+        seen.add_listing(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
     };
     let mut before = RuleSources::begin(SIBLINGS_MAX);
     before.folder(&home.at(""));
     there_and_back();
     list(&mut before);
-    assert!(!before.still_holds());
+    assert!(!before.is_unchanged());
     home.made();
     let mut after = RuleSources::begin(SIBLINGS_MAX);
     after.folder(&home.at(""));
     list(&mut after);
-    assert!(after.still_holds());
+    assert!(after.is_unchanged());
     there_and_back();
-    assert!(!after.still_holds());
+    assert!(!after.is_unchanged());
 }
 
 #[test]

@@ -30,7 +30,7 @@ const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
     /// Compares everything with the baseline and handles differences.
-    pub(super) fn settle(
+    pub(super) fn handle_differences(
         &mut self,
         held: ProtectionMethod,
         bounds: ScanBounds,
@@ -40,11 +40,11 @@ impl GuardState {
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         for round in 0..ROUNDS_MAX {
-            let mut found = self.round(&baseline, held, bounds, log);
+            let mut found = self.check_round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
                 // A command must not hide files by creating more than the scan limit.
-                bounds = bounds.wider();
-                found.extend(self.round(&baseline, held, bounds, log));
+                bounds = bounds.enlarged();
+                found.extend(self.check_round(&baseline, held, bounds, log));
             }
             let acted = found.iter().any(|finding| finding.action != ProtectAction::Left);
             for finding in found {
@@ -65,7 +65,7 @@ impl GuardState {
         findings
     }
 
-    fn round(
+    fn check_round(
         &mut self,
         baseline: &Baseline,
         held: ProtectionMethod,
@@ -85,7 +85,7 @@ impl GuardState {
         items.extend(baseline.pointed.iter().cloned());
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
-            if let Some(current) = self.look(at, &item) {
+            if let Some(current) = self.item_state(at, &item) {
                 now.insert((at, item.path), current);
             }
         }
@@ -103,7 +103,7 @@ impl GuardState {
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         for (key, current) in repositories {
-            if !self.knew(baseline, key) && !self.was_out_of_sight(baseline, key) {
+            if !self.is_known_repository(baseline, key) && !self.was_out_of_sight(baseline, key) {
                 let around = key.1.parent().unwrap_or(Path::new(""));
                 let scan = &self.roots[key.0].scan;
                 let with_folder = !scan.was_there(around, baseline.scans[key.0]);
@@ -135,7 +135,7 @@ impl GuardState {
     }
 
     /// True if the repository at `key` existed before, there or elsewhere.
-    fn knew(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
+    fn is_known_repository(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
             baseline.items.values().filter(|before| before.sort == Sort::Repository);
@@ -169,7 +169,7 @@ impl GuardState {
             self.clean(key, current);
             return;
         }
-        if self.came_along(key.0, &key.1) {
+        if self.is_in_new_repository(key.0, &key.1) {
             return;
         }
         // It was on a mount that the command could not write, so another program did this.
@@ -218,7 +218,7 @@ impl GuardState {
             None => None,
         };
         let what = if new.is_some() { ProtectedChange::Changed } else { ProtectedChange::Removed };
-        let action = match state::put_back(folder, name, old) {
+        let action = match state::restore(folder, name, old) {
             Ok(()) => ProtectAction::Restored(taken),
             Err(Errno::EFBIG) => ProtectAction::Failed(
                 "it was too large to be kept; what replaced it was moved aside".to_owned(),
@@ -249,7 +249,7 @@ impl GuardState {
                     {
                         self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
                     } else {
-                        self.aside(folder, name, &path, ProtectedChange::Created);
+                        self.move_aside(folder, name, &path, ProtectedChange::Created);
                     }
                 }
             }
@@ -267,7 +267,7 @@ impl GuardState {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
-        let is_theirs = self.is_born(parent) || self.came_along(key.0, &key.1);
+        let is_theirs = self.is_born(parent) || self.is_in_new_repository(key.0, &key.1);
         if parent != before.parent || is_there || is_theirs {
             return;
         }
@@ -292,7 +292,7 @@ impl GuardState {
         if self.lifted.covers(&path) {
             return;
         }
-        if self.came_along(key.0, &key.1) {
+        if self.is_in_new_repository(key.0, &key.1) {
             let (what, action) = (ProtectedChange::CameWithRepository, ProtectAction::Left);
             self.found(&path, what, action);
             return;
@@ -305,12 +305,12 @@ impl GuardState {
             self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
             return;
         }
-        self.aside(&folder, name, &path, ProtectedChange::Created);
+        self.move_aside(&folder, name, &path, ProtectedChange::Created);
     }
 
     /// True if a parent folder is a repository that a command created together with the folder:
     /// active files are reported, but the work tree stays.
-    pub(super) fn came_along(&self, at: usize, path: &Path) -> bool {
+    pub(super) fn is_in_new_repository(&self, at: usize, path: &Path) -> bool {
         let scan = &self.roots[at].scan;
         let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
         above.any(|folder| {
@@ -334,13 +334,13 @@ impl GuardState {
                     // git ignores hooks with this suffix.
                     let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
-                        self.aside(&opened, hook, &path.join(hook), ProtectedChange::Created);
+                        self.move_aside(&opened, hook, &path.join(hook), ProtectedChange::Created);
                     }
                 }
             }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
                 let Some(cleaned) = gitconfig::clean(bytes) else {
-                    self.aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
+                    self.move_aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
                     return;
                 };
                 if cleaned.removed.is_empty() {
@@ -354,16 +354,16 @@ impl GuardState {
                 let action = written.map_or_else(failed, ProtectAction::Cleaned);
                 self.found(&path, what, action);
             }
-            (Sort::Common | Sort::Pointer, _) if self.leads_inside(key) => {}
+            (Sort::Common | Sort::Pointer, _) if self.points_to_protected(key) => {}
             (Sort::Common | Sort::Pointer, _) => {
-                self.aside(&folder, name, &path, ProtectedChange::LeadsOutside);
+                self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
-            _ => self.aside(&folder, name, &path, ProtectedChange::Created),
+            _ => self.move_aside(&folder, name, &path, ProtectedChange::Created),
         }
     }
 
     /// True if a pointer file leads to a place that is protected.
-    fn leads_inside(&self, key: &ProtectedPath) -> bool {
+    fn points_to_protected(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
         let Ok(text) = std::str::from_utf8(&bytes) else { return false };
@@ -387,7 +387,7 @@ impl GuardState {
         cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
     }
 
-    fn aside(&mut self, folder: &OwnedFd, name: &Path, path: &Path, what: ProtectedChange) {
+    fn move_aside(&mut self, folder: &OwnedFd, name: &Path, path: &Path, what: ProtectedChange) {
         if self.lifted.covers(path) {
             return;
         }

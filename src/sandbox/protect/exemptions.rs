@@ -36,7 +36,7 @@ impl Lifted {
 
     /// Removes the exempt paths from the read-only mounts. A protected parent folder is replaced by
     /// its other entries, and must not be renamed itself.
-    pub(super) fn take_out(&self, read_only: &mut Vec<PathBuf>, pinned: &mut Vec<PathBuf>) {
+    pub(super) fn remove_exempt(&self, read_only: &mut Vec<PathBuf>, pinned: &mut Vec<PathBuf>) {
         if self.is_empty() {
             return;
         }
@@ -49,7 +49,7 @@ impl Lifted {
             let (mut beside, mut above) = (Vec::new(), Vec::new());
             // With too many siblings the folder stays protected as a whole.
             if self.reaches_into(path)
-                && self.apart(path, DEPTH_MAX, &mut left, &mut beside, &mut above).is_some()
+                && self.split_folder(path, DEPTH_MAX, &mut left, &mut beside, &mut above).is_some()
             {
                 around.push((beside, above));
                 return false;
@@ -66,7 +66,7 @@ impl Lifted {
     }
 
     /// Contents of `folder` except exempt paths, and the folders on the way there.
-    fn apart(
+    fn split_folder(
         &self,
         folder: &Path,
         depth: usize,
@@ -85,7 +85,7 @@ impl Lifted {
             }
             *left = left.checked_sub(1)?;
             if kind.is_dir() && self.reaches_into(&path) {
-                self.apart(&path, depth.checked_sub(1)?, left, beside, above)?;
+                self.split_folder(&path, depth.checked_sub(1)?, left, beside, above)?;
             } else {
                 beside.push(path);
             }
@@ -135,7 +135,7 @@ mod tests {
         some.extend(&[at("hooks/pre-commit"), at("hooks/d/e/one")]);
         let mut read_only = vec![at("config"), at("hooks")];
         let mut pinned = vec![place.path().to_owned()];
-        some.take_out(&mut read_only, &mut pinned);
+        some.remove_exempt(&mut read_only, &mut pinned);
         read_only.sort();
         assert_eq!(read_only, [at("config"), at("hooks/d/e/two"), at("hooks/post-merge")]);
         let above = [place.path().to_owned(), at("hooks"), at("hooks/d"), at("hooks/d/e")];
@@ -153,7 +153,7 @@ mod tests {
         let mut one = Lifted::default();
         one.extend(&[hooks.join("0")]);
         let (mut read_only, mut pinned) = (vec![hooks.clone()], Vec::new());
-        one.take_out(&mut read_only, &mut pinned);
+        one.remove_exempt(&mut read_only, &mut pinned);
         assert_eq!((read_only, pinned), (vec![hooks], Vec::new()));
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
 
 /// Folders and files that a configuration refers to and that act as part of it: `core.hooksPath`
 /// and includes.
-pub(super) fn pointers(bytes: &[u8]) -> Vec<(bool, String)> {
+pub(super) fn referenced_paths(bytes: &[u8]) -> Vec<(bool, String)> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let settings = parse(&lines).unwrap_or_default();
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn finds_referenced_files() {
         let text = b"[core]\nhooksPath = .husky/_\n[include]\npath = ../extra\n";
-        let found = pointers(text);
+        let found = referenced_paths(text);
         assert_eq!(found, [(true, ".husky/_".to_owned()), (false, "../extra".to_owned())]);
     }
 }

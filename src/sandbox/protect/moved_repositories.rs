@@ -49,7 +49,7 @@ impl GuardState {
         for (key, before) in self.watched(baseline) {
             let place = places.get(&repository(before)).copied();
             if place != Some(key)
-                && self.around(key) == before.parent
+                && self.parent_identity(key) == before.parent
                 && !self.is_there(key, before)
             {
                 moved.push((key, repository(before), place));
@@ -61,7 +61,7 @@ impl GuardState {
             .filter(|(.., place)| place.is_none())
             .map(|(_, which, _)| *which)
             .collect();
-        let mut elsewhere = self.look_elsewhere(wanted);
+        let mut elsewhere = self.search_elsewhere(wanted);
         let mut findings = Vec::new();
         for (key, which, place) in moved {
             let from = match place {
@@ -71,12 +71,12 @@ impl GuardState {
                 }
                 None => elsewhere.remove(&which).map(Ok),
             };
-            findings.extend(from.map(|from| self.put_where_it_was(key, from)));
+            findings.extend(from.map(|from| self.move_to_original(key, from)));
         }
         findings
     }
 
-    fn put_where_it_was(
+    fn move_to_original(
         &mut self,
         key: &ProtectedPath,
         from: Result<RepositoryPlace, Errno>,
@@ -111,7 +111,7 @@ impl GuardState {
         for (key, before) in self.watched(baseline) {
             let mut above = key.1.iter();
             let is_vendored = above.any(|part| protected::is_vendored(part.as_encoded_bytes()))
-                && self.around(key) != before.parent;
+                && self.parent_identity(key) != before.parent;
             if known.contains(&repository(before)) || is_vendored || self.is_there(key, before) {
                 continue;
             }
@@ -139,7 +139,7 @@ impl GuardState {
     }
 
     /// Identity of the parent folder of `key`.
-    fn around(&self, key: &ProtectedPath) -> Option<Identity> {
+    fn parent_identity(&self, key: &ProtectedPath) -> Option<Identity> {
         let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
     }
@@ -151,7 +151,7 @@ impl GuardState {
     }
 
     /// Searches for moved repositories that lost their name, and in temporary folders of commands.
-    fn look_elsewhere(
+    fn search_elsewhere(
         &self,
         mut wanted: HashSet<Repository>,
     ) -> HashMap<Repository, RepositoryPlace> {
@@ -161,7 +161,7 @@ impl GuardState {
         }
         for watched in &self.roots {
             wanted.retain(|which| {
-                let Some(path) = watched.scan.place_of(which.0) else { return true };
+                let Some(path) = watched.scan.path_of(which.0) else { return true };
                 let Ok((folder, name)) = watched.root.open_parent(path) else { return true };
                 let is_it = is_at(&folder, name, *which);
                 if is_it {
@@ -205,7 +205,7 @@ fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
 /// True if a folder is that repository.
 fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
     Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
-        && (birth.is_none() || place::birth(opened) == birth)
+        && (birth.is_none() || place::creation_time(opened) == birth)
 }
 
 fn repository(item: &BaselineItem) -> Repository {

@@ -145,7 +145,7 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
 
 /// Creation time of a folder: an inode number is reused soon, this is not. `None` if the file
 /// system does not store it.
-pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
+pub(super) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
 

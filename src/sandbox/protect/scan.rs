@@ -33,7 +33,7 @@ pub(crate) struct ScanBounds {
 impl ScanBounds {
     /// Limits for a workspace that a command has enlarged: files that existed before were within
     /// the normal limits.
-    pub(super) fn wider(self) -> ScanBounds {
+    pub(super) fn enlarged(self) -> ScanBounds {
         let ScanBounds { folders, entries, time } = self;
         ScanBounds {
             folders: folders.saturating_mul(5),
@@ -149,12 +149,12 @@ impl Scan {
     }
 
     /// Creation time of the repository at `path`.
-    pub(super) fn birth(&self, path: &Path) -> Option<SystemTime> {
+    pub(super) fn creation_time_of(&self, path: &Path) -> Option<SystemTime> {
         self.folders.get(path.as_os_str()).and_then(|folder| folder.birth)
     }
 
     /// Path of the folder with that identity.
-    pub(super) fn place_of(&self, identity: Identity) -> Option<&Path> {
+    pub(super) fn path_of(&self, identity: Identity) -> Option<&Path> {
         let mut folders = self.folders.iter();
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| Path::new(name))
     }
@@ -241,7 +241,7 @@ impl Scan {
             identity: stat.identity,
             birth: None,
             changed: stat.changed,
-            is_settled: settled(stat.changed, now),
+            is_settled: is_timestamp_final(stat.changed, now),
             role,
             first_met,
             last_met: number,
@@ -250,9 +250,9 @@ impl Scan {
             items: Vec::new(),
             secrets: Vec::new(),
         };
-        sort_out(path, listed, &mut folder);
+        classify_content(path, listed, &mut folder);
         if folder.items.iter().any(|item| item.sort == Sort::Repository) {
-            folder.birth = place::birth(&opened);
+            folder.birth = place::creation_time(&opened);
         }
         self.folders.insert(path.as_os_str().to_owned(), folder);
         self.folders.get(path.as_os_str())
@@ -260,14 +260,14 @@ impl Scan {
 }
 
 /// True if a change after `now` would get a time other than `changed`.
-pub(crate) fn settled(changed: (i64, i64), now: Duration) -> bool {
+pub(crate) fn is_timestamp_final(changed: (i64, i64), now: Duration) -> bool {
     let seconds = u64::try_from(changed.0).unwrap_or(0);
     let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
 /// Classifies the content of a folder.
-fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
+fn classify_content(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     let mut named = String::new();
@@ -276,7 +276,7 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
     }
     for Listed { name, kind, .. } in listed {
         let child: Arc<Path> = path.join(&name).into();
-        let sort = sort_of(folder.role, is_repository, above, &name, kind);
+        let sort = classify_entry(folder.role, is_repository, above, &name, kind);
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
@@ -310,7 +310,7 @@ fn looks_like_repository(listed: &[Listed]) -> bool {
     has(b"head") && ((has(b"objects") && has(b"refs")) || has(b"commondir"))
 }
 
-fn sort_of(
+fn classify_entry(
     role: FolderRole,
     is_repository: bool,
     above: &OsStr,

@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::symlinkat;
 
 use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
-use crate::protect::scan::settled;
+use crate::protect::scan::is_timestamp_final;
 
 /// Maximum size of a stored file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -121,7 +121,7 @@ struct Copied {
 
 impl FileStateReader {
     /// Drops cache entries that were not used lately.
-    pub(super) fn begin_round(&mut self) {
+    pub(super) fn drop_unused(&mut self) {
         self.round += 1;
         let round = self.round;
         self.copies.retain(|_, copied| copied.round + 2 >= round);
@@ -187,7 +187,7 @@ impl FileStateReader {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let bytes: Arc<[u8]> = place::read(folder, name, FILE_BYTES_MAX).ok().flatten()?.into();
-        if settled(stat.changed, now) {
+        if is_timestamp_final(stat.changed, now) {
             self.bytes += bytes.len();
             let (changed, size) = (stat.changed, stat.size);
             let copied = Copied { changed, size, bytes: Arc::clone(&bytes), round };
@@ -200,7 +200,7 @@ impl FileStateReader {
 }
 
 /// Restores `state` at `name`. The name must not exist, unless both are files or both are folders.
-pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
+pub(super) fn restore(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {
             place::replace_file(folder, name, copy, stat.mode)
@@ -209,7 +209,7 @@ pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(
         State::Folder { mode, entries, .. } => {
             let opened = place::make_folder(folder, name, *mode)?;
             for (name, state) in entries {
-                put_back(&opened, name, state)?;
+                restore(&opened, name, state)?;
             }
             Ok(())
         }

@@ -456,7 +456,7 @@ fn moved_repository_is_moved_back() {
 fn repository_in_a_temporary_folder_is_moved_back() {
     let world = ProtectedWorkspace::new();
     let temporary = world.root.with_file_name("tmp");
-    world.protection.looks_into(temporary.clone());
+    world.protection.also_scan(temporary.clone());
     for is_replaced in [false, true] {
         fs::create_dir_all(temporary.join("t1/deep")).unwrap();
         let findings = world.after(|root| {

@@ -63,12 +63,12 @@ impl ToolWrites {
     /// Waits until no survey runs and no other tool writes; blocks. Record the write before
     /// dropping the result.
     #[must_use]
-    pub fn alone(&self) -> Writing<'_> {
+    pub fn begin_write(&self) -> Writing<'_> {
         Writing(self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Excludes writers during a survey.
-    pub(super) fn look(&self) -> RwLockReadGuard<'_, Log> {
+    pub(super) fn lock_for_scan(&self) -> RwLockReadGuard<'_, Log> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,7 +170,7 @@ impl GuardState {
                 let below = path.strip_prefix(&watched.root.path).ok();
                 let Some(below) = below.filter(|_| !watched.is_out_of_reach) else { continue };
                 let items = amended.as_ref().map_or(&baseline.items, |amended| &amended.items);
-                if let Some((key, sort)) = held_as(at, below, items, now) {
+                if let Some((key, sort)) = protected_name_of(at, below, items, now) {
                     let amended = amended.get_or_insert_with(|| baseline.clone());
                     amend(&mut amended.items, key, sort, below, record);
                 }
@@ -181,7 +181,7 @@ impl GuardState {
 }
 
 /// Protected name that is or contains `below`.
-fn held_as(
+fn protected_name_of(
     at: usize,
     below: &Path,
     items: &HashMap<ProtectedPath, BaselineItem>,

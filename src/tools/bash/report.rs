@@ -107,7 +107,7 @@ fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Pri
         let kept = spill::store(session_dir, call, &[&captured.head, &captured.tail]);
         let name = kept.is_ok().then(|| spill::name(call));
         let note = kept.err().map(|error| failure(&error.to_string()));
-        let (head, tail) = (output::beginning(&text, max / 2), output::ending(&text, max / 2));
+        let (head, tail) = (output::prefix_within(&text, max / 2), output::ending(&text, max / 2));
         let cut = (text.len() - head.len() - tail.len()) as u64;
         return Printed {
             text: joined(head, tail, cut, name.as_deref()),
@@ -118,7 +118,7 @@ fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Pri
     }
     let head = output::clean(output::whole_end(&captured.head));
     let tail = output::clean(output::whole_start(&captured.tail));
-    let (head, tail) = (output::beginning(&head, max / 2), output::ending(&tail, max / 2));
+    let (head, tail) = (output::prefix_within(&head, max / 2), output::ending(&tail, max / 2));
     let name = captured.spill.is_some().then(|| spill::name(call));
     let shown = (head.len() + tail.len()) as u64;
     let cut = captured.cut().max(captured.total.saturating_sub(shown));

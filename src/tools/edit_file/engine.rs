@@ -52,15 +52,15 @@ impl TextEdit {
         };
         let (edited, is_fuzzy) = match replace(before, old, new, room).map_err(|_| too_large())? {
             Some(edited) => (edited, false),
-            None if fuzzy => (self.nearly(before, shown)?, true),
-            None => return Err(self.nowhere(before, shown)),
+            None if fuzzy => (self.replace_approximate(before, shown)?, true),
+            None => return Err(self.not_found(before, shown)),
         };
         let Edited { after, mut lines, overlap, unnumbered } = edited;
         if !replace_all {
             lines.extend(overlap);
         }
         if lines.len() > 1 && !replace_all {
-            let (times, lines) = (lines.len(), listed(&lines));
+            let (times, lines) = (lines.len(), line_list(&lines));
             let why = format!(
                 "oldString is {times} times in {shown}, at lines {lines}; set replaceAll, or \
                  include more lines around the one that is meant"
@@ -73,7 +73,7 @@ impl TextEdit {
         }
         let place = if lines.len() == 1 { "line" } else { "lines" };
         let replaced = count(lines.len(), "replacement");
-        let mut notes = vec![format!("{replaced} at {place} {}", listed(&lines))];
+        let mut notes = vec![format!("{replaced} at {place} {}", line_list(&lines))];
         if unnumbered {
             notes.push("line numbers were taken off the strings; leave them out".to_owned());
         }
@@ -84,9 +84,9 @@ impl TextEdit {
     }
 
     /// Replaces the only approximate match.
-    fn nearly(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
+    fn replace_approximate(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
         match fuzzy::find(before, &self.old_string).as_slice() {
-            [] => Err(self.nowhere(before, shown)),
+            [] => Err(self.not_found(before, shown)),
             [only] => Ok(splice(before, slice::from_ref(only), &self.new_string, true)),
             several => {
                 let line = |at: usize| 1 + lines_ended(&before[..at]);
@@ -95,20 +95,20 @@ impl TextEdit {
                     "oldString is not in {shown}, and nearly {} times, at lines {}; read the one \
                      that is meant and use its exact text",
                     several.len(),
-                    listed(&lines),
+                    line_list(&lines),
                 );
                 Err(ToolError::new("EDT002", why))
             }
         }
     }
 
-    fn nowhere(&self, before: &[u8], shown: &str) -> ToolError {
+    fn not_found(&self, before: &[u8], shown: &str) -> ToolError {
         let near = nearest::describe(before, &self.old_string);
         ToolError::new("EDT001", format!("oldString is not in {shown}{near}"))
     }
 }
 
-fn listed(lines: &[usize]) -> String {
+fn line_list(lines: &[usize]) -> String {
     let named: Vec<String> = lines.iter().take(LINES_NAMED_MAX).map(usize::to_string).collect();
     let more = lines.len().saturating_sub(LINES_NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };

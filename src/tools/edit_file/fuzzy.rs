@@ -22,7 +22,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();
     }
-    let mut wanted: String = plain(old.as_bytes()).map(|(c, _)| c).collect();
+    let mut wanted: String = normalised(old.as_bytes()).map(|(c, _)| c).collect();
     // Blanks at its very end are trailing only if a line ends there.
     let bare = wanted.trim_end_matches([' ', '\t']).len();
     let ends_line = bare < wanted.len();
@@ -30,7 +30,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if wanted.trim().is_empty() || wanted.contains(NO_TEXT) {
         return Vec::new();
     }
-    let text: String = plain(file).map(|(c, _)| c).collect();
+    let text: String = normalised(file).map(|(c, _)| c).collect();
     let is_end = |end: usize| end == text.len() || text[end..].starts_with('\n');
     let mut places = Vec::new();
     let mut from = 0;
@@ -52,7 +52,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
 fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut found = vec![0..0; places.len()];
     let mut at = 0;
-    for (c, range) in plain(file) {
+    for (c, range) in normalised(file) {
         let next = at + c.len_utf8();
         for (place, original) in places.iter().zip(&mut found) {
             if place.start == at {
@@ -68,14 +68,14 @@ fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
 }
 
 /// Normalised characters of a text with their byte ranges.
-fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
+fn normalised(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     let mut start = 0;
     let characters = bytes.utf8_chunks().flat_map(move |chunk| {
         let base = start;
         let invalid = base + chunk.valid().len();
         start = invalid + chunk.invalid().len();
         let valid = chunk.valid().char_indices();
-        let valid = valid.map(move |(at, c)| (alike(c), base + at..base + at + c.len_utf8()));
+        let valid = valid.map(move |(at, c)| (canonical(c), base + at..base + at + c.len_utf8()));
         let rest = (!chunk.invalid().is_empty()).then_some((NO_TEXT, invalid..start));
         valid.chain(rest)
     });
@@ -118,7 +118,7 @@ impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
 }
 
 /// Maps characters that look alike to one of them.
-fn alike(c: char) -> char {
+fn canonical(c: char) -> char {
     match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' => '\'',
         '\u{201c}'..='\u{201f}' | '\u{2033}' => '"',

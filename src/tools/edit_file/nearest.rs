@@ -53,14 +53,14 @@ pub(super) fn describe(file: &[u8], wanted: &str) -> String {
 fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     for (place, line) in wanted.iter().enumerate() {
-        let line = squeezed(line);
+        let line = compact_line(line);
         if !line.is_empty() {
             places.entry(line).or_default().push(place);
         }
     }
     let mut votes: HashMap<usize, usize> = HashMap::new();
     for (index, line) in lines.iter().enumerate() {
-        let line = squeezed(line);
+        let line = compact_line(line);
         for place in places.get(&line).into_iter().flatten() {
             // A long line identifies a place better than a brace.
             *votes.entry(index.saturating_sub(*place)).or_default() += line.len().min(80);
@@ -74,7 +74,7 @@ fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
 fn by_likeness(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let (place, longest) = wanted
         .iter()
-        .map(|line| squeezed(line))
+        .map(|line| compact_line(line))
         .enumerate()
         .max_by_key(|(place, line)| (line.len(), usize::MAX - place))?;
     let mut pairs = vec![false; 1 << 16];
@@ -83,7 +83,7 @@ fn by_likeness(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     }
     let total = longest.len().saturating_sub(1);
     let alike = |line: &str| {
-        let line = squeezed(line);
+        let line = compact_line(line);
         let same = pairs_of(&line).filter(|pair| pairs[*pair]).count();
         200 * same.min(total) / (total + line.len().saturating_sub(1)).max(1)
     };
@@ -97,7 +97,7 @@ fn pairs_of(line: &str) -> impl Iterator<Item = usize> {
 }
 
 /// `line` without white space and without overlong words.
-fn squeezed(line: &str) -> String {
+fn compact_line(line: &str) -> String {
     line.chars().filter(|c| !c.is_whitespace()).take(SHOWN_CHARS_MAX).collect()
 }
 

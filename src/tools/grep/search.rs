@@ -138,9 +138,9 @@ pub fn tree(
     let threads = if files.len() < SMALL { 1 } else { listing::threads() };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|| work.take_part());
+            scope.spawn(|| work.search_batches());
         }
-        work.take_part();
+        work.search_batches();
     });
     let secrets = work.secrets.into_inner();
     let done = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -227,7 +227,7 @@ struct FinishedBatches {
 }
 
 impl SearchWork<'_> {
-    fn take_part(&self) {
+    fn search_batches(&self) {
         let mut searcher = searcher(self.query);
         let mut last = None;
         loop {

@@ -186,7 +186,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
             writeln!(text, "[… {left_out} bytes left out; {name} or from {read_to} has them …]");
     }
     // Escaped control characters make it longer.
-    text.push_str(output::beginning(&printed, room));
+    text.push_str(output::prefix_within(&printed, room));
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }

@@ -81,7 +81,7 @@ fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
         secrets: HashSet::new(),
         text: String::new(),
     };
-    let complete = roots.iter().all(|root| survey.below(root));
+    let complete = roots.iter().all(|root| survey.scan_below(root));
     LinkCache { since: survey.begin, secrets: survey.secrets, complete }
 }
 
@@ -96,7 +96,7 @@ struct Survey {
 
 impl Survey {
     /// Searches everything below `root`. Returns false on timeout.
-    fn below(&mut self, root: &Path) -> bool {
+    fn scan_below(&mut self, root: &Path) -> bool {
         // Path; name, unless it is a root; true if everything in it is secret.
         let mut open = vec![(root.to_owned(), String::new(), false)];
         while let Some((folder, above, all_secret)) = open.pop() {

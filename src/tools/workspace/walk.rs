@@ -59,7 +59,7 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Resolv
     }
     let place = resolve_stepwise(roots, root, path)?;
     #[cfg(target_os = "macos")]
-    let place = respell(roots, place);
+    let place = restore_spelling(roots, place);
     Ok(place)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn resolve_stepwise(
 /// Restores the stored spelling of the name where folders ignore case: a rule about `.env` has to
 /// match when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
-fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
+fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     let plain = |entry: &FileStatus| matches!(entry.kind, FileKind::File | FileKind::Folder);
     if place.entry.as_ref().is_some_and(plain) {
         let root = &roots[place.root];
@@ -182,7 +182,7 @@ impl Walk<'_> {
                 Ok(folder) => self.here.push((name, folder)),
                 Err(Errno::ENOENT) => return self.missing(name),
                 Err(Errno::ENOTDIR | Errno::ELOOP) => {
-                    if let Some(entry) = self.look(&name)? {
+                    if let Some(entry) = self.follow_name(&name)? {
                         return Ok(self.place(Some(name), Some(entry)));
                     }
                 }
@@ -194,7 +194,7 @@ impl Walk<'_> {
     }
 
     /// Follows `name` if it is a link; otherwise returns its status at the end of the path.
-    fn look(&mut self, name: &OsStr) -> Result<Option<FileStatus>, WalkError> {
+    fn follow_name(&mut self, name: &OsStr) -> Result<Option<FileStatus>, WalkError> {
         let entry = FileStatus::at(self.folder(), Path::new(name)).map_err(WalkError::System)?;
         if entry.kind == FileKind::Link {
             self.links += 1;

@@ -22,7 +22,7 @@ use posse_base::failure::printable;
 use crate::change::FILE_BYTES_MAX;
 use crate::listing::Stop;
 use crate::workspace::{FileKind, FileStatus, open_beneath};
-use crate::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
+use crate::worktree::snapshot::{BASE, BASE_LIST, Based, change_stamp};
 use crate::worktree::{TREE, Unavailable, failed, load};
 
 /// Time limit for comparing a worktree.
@@ -122,7 +122,7 @@ impl OpenWorktree {
     }
 
     /// All changes.
-    pub(crate) fn look(&self) -> Result<WorktreeChanges, Unavailable> {
+    pub(crate) fn all_changes(&self) -> Result<WorktreeChanges, Unavailable> {
         let (stop, _held) = Stop::after(LOOKING_MAX);
         let mut changed = Vec::new();
         for (path, based) in &self.based {
@@ -147,28 +147,28 @@ impl OpenWorktree {
         if path.is_empty() || !Path::new(path).components().all(is_plain) {
             return Ok(None);
         }
-        let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
+        let Some((_, entry)) = self.folder_and_status(&self.work, path)? else { return Ok(None) };
         Ok((entry.kind != FileKind::Folder).then(|| Changed::new_file(path, &entry)))
     }
 
     /// Current state of `path` as the new base. `None`: missing.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
-        let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
+        let Some((_, entry)) = self.folder_and_status(&self.work, path)? else { return Ok(None) };
         let one = Changed::new_file(path, &entry);
         let Some(bytes) = self.after(&one)? else { return Ok(None) };
         let based = Based {
             path: self.prefix.join(path).to_string_lossy().into_owned(),
             link: one.after == Side::Link,
             exec: one.after == Side::File { exec: true },
-            seen: seen(&entry),
+            seen: change_stamp(&entry),
         };
         Ok(Some((based, bytes)))
     }
 
     fn compared(&self, path: &str, based: &Based) -> Result<Option<Changed>, Unavailable> {
         let before = if based.link { Side::Link } else { Side::File { exec: based.exec } };
-        let there = self.there(&self.work, path)?;
-        if there.as_ref().is_some_and(|(_, entry)| seen(entry) == based.seen) {
+        let there = self.folder_and_status(&self.work, path)?;
+        if there.as_ref().is_some_and(|(_, entry)| change_stamp(entry) == based.seen) {
             return Ok(None);
         }
         let after = there.map_or(Side::Nothing, |(_, entry)| side(&entry));
@@ -204,7 +204,7 @@ impl OpenWorktree {
                 continue;
             };
             // The walk uses names, which may have been replaced since.
-            let Some((_, entry)) = self.there(&self.work, below)? else { continue };
+            let Some((_, entry)) = self.folder_and_status(&self.work, below)? else { continue };
             changed.push(Changed::new_file(below, &entry));
         }
         Ok(())
@@ -264,7 +264,7 @@ impl OpenWorktree {
         side: Side,
     ) -> Result<Option<Vec<u8>>, Unavailable> {
         let wrong = |error: &io::Error| failed(&printable(path), error);
-        let Some((above, entry)) = self.there(root, path)? else { return Ok(None) };
+        let Some((above, entry)) = self.folder_and_status(root, path)? else { return Ok(None) };
         let name = Path::new(path).file_name().unwrap_or_default();
         match side {
             Side::Link => {
@@ -288,7 +288,7 @@ impl OpenWorktree {
     }
 
     /// Folder of `path`, and the status of the file.
-    fn there(
+    fn folder_and_status(
         &self,
         root: &OwnedFd,
         path: &str,

@@ -78,12 +78,12 @@ pub(super) async fn repository(
     let answer = ask(sandbox, session_dir, &top, &asked).await?;
     let mut lines = answer.said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let mut path = || lines.next().map(|line| PathBuf::from(OsString::from_vec(line.to_vec())));
-    let bare = path().ok_or_else(|| answer.complaint())?;
+    let bare = path().ok_or_else(|| answer.git_error())?;
     if bare == Path::new("true") {
         return Err(Unavailable::Bare);
     }
     let (Some(common_said), Some(git_dir), Some(top_said)) = (path(), path(), path()) else {
-        return Err(answer.complaint());
+        return Err(answer.git_error());
     };
     // Its settings can name any folder of the machine.
     let same = |said: &Path, known: &Path| {
@@ -134,13 +134,13 @@ pub(super) async fn files(
     let asked = ["ls-files", "-z", "-t", "-s", "--cached", "--others", "--exclude-standard"];
     let answer = ask(sandbox, session_dir, &repository.top, &asked).await?;
     if !answer.is_success {
-        return Err(answer.complaint());
+        return Err(answer.git_error());
     }
-    listed(&answer.said)
+    parse_list(&answer.said)
 }
 
 /// Parses the list: `? path` is untracked, `H mode object stage<TAB>path` is tracked.
-fn listed(list: &[u8]) -> Result<Vec<PathBuf>, Unavailable> {
+fn parse_list(list: &[u8]) -> Result<Vec<PathBuf>, Unavailable> {
     let mut paths = Vec::new();
     for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
         let untracked = entry.strip_prefix(b"? ");
@@ -174,7 +174,7 @@ struct GitOutput {
 }
 
 impl GitOutput {
-    fn complaint(&self) -> Unavailable {
+    fn git_error(&self) -> Unavailable {
         let text = String::from_utf8_lossy(&self.complained);
         let line = text.lines().next().unwrap_or("it says nothing");
         let line: String = line.chars().take(COMPLAINT_CHARS_MAX).collect();
@@ -240,10 +240,10 @@ mod tests {
     fn finds_the_folders_of_a_repository() {
         let list = b"? new \xff\0H 100644 0123 0\ta\tb\0M 100644 01 1\tboth\0M 100644 02 2\tboth\0\
             S 120000 0123 0\tlink\0";
-        let files = listed(list).unwrap();
+        let files = parse_list(list).unwrap();
         let paths: Vec<&[u8]> = files.iter().map(|path| path.as_os_str().as_bytes()).collect();
         assert_eq!(paths, [&b"a\tb"[..], b"both", b"link", b"new \xff"]);
-        let refused = |list: &[u8]| listed(list).unwrap_err();
+        let refused = |list: &[u8]| parse_list(list).unwrap_err();
         let submodule = refused(b"H 100644 0 0\ta\0H 160000 0123 0\tvendor/x\0");
         assert_eq!(submodule, Unavailable::Submodule("vendor/x".to_owned()));
         assert_eq!(refused(b"? inner/\0"), Unavailable::Nested("inner/".to_owned()));

@@ -43,7 +43,7 @@ pub(super) fn begin(
 }
 
 /// Makes merged files the new base: those for which `is_here` holds, given path and hash.
-pub(super) fn settle(
+pub(super) fn rebase_merged(
     folder: &Path,
     prefix: &Path,
     tree: &OpenWorktree,

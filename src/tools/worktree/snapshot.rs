@@ -53,7 +53,7 @@ pub(super) struct Based {
 }
 
 /// Change detection values of a file.
-pub(super) fn seen(entry: &FileStatus) -> (u64, u64, i64, i64) {
+pub(super) fn change_stamp(entry: &FileStatus) -> (u64, u64, i64, i64) {
     (entry.ino, entry.size, entry.changed.0, entry.changed.1)
 }
 

@@ -80,7 +80,7 @@ impl WorktreeFixture {
 }
 
 fn seen(tree: &OpenWorktree) -> Vec<(String, Side, Side)> {
-    let changed = tree.look().unwrap().changed;
+    let changed = tree.all_changes().unwrap().changed;
     changed.into_iter().map(|one| (one.path, one.before, one.after)).collect()
 }
 
@@ -157,7 +157,7 @@ fn every_change_of_a_worktree_is_found_without_reading_outside() {
         ("sub/g", FILE, Side::Nothing),
     ];
     assert_eq!(found, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
-    let left_out = worktrees.tree("i1").unwrap().look().unwrap().left_out;
+    let left_out = worktrees.tree("i1").unwrap().all_changes().unwrap().left_out;
     assert_eq!((left_out.count, left_out.named), (1, vec!["build.log".to_owned()]));
     // The base list is out of reach of the agent.
     let left = worktrees.close("i1").unwrap().unwrap();
@@ -178,7 +178,7 @@ fn only_changes_below_the_working_directory_count() {
     fs::write(place.cwd.join("g"), "changed\n").unwrap();
     assert_eq!(seen(&worktrees.tree("i1").unwrap()), [("g".to_owned(), FILE, FILE)]);
     let tree = worktrees.of_caller("i1", None).unwrap();
-    let [one] = &tree.look().unwrap().changed[..] else { panic!() };
+    let [one] = &tree.all_changes().unwrap().changed[..] else { panic!() };
     assert_eq!(tree.before(one).unwrap().unwrap(), b"g\n");
     assert_eq!(tree.after(one).unwrap().unwrap(), b"changed\n");
     // Other callers and unknown names have no access.
@@ -189,9 +189,9 @@ fn only_changes_below_the_working_directory_count() {
         assert!(is_other || why == Unavailable::Gone, "{id}: {why}");
     }
     fs::set_permissions(&place.cwd, fs::Permissions::from_mode(0o500)).unwrap();
-    Worktrees::keep_only(&world.path("session"), &BTreeSet::from(["i1"]));
+    Worktrees::remove_unknown(&world.path("session"), &BTreeSet::from(["i1"]));
     assert!(place.cwd.is_dir());
-    Worktrees::keep_only(&world.path("session"), &BTreeSet::new());
+    Worktrees::remove_unknown(&world.path("session"), &BTreeSet::new());
     assert!(!place.tree.exists());
 }
 
@@ -212,7 +212,7 @@ fn untracked_files_are_listed_and_ignored_files_keep_the_worktree() {
     fs::write(at("src/new.rs"), "x").unwrap();
     fs::write(at("cache/CACHEDIR.TAG"), TAG).unwrap();
     fs::write(at("cache/kept"), "x").unwrap();
-    let found = |of: &Worktrees| of.tree("i1").unwrap().look().unwrap();
+    let found = |of: &Worktrees| of.tree("i1").unwrap().all_changes().unwrap();
     let paths = |of: &Worktrees| -> Vec<String> {
         found(of).changed.into_iter().map(|one| one.path).collect()
     };
@@ -264,7 +264,7 @@ fn merged_state_is_the_base_of_the_next_change() {
             ("sub".to_owned(), hash("now a file\n")),
             ("late".to_owned(), hash("x\n")),
         ]);
-        worktrees.will_become("i1", becoming).unwrap();
+        worktrees.store_merge_hashes("i1", becoming).unwrap();
         world.put("w/f", "ONE\ntwo\nand mine\n");
         fs::remove_dir_all(world.path("w/sub")).unwrap();
         world.put("w/sub", "now a file\n");
@@ -280,8 +280,8 @@ fn merged_state_is_the_base_of_the_next_change() {
         let late = [("late".to_owned(), Side::Nothing, FILE)];
         let expected: &[_] = if broke_off { &late } else { &[] };
         assert_eq!(seen(&worktrees.tree("i1").unwrap()), expected);
-        assert_eq!(worktrees.taken("i1").contains("late"), !broke_off);
-        assert!(worktrees.taken("i1").contains("sub/g"));
+        assert_eq!(worktrees.merged_files("i1").contains("late"), !broke_off);
+        assert!(worktrees.merged_files("i1").contains("sub/g"));
         fs::write(at("f"), "ONE\nTWO\n").unwrap();
         let tree = worktrees.tree("i1").unwrap();
         let one = tree.one("f").unwrap().unwrap();

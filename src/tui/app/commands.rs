@@ -115,7 +115,7 @@ impl CommandContext for AppCommand<'_> {
         if self.app.busy {
             self.push(Effect::Leave(Exit::Done));
         } else {
-            self.app.leave();
+            self.app.request_exit();
         }
     }
 

@@ -93,7 +93,7 @@ impl App {
         let mut extra = self.view.banner(wide, self.theme, now);
         let mut add = |text: &str| extra.push(row(self.theme, Role::Dim, clipped(text, wide)));
         for waiting in self.view.queue.iter().take(QUEUE_SHOWN_MAX) {
-            let when = waiting.when(self.busy);
+            let when = waiting.timing(self.busy);
             add(&format!("⤷ {when}: {}", sanitize(&waiting.text).replace('\n', " ⏎ ")));
         }
         let left = self.view.queue.len().saturating_sub(QUEUE_SHOWN_MAX);

@@ -96,7 +96,7 @@ impl App {
     /// Opens the list of queued messages.
     pub(super) fn open_queue(&mut self) {
         let entry = |waiting: &QueuedMessage| {
-            let label = format!("{}: {}", waiting.when(self.busy), in_one_line(&waiting.text));
+            let label = format!("{}: {}", waiting.timing(self.busy), in_one_line(&waiting.text));
             SelectorEntry { value: waiting.id.to_string(), label }
         };
         let entries: Vec<SelectorEntry> = self.own_messages().map(entry).collect();

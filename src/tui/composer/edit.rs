@@ -29,7 +29,7 @@ impl Text {
         &self.written
     }
 
-    pub(super) fn around(&self) -> (&str, &str) {
+    pub(super) fn split_at_cursor(&self) -> (&str, &str) {
         self.written.split_at(self.cursor)
     }
 
@@ -66,7 +66,7 @@ impl Text {
 
     /// Replaces a backslash before the cursor, at the end of its line, with a line break.
     pub(super) fn continues(&mut self) -> bool {
-        let (before, after) = self.around();
+        let (before, after) = self.split_at_cursor();
         if !before.ends_with('\\') || !(after.is_empty() || after.starts_with('\n')) {
             return false;
         }
@@ -148,7 +148,7 @@ impl Text {
     }
 
     fn line(&self) -> std::ops::Range<usize> {
-        let (before, after) = self.around();
+        let (before, after) = self.split_at_cursor();
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let end = after.find('\n').map_or(self.written.len(), |at| self.cursor + at);
         start..end

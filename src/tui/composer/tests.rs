@@ -155,6 +155,6 @@ fn restored_text_precedes_the_current_text() {
     let long = "line\n".repeat(20);
     composer.paste(&long);
     composer.restore_text("first");
-    assert_eq!(composer.whole(), format!("first\n{long}"));
+    assert_eq!(composer.expanded_text(), format!("first\n{long}"));
     assert_eq!(composer.take(), format!("first\n{long}"));
 }

@@ -59,13 +59,13 @@ impl Stream {
     /// Ends the text. Returns the remaining pieces.
     pub(crate) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = if self.tail.ends_with('\n') { Vec::new() } else { self.push("\n") };
-        pieces.extend(self.rest());
+        pieces.extend(self.unfinished_tail());
         *self = Stream::default();
         pieces
     }
 
     /// The unfinished tail.
-    pub(crate) fn rest(&self) -> Option<Piece> {
+    pub(crate) fn unfinished_tail(&self) -> Option<Piece> {
         if self.tail.trim().is_empty() {
             return None;
         }

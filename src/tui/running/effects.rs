@@ -18,7 +18,7 @@ impl Tui<'_> {
         for effect in effects {
             self.dirty = true;
             match effect {
-                Effect::Say(text, kind) => self.say(text, kind),
+                Effect::Say(text, kind) => self.show_message(text, kind),
                 Effect::Run(command) => self.run_own(&command),
                 Effect::InterruptAll => {
                     if let Some(current) = &self.current {
@@ -86,7 +86,7 @@ impl Tui<'_> {
         self.current.is_some()
     }
 
-    fn say(&mut self, text: String, kind: MessageKind) {
+    fn show_message(&mut self, text: String, kind: MessageKind) {
         #[cfg(debug_assertions)]
         panic_if_requested(&text);
         self.history.add(&text);

@@ -134,7 +134,7 @@ impl CurrentSession {
 
     /// Known cost so far in US dollars.
     pub(super) fn cost(&self) -> Option<f64> {
-        self.accounts.total.known().map(usd)
+        self.accounts.total.known_cost().map(usd)
     }
 
     pub(super) fn runs(&mut self, running: RunningPrompt, now: Duration) {

@@ -19,7 +19,7 @@ impl Tui<'_> {
     /// Edits the prompt in the user's editor.
     pub(super) async fn edit(&mut self) {
         let edit = self.environment.editor();
-        let text = self.app.composer.whole();
+        let text = self.app.composer.expanded_text();
         self.reader.pause();
         self.release().await;
         // Events that arrive meanwhile are handled afterwards; none is lost.
@@ -57,7 +57,7 @@ impl Tui<'_> {
         self.invalidate();
     }
 
-    pub(super) async fn leave(mut self) -> Exit {
+    pub(super) async fn exit(mut self) -> Exit {
         let exit = self.leaving.unwrap_or(Exit::Done);
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
         let (reason, limit) = if signal || self.app.busy {
@@ -67,7 +67,7 @@ impl Tui<'_> {
         };
         // The draft is kept only if a signal ended the process.
         let draft = if signal && exit != Exit::Interrupt {
-            self.app.composer.whole()
+            self.app.composer.expanded_text()
         } else {
             String::new()
         };

@@ -50,7 +50,7 @@ impl ReaderShared {
     }
 
     /// Pauses while a pause is requested.
-    fn rest(&self) {
+    fn wait_while_paused(&self) {
         let mut state = self.state();
         while state.pause_requested {
             state.paused = true;
@@ -123,7 +123,7 @@ fn next(parser: &mut Parser, woken: &OwnedFd, shared: &ReaderShared) -> Option<V
             // The handle was dropped.
             return None;
         }
-        shared.rest();
+        shared.wait_while_paused();
         return Some(Vec::new());
     }
     let mut piece = [0; 16 << 10];

@@ -47,7 +47,7 @@ impl View {
         theme: Theme,
         now: Duration,
     ) -> Vec<TextRow> {
-        let rest = self.stream.rest().map(Block::Text);
+        let rest = self.stream.unfinished_tail().map(Block::Text);
         // Delegated calls are shown in the tree.
         let elsewhere =
             |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_shown_in_tree());
@@ -127,14 +127,14 @@ impl View {
     }
 
     /// Interval at which the screen changes without an event; `None` if it does not.
-    pub(crate) fn pulse(&self) -> Option<Duration> {
+    pub(crate) fn animation_interval(&self) -> Option<Duration> {
         let turns = self.running.is_some() || self.banner.is_some();
         // A long wait needs only a countdown of seconds, no spinner.
         let waits = self.parked.as_ref().is_some_and(|parked| parked.next.is_some());
         match (turns, waits) {
             (true, true) => Some(Duration::from_secs(1)),
             (true, false) => Some(SPINNER_INTERVAL),
-            (false, _) => self.tree.pulse(),
+            (false, _) => self.tree.animation_interval(),
         }
     }
 }

@@ -39,7 +39,7 @@ impl ReceivedReply {
 
     /// The part of `whole` that was not received. `None` if `whole` does not start with the
     /// received text.
-    pub(super) fn rest<'a>(&self, whole: &'a str) -> Option<&'a str> {
+    pub(super) fn missing_part<'a>(&self, whole: &'a str) -> Option<&'a str> {
         let mut begin = TextHash::default();
         begin.add(whole.as_bytes().get(..self.all.bytes)?.iter().copied());
         (begin == self.all).then(|| &whole[self.all.bytes..])
@@ -69,10 +69,10 @@ mod tests {
 
     #[test]
     fn finds_the_new_part() {
-        assert_eq!(received(&["on", "e tw"]).rest("one two"), Some("o"));
-        assert_eq!(received(&[]).rest("one"), Some("one"));
-        assert_eq!(received(&["one"]).rest("two"), None);
-        assert_eq!(received(&["one "]).rest("one"), None);
+        assert_eq!(received(&["on", "e tw"]).missing_part("one two"), Some("o"));
+        assert_eq!(received(&[]).missing_part("one"), Some("one"));
+        assert_eq!(received(&["one"]).missing_part("two"), None);
+        assert_eq!(received(&["one "]).missing_part("one"), None);
         assert!(received(&["one\n\n"]).is("one"));
         assert!(!received(&["one\n\n"]).is("on"));
     }
@@ -82,7 +82,7 @@ mod tests {
         fn splitting_the_text_does_not_change_the_result(pieces in proptest::collection::vec(".{0,6}", 0..6), rest in ".{0,6}") {
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             let whole = pieces.concat() + &rest;
-            prop_assert_eq!(received(&pieces).rest(&whole), Some(rest.as_str()));
+            prop_assert_eq!(received(&pieces).missing_part(&whole), Some(rest.as_str()));
             prop_assert!(received(&[&whole]).is(whole.trim()));
         }
     }

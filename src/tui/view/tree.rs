@@ -9,7 +9,7 @@ use posse_actors::outcome::SubagentOutcome;
 use posse_frontend::outcome::clock_time;
 use posse_frontend::subagents;
 
-use crate::status::short;
+use crate::status::short_count;
 use crate::text::{TextRow, clipped, row, sanitize, width};
 use crate::theme::{Role, Theme};
 use crate::view::drawing::countdown;
@@ -177,7 +177,7 @@ impl SubagentTree {
     }
 
     /// Interval at which the rows change by themselves; `None` if the tree is empty.
-    pub(super) fn pulse(&self) -> Option<Duration> {
+    pub(super) fn animation_interval(&self) -> Option<Duration> {
         (!self.nodes.is_empty()).then_some(PULSE)
     }
 
@@ -234,7 +234,7 @@ impl SubagentNode {
 
     /// Counter that distinguishes it from another one with the same name and task.
     fn tag(&self) -> String {
-        sanitize(subagents::short(&self.id))
+        sanitize(subagents::short_id(&self.id))
     }
 
     fn state(&self, now: Duration) -> (Role, &'static str, String) {
@@ -327,7 +327,7 @@ impl SubagentNode {
         let mut spent = String::new();
         if tokens > 0 {
             let unit = if briefly { "" } else { " tokens" };
-            spent = format!(" · {}{unit}", short(tokens));
+            spent = format!(" · {}{unit}", short_count(tokens));
         }
         if let Some(cost) = self.cost_nano_usd.filter(|cost| *cost > 0) {
             spent = format!("{spent} · ${:.2}", usd(cost));

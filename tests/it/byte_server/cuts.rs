@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use posse::provider::live;
+use posse::provider::connect;
 use posse::provider::profile::ProviderProfile;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
@@ -135,7 +135,7 @@ impl ProtocolServer {
         // Long enough for a busy machine where nothing stalls, short where something does.
         profile.timeouts.silence_ms = 300;
         profile.timeouts.header_ms = 300;
-        ProtocolServer { dialect, provider: live(profile).unwrap(), server }
+        ProtocolServer { dialect, provider: connect(profile).unwrap(), server }
     }
 
     /// Cuts the first reply at `at`; what follows is whole.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::conversation::ContentPart;
-use crate::testing::flaw;
+use crate::testing::history_error;
 
 fn bounds() -> LoopBounds {
     LoopBounds {
@@ -99,7 +99,7 @@ fn answers_two_hundred_parallel_calls_in_their_order() {
         .collect();
     let expected: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(results, expected);
-    assert_eq!(flaw(agent_loop.history()), None);
+    assert_eq!(history_error(agent_loop.history()), None);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn answers_calls_above_the_bound_without_running_them() {
     assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Skip(..))).count(), 2);
     agent_loop.step(ended(&CallId::new("c1"), "x"));
     assert_eq!(agent_loop.step(ended(&CallId::new("c0"), "x")), [Effect::AskModel]);
-    assert_eq!(flaw(agent_loop.history()), None);
+    assert_eq!(history_error(agent_loop.history()), None);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn stops_a_model_that_makes_the_same_failing_call_three_times() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(flaw(agent_loop.history()), None);
+    assert_eq!(history_error(agent_loop.history()), None);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn does_not_run_calls_of_a_reply_that_was_cut_off() {
         let input = LoopInput::Replied { message, alone: vec![true], stop, usage: None };
         let effects = agent_loop.step(input);
         assert!(matches!(&effects[..], [Effect::Skip(..), Effect::AskModel]), "{effects:?}");
-        assert_eq!(flaw(agent_loop.history()), None);
+        assert_eq!(history_error(agent_loop.history()), None);
     }
 }
 
@@ -259,7 +259,7 @@ impl Observed {
                 Effect::AskModel => {
                     assert!(!self.asking, "one request at a time");
                     assert!(self.running.is_empty() && self.owed.is_empty());
-                    assert_eq!(flaw(agent_loop.history()), None);
+                    assert_eq!(history_error(agent_loop.history()), None);
                     self.asking = true;
                 }
                 Effect::Start(call) => {
@@ -289,7 +289,7 @@ impl Observed {
                 Effect::Finish(_) => {
                     assert!(self.running.is_empty() && self.owed.is_empty() && !self.asking);
                     assert!(!self.settling, "an answer that nobody has settled");
-                    assert_eq!(flaw(agent_loop.history()), None);
+                    assert_eq!(history_error(agent_loop.history()), None);
                     self.finished = true;
                 }
             }
@@ -415,7 +415,7 @@ fn answer_ends_the_run_only_after_it_is_settled() {
     let mut held = settling();
     let effects = held.step(LoopInput::Settled(Some(follow_up("held"))));
     assert_eq!(effects, [Effect::Deliver(follow_up("held")), Effect::AskModel]);
-    assert_eq!(flaw(held.history()), None);
+    assert_eq!(history_error(held.history()), None);
     assert_eq!(held.step(answers("done")), [settle()]);
 
     // A steering message in the meantime is not lost.

@@ -40,8 +40,8 @@ fn play(budget: &ContextBudget, fixed: usize, turns: &[usize], prompts: bool) ->
             continue;
         }
         let stays = RetainedContent::default();
-        let Some((_, compacted)) = smaller(spoken(&history), &reading, budget, &stays) else {
-            meter.settled();
+        let Some((_, compacted)) = shrink(conversation(&history), &reading, budget, &stays) else {
+            meter.mark_incompressible();
             continue;
         };
         freed.push(compacted.tokens_before - compacted.tokens_after);
@@ -125,13 +125,13 @@ impl Bounded {
         let content = vec![ContentPart::text("word ".repeat(bytes / 5))];
         let prompt = Arc::new(Message::User { content });
         self.history.push(Arc::clone(&prompt));
-        let unanswered = said_before(&self.history, Some(&prompt));
+        let unanswered = unanswered_before(&self.history, Some(&prompt));
         let stays = || RetainedContent { unanswered, ..RetainedContent::default() };
         let reading = self.reading();
         if reading.is_due() {
-            match smaller(spoken(&self.history), &reading, &self.budget, &stays()) {
+            match shrink(conversation(&self.history), &reading, &self.budget, &stays()) {
                 Some((_, compacted)) => self.apply(compacted),
-                None => self.meter.settled(),
+                None => self.meter.mark_incompressible(),
             }
         }
         if self.reading().total <= self.bound {
@@ -139,9 +139,9 @@ impl Bounded {
         }
         let reading = self.reading();
         self.meter.refused();
-        let unanswered = said_before(&self.history, Some(&prompt));
+        let unanswered = unanswered_before(&self.history, Some(&prompt));
         let stays = RetainedContent { unanswered, ..RetainedContent::default() };
-        let smaller = squeezed(spoken(&self.history), &reading, &self.budget, stays);
+        let smaller = fit_rejected(conversation(&self.history), &reading, &self.budget, stays);
         let Some(compacted) = smaller else { return false };
         self.apply(compacted);
         self.reading().total <= self.bound

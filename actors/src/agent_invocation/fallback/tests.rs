@@ -85,7 +85,7 @@ fn unsuitable_model_is_skipped() {
     let mut chain = FallbackPolicy::new([no_tools, no_images, small]);
     chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
     for candidate in 1..=3 {
-        assert!(chain.unfit(candidate, all).is_some(), "{candidate}");
+        assert!(chain.unsuitable_reason(candidate, all).is_some(), "{candidate}");
     }
     let alone = chain.choose(all, SECOND, 600 * SECOND, &limits);
     assert_eq!(alone, CandidateChoice::Ask { candidate: 0, until: None });
@@ -168,7 +168,7 @@ proptest! {
                     break;
                 }
                 CandidateChoice::Ask { candidate, until } => {
-                    prop_assert_eq!(chain.unfit(candidate, needs), None);
+                    prop_assert_eq!(chain.unsuitable_reason(candidate, needs), None);
                     prop_assert!(until.is_none_or(|until| until >= now));
                     prop_assert!(until.is_none_or(|until| until <= deadline + limits.failover_wait));
                     // Waits for an unavailable model, so that the walk is not a busy loop.

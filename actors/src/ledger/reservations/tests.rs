@@ -36,7 +36,7 @@ fn reserves_the_worst_case_and_releases_the_rest() {
         ReservationResult::Granted { output: 50_000, amount }
     );
     assert_eq!(ledger.settle(1, cents(12)), []);
-    assert_eq!((ledger.settled(), ledger.held()), (cents(12), Amount::default()));
+    assert_eq!((ledger.spent(), ledger.reserved()), (cents(12), Amount::default()));
 }
 
 #[test]
@@ -48,7 +48,10 @@ fn remaining_budget_limits_the_reply_length() {
         panic!()
     };
     assert_eq!(output, 20_000);
-    assert_eq!(ledger.settled().plus(ledger.held()), Amount { nano_usd: DOLLAR, tokens: 120_000 });
+    assert_eq!(
+        ledger.spent().plus(ledger.reserved()),
+        Amount { nano_usd: DOLLAR, tokens: 120_000 }
+    );
 }
 
 #[test]
@@ -200,8 +203,8 @@ proptest! {
                 }
             }
             let held = out.iter().fold(Amount::default(), |sum, (_, amount)| sum.plus(*amount));
-            prop_assert_eq!(ledger.held(), held);
-            prop_assert_eq!(ledger.settled(), spent);
+            prop_assert_eq!(ledger.reserved(), held);
+            prop_assert_eq!(ledger.spent(), spent);
             let all = spent.plus(held);
             prop_assert!(all.nano_usd <= cap, "{} of {cap}", all.nano_usd);
             prop_assert!(tokens.is_none_or(|tokens| all.tokens <= tokens));

@@ -87,7 +87,7 @@ impl State {
         let is_gone = matches!(ending, Ending::Failed { class, .. } if class == WORKSPACE_GONE);
         let workspace = workspace.filter(|_| !is_gone);
         let workplace = workspace.map(|workspace| {
-            workspace.remains().unwrap_or_else(|| WorktreeSummary::unknown(workspace.cwd.clone()))
+            workspace.summary().unwrap_or_else(|| WorktreeSummary::unknown(workspace.cwd.clone()))
         });
         let (id, actions) = (id.clone(), child.actions.clone());
         let ended = SubagentEnd {
@@ -229,7 +229,7 @@ impl State {
         let restarts = child.stopping.is_none()
             && self.base.spend("AgentInvocation", &mut child.restarts, cause);
         if let Some(kind) = self.subagents.kinds.get(model_routes) {
-            kind.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
+            kind.model_routes.send_to_all(|| provider_client::Msg::Cancel(id.clone()));
         }
         if !restarts {
             let stopped = self.subagents.find(id).and_then(|child| child.stopping.clone());
@@ -268,7 +268,7 @@ impl State {
         child.rereading = None;
         let lost = child.returned && self.base.has_lost_records();
         if lost {
-            replayed.doubt();
+            replayed.mark_uncertain();
         }
         let left = self.subagents.open_calls_of(&child.origin, &replayed, child.returned);
         self.base.close_open_calls(&child.origin, &replayed, &left);
@@ -294,7 +294,7 @@ impl SessionBase {
     /// Stores its report in the memory for the next subagent of its name.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(delegation_handle) = &self.delegation_handle else { return };
-        delegation_handle.memories.lock().learn(&FinishedTask {
+        delegation_handle.memories.lock().add_report(&FinishedTask {
             agent: &ended.agent,
             provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
             cwd: &delegation_handle.cwd,

@@ -57,7 +57,7 @@ impl SubagentWorkspace {
     }
 
     /// Its state, after the examination.
-    pub(super) fn remains(&self) -> Option<WorktreeSummary> {
+    pub(super) fn summary(&self) -> Option<WorktreeSummary> {
         self.remains.clone()
     }
 
@@ -115,7 +115,7 @@ impl State {
         id: &InvocationId,
         (ending, counted): (&Ending, (u32, Usage)),
     ) -> bool {
-        let workplaces = self.base.workplaces().cloned();
+        let workplaces = self.base.factory().cloned();
         let workspace = self.subagents.find(id).and_then(|child| child.workspace.as_mut());
         let (Some(workplaces), Some(workspace)) = (workplaces, workspace) else { return false };
         if workspace.place.is_none() || workspace.remains.is_some() {
@@ -154,7 +154,7 @@ impl State {
 }
 
 impl SessionBase {
-    fn workplaces(&self) -> Option<&Arc<dyn IsolatedWorkspaces>> {
+    fn factory(&self) -> Option<&Arc<dyn IsolatedWorkspaces>> {
         self.delegation_handle.as_ref()?.delegation.workplaces.as_ref()
     }
 
@@ -173,7 +173,7 @@ impl SessionBase {
         if workspace.is_none() {
             return self.reread_child(&id, None);
         }
-        let workplaces = self.workplaces().cloned();
+        let workplaces = self.factory().cloned();
         let (whose, agent) = (id.clone(), child.origin.agent.clone());
         let caller = Arc::clone(&child.caller);
         let work = async move {
@@ -195,7 +195,7 @@ impl SessionBase {
         id: &InvocationId,
         children: &Subagents,
     ) -> Vec<UnmergedWorkspace> {
-        let Some(workplaces) = self.workplaces() else { return Vec::new() };
+        let Some(workplaces) = self.factory() else { return Vec::new() };
         let below = children.all.values().filter(|child| children.is_below(child, id));
         let left = below.filter_map(|child| {
             let workspace = child.workspace.as_ref().filter(|_| workplaces.is_there(child.id()))?;

@@ -34,8 +34,8 @@ impl QueuedSubagent {
 }
 
 impl Subagents {
-    fn places(&self) -> u32 {
-        self.governor.as_ref().map_or(0, crate::governor::Governor::places)
+    fn slots(&self) -> u32 {
+        self.governor.as_ref().map_or(0, crate::governor::Governor::slots)
     }
 
     /// Queued subagents below `origin`.
@@ -53,7 +53,7 @@ impl Subagents {
             SubagentInfo {
                 id: one.id.clone(),
                 path: format!("{}/{name}", one.start.origin.agent_path),
-                state: waiting_for(self.places()),
+                state: waiting_for(self.slots()),
                 task: one.start.handoff.task.clone(),
                 took: std::time::Duration::ZERO,
                 cost_nano_usd: None,
@@ -117,7 +117,7 @@ impl State {
             Ok(permit) => self.begin_child(one, resumed_entry, permit).await?,
             Err(refused) if refused.is_place_limit() && !one.start.background => {
                 if let Some(queued) = one.start.queued.take() {
-                    queued.send(self.subagents.places()).ok();
+                    queued.send(self.subagents.slots()).ok();
                 }
                 self.subagents.waiting.push_back(one);
             }

@@ -28,7 +28,7 @@ impl Subagents {
     }
 
     /// Subagents in the scope of `reach`.
-    fn reached(&self, reach: Reach, main: Option<&InvocationId>) -> Vec<InvocationId> {
+    fn in_scope(&self, reach: Reach, main: Option<&InvocationId>) -> Vec<InvocationId> {
         let waited_for = |child: &&Child| {
             let mut child = *child;
             loop {
@@ -57,7 +57,7 @@ impl State {
     /// main agent is to be stopped at once.
     pub(crate) fn stop_children(&mut self, reach: Reach, ending: &Ending) -> bool {
         let main = self.main_run.id();
-        let ids = self.subagents.reached(reach, main);
+        let ids = self.subagents.in_scope(reach, main);
         self.begin_stop(ids, main.map(|_| ending.clone()))
     }
 
@@ -70,7 +70,7 @@ impl State {
 
     /// Stops the subagents that the main agent of this id still waited for when it ended.
     pub(crate) fn stop_awaited(&mut self, id: &InvocationId) {
-        self.begin_stop(self.subagents.reached(Reach::Foreground, Some(id)), None);
+        self.begin_stop(self.subagents.in_scope(Reach::Foreground, Some(id)), None);
     }
 
     /// Stops the subagents `ids`, then the main agent with the ending `main`. Returns false if there
@@ -79,7 +79,7 @@ impl State {
         if ids.is_empty() {
             return false;
         }
-        let begun = || StopInProgress { ids: Vec::new(), main: None, overdue: self.base.grace() };
+        let begun = || StopInProgress { ids: Vec::new(), main: None, overdue: self.base.timer() };
         let stopping = self.subagents.stopping.get_or_insert_with(begun);
         stopping.ids.extend(ids);
         if let Some(main) = main {
@@ -143,14 +143,14 @@ impl State {
         }
         if let Some(stopping) = &mut self.subagents.stopping {
             // Their ancestors have a grace period of their own.
-            stopping.overdue = self.base.grace();
+            stopping.overdue = self.base.timer();
         }
     }
 }
 
 impl SessionBase {
     /// Timer for subagents that were asked to end.
-    fn grace(&self) -> OwnedTask {
+    fn timer(&self) -> OwnedTask {
         let overdue = |_| Msg::Subagents(SubagentsMsg::Overdue);
         spawn_task(&self.me, self.ports.clock.sleep(GRACE), overdue)
     }

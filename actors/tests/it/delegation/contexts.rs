@@ -90,7 +90,7 @@ async fn subagent_keeps_rules_task_and_memory_through_compactions() {
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
         }
-        assert_eq!(flaw(request), None);
+        assert_eq!(history_error(request), None);
     }
     assert!(results(&bench.model)[0].contains("It was the pool."));
 }

@@ -283,7 +283,7 @@ async fn open_calls_of_a_subagent_do_not_run_again_after_damage() {
         let resumption = bench.resumption.as_mut().unwrap();
         resumption.lost = lost;
         if lost {
-            resumption.replayed.doubt();
+            resumption.replayed.mark_uncertain();
         }
         let stage = bench.start().await;
         let running = stage.session.resume().await.unwrap();
@@ -294,6 +294,6 @@ async fn open_calls_of_a_subagent_do_not_run_again_after_damage() {
         let read = format!("{:?}", worker.requests()[0]);
         assert_eq!(read.contains("It may have run. Look before"), lost, "{read}");
         assert_eq!(read.contains("Part of the journal of this session was damaged"), lost);
-        assert_eq!(flaw(&worker.requests()[0]), None);
+        assert_eq!(history_error(&worker.requests()[0]), None);
     }
 }

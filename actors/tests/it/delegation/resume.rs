@@ -143,7 +143,7 @@ fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &RunCoun
     }
     // Each answer is read once: as the result of the call, or as a message.
     let after = replay(records, None);
-    assert_eq!(flaw(&after.messages), None, "{at}");
+    assert_eq!(history_error(&after.messages), None, "{at}");
     let texts: Vec<String> = after
         .messages
         .iter()
@@ -177,7 +177,7 @@ async fn resumes_delegations_from_every_prefix_and_starts_none_twice() {
         check_whole(prefix, &records, &runs);
         for model in models.iter().chain([&bench.model]) {
             for request in model.requests() {
-                assert_eq!(flaw(&request), None, "{length}");
+                assert_eq!(history_error(&request), None, "{length}");
             }
         }
         // A subagent that was running resumes with its history, and receives its task once.
@@ -338,7 +338,7 @@ async fn stopped_subagent_resumes_with_its_history() {
     let last = models[2].requests().pop().unwrap();
     assert_eq!(users(&last).len(), 3, "also one that was done can be asked for more");
     for request in models[2].requests() {
-        assert_eq!(flaw(&request), None);
+        assert_eq!(history_error(&request), None);
     }
 }
 

@@ -17,11 +17,11 @@ impl ShellReader {
                 self.raw();
                 self.drop_word();
                 if matches!(c, ';' | '&' | '|') {
-                    self.flaw(Flaw::Syntax);
+                    self.add_flaw(Flaw::Syntax);
                 }
                 if c == '\n' && !self.heredocs.is_empty() {
                     // Whether their texts begin here depends on the version.
-                    self.flaw(Flaw::Heredoc);
+                    self.add_flaw(Flaw::Heredoc);
                 }
             }
             '#' if self.word.is_none() => self.comment(),
@@ -30,12 +30,12 @@ impl ShellReader {
                 if self.take('(') {
                     self.open_process(c);
                 } else {
-                    self.flaw(Flaw::Syntax);
+                    self.add_flaw(Flaw::Syntax);
                 }
             }
             '(' => {
                 self.raw();
-                self.flaw(Flaw::Syntax);
+                self.add_flaw(Flaw::Syntax);
             }
             _ => {
                 self.raw();
@@ -67,7 +67,7 @@ impl ShellReader {
             }
             '#' if self.word.is_none() => {
                 // Where a word has to come, it may be one.
-                self.flaw(Flaw::Syntax);
+                self.add_flaw(Flaw::Syntax);
                 self.comment();
             }
             '<' | '>' => {

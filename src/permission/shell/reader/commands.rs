@@ -34,7 +34,7 @@ impl ShellReader {
                 let event = if self.take('|') {
                     ShellEvent::Or
                 } else if self.take('&') {
-                    self.flaw(Flaw::PipeBoth);
+                    self.add_flaw(Flaw::PipeBoth);
                     ShellEvent::Pipe
                 } else {
                     ShellEvent::Pipe
@@ -71,7 +71,7 @@ impl ShellReader {
             if let ReaderMode::Commands(Closer::Case(state)) = &mut self.mode {
                 *state = CaseState::Pattern;
             } else {
-                self.flaw(Flaw::Syntax);
+                self.add_flaw(Flaw::Syntax);
             }
         }
     }
@@ -101,7 +101,7 @@ impl ShellReader {
                 if let Some(c) = self.raw() {
                     self.push(c, Form::ESCAPED);
                 } else {
-                    self.flaw(Flaw::Unclosed);
+                    self.add_flaw(Flaw::Unclosed);
                     self.push('\\', Form::ESCAPED);
                 }
             }
@@ -150,7 +150,7 @@ impl ShellReader {
             match self.raw() {
                 Some('\'') => break,
                 Some(c) => self.push(c, Form::QUOTED),
-                None => return self.flaw(Flaw::Unclosed),
+                None => return self.add_flaw(Flaw::Unclosed),
             }
         }
         // Elsewhere it is in the word.
@@ -164,7 +164,7 @@ impl ShellReader {
     pub(super) fn parenthesis(&mut self) {
         let blank = self.building.is_blank() && self.word.is_none();
         if self.word.as_ref().is_some_and(|word| word.form.has(Form::SPLITS)) {
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
         }
         self.end_word(self.byte);
         self.raw();
@@ -192,12 +192,12 @@ impl ShellReader {
         if blank || self.building.is_blank() {
             if self.peek() == Some('(') && self.is_arithmetic() {
                 self.raw();
-                self.flaw(Flaw::Compound);
+                self.add_flaw(Flaw::Compound);
                 return self.open_arithmetic(false, true);
             }
             return self.open_compound(Scope::Subshell, Closer::Paren);
         }
-        self.flaw(Flaw::Syntax);
+        self.add_flaw(Flaw::Syntax);
         self.end_list(ShellEvent::End);
         self.open_compound(Scope::Subshell, Closer::Paren);
     }
@@ -224,7 +224,7 @@ impl ShellReader {
             return self.close();
         }
         // Something inside was not closed, or nothing is open.
-        self.flaw(Flaw::Syntax);
+        self.add_flaw(Flaw::Syntax);
         let inside = self.frames.iter().rev().take_while(|frame| !closes(&frame.mode)).count();
         if inside == self.frames.len() {
             return;

@@ -78,7 +78,7 @@ impl ShellReader {
         }
         if matches!(rest.first(), Some(' ' | '\t' | '\n' | '|')) {
             // Commands, in a newer bash; an error in others.
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
             self.raw();
             unknown(self, quoted);
             return self.open_substitution(Scope::Substitution, Closer::Brace);
@@ -103,12 +103,12 @@ impl ShellReader {
                     text.push('\\');
                     match self.raw() {
                         Some(c) => text.push(c),
-                        None => return self.flaw(Flaw::Unclosed),
+                        None => return self.add_flaw(Flaw::Unclosed),
                     }
                 }
                 Some(c) => text.push(c),
                 None => {
-                    self.flaw(Flaw::Unclosed);
+                    self.add_flaw(Flaw::Unclosed);
                     break;
                 }
             }
@@ -132,11 +132,11 @@ impl ShellReader {
                         text.push('\\');
                         text.push(c);
                     }
-                    None => self.flaw(Flaw::Unclosed),
+                    None => self.add_flaw(Flaw::Unclosed),
                 },
                 Some(c) => text.push(c),
                 None => {
-                    self.flaw(Flaw::Unclosed);
+                    self.add_flaw(Flaw::Unclosed);
                     break;
                 }
             }
@@ -175,7 +175,7 @@ impl ShellReader {
             }
             // In double quotes, a single one means itself behind some operators and not behind
             // others.
-            '\'' if quoted => self.flaw(Flaw::Syntax),
+            '\'' if quoted => self.add_flaw(Flaw::Syntax),
             '\'' => {
                 self.word();
                 let mut text = String::new();
@@ -185,7 +185,7 @@ impl ShellReader {
                     }
                     text.push(c);
                 }
-                self.flaw(Flaw::Unclosed);
+                self.add_flaw(Flaw::Unclosed);
             }
             '"' => self.open(ReaderMode::Quotes { body: false }),
             '$' => self.dollar(quoted),
@@ -195,7 +195,7 @@ impl ShellReader {
                 self.open_process(c);
             }
             // `${x@P}` expands the value as a prompt, including substitutions.
-            '@' if self.peek() == Some('P') => self.flaw(Flaw::Odd),
+            '@' if self.peek() == Some('P') => self.add_flaw(Flaw::Odd),
             _ => {}
         }
     }
@@ -218,7 +218,7 @@ impl ShellReader {
             ']' if square => self.close(),
             ')' if !square => {
                 if !self.take(')') {
-                    self.flaw(Flaw::Syntax);
+                    self.add_flaw(Flaw::Syntax);
                 }
                 self.close();
             }
@@ -227,7 +227,7 @@ impl ShellReader {
             }
             '\'' => {
                 // Quotes mean different things in the two kinds, and the content may run.
-                self.flaw(Flaw::Syntax);
+                self.add_flaw(Flaw::Syntax);
             }
             '"' => self.open(ReaderMode::Quotes { body: false }),
             '$' => self.dollar(true),
@@ -244,7 +244,7 @@ impl ShellReader {
         let mut quote: Option<char> = None;
         let bound = 1 << 16;
         if self.ahead > 8 * self.source.len() + bound {
-            self.flaw(Flaw::TooDeep);
+            self.add_flaw(Flaw::TooDeep);
             return false;
         }
         while let Some(c) = self.source.get(at) {
@@ -268,7 +268,7 @@ impl ShellReader {
                         let ends = self.source.get(at) == Some(&')');
                         if !ends {
                             // Bash counts depending on the position.
-                            self.flaw(Flaw::Syntax);
+                            self.add_flaw(Flaw::Syntax);
                         }
                         return ends;
                     }
@@ -276,7 +276,7 @@ impl ShellReader {
                 _ => {}
             }
         }
-        self.flaw(Flaw::Syntax);
+        self.add_flaw(Flaw::Syntax);
         false
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Heredoc {
 impl Heredoc {
     pub(super) fn new(word: &Word, strip: bool, body: usize) -> Heredoc {
         let delimiter = crate::shell::word::shown(&word.text);
-        Heredoc { delimiter, quoted: word.bare().is_none(), strip, body }
+        Heredoc { delimiter, quoted: word.unquoted_literal().is_none(), strip, body }
     }
 }
 
@@ -52,7 +52,7 @@ impl ShellReader {
 
     pub(super) fn await_target(&mut self, redirect: Redirect) {
         if let Some(before) = self.building.redirect.take() {
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
             self.building.command.redirects.push(before);
         }
         self.building.redirect = Some(redirect);
@@ -81,7 +81,7 @@ impl ShellReader {
         }
         if self.foreign > 0 {
             // The place where they begin depends on the version of bash.
-            self.flaw(Flaw::Heredoc);
+            self.add_flaw(Flaw::Heredoc);
         }
         for heredoc in std::mem::take(&mut self.heredocs) {
             self.read_heredoc(&heredoc);
@@ -103,7 +103,7 @@ impl ShellReader {
                     Some('\\') if !heredoc.quoted && self.source.get(self.at) == Some(&'\n') => {
                         // With a line continuation, the search for the delimiter depends on the
                         // version.
-                        self.flaw(Flaw::Heredoc);
+                        self.add_flaw(Flaw::Heredoc);
                         self.raw();
                     }
                     Some('\\') if !heredoc.quoted => {
@@ -122,7 +122,7 @@ impl ShellReader {
             body.push('\n');
         }
         if !ended {
-            self.flaw(Flaw::Heredoc);
+            self.add_flaw(Flaw::Heredoc);
         }
         let word = if heredoc.quoted {
             Word { text: body, form: Form::QUOTED, ..Word::default() }

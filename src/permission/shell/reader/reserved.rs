@@ -47,7 +47,7 @@ impl ShellReader {
             self.header(header, word);
             return true;
         }
-        let Some(text) = word.bare() else { return false };
+        let Some(text) = word.unquoted_literal() else { return false };
         let text = if text.chars().eq([active('['); 2]) { "[[" } else { text };
         if self.building.closed && self.building.command.redirects.is_empty() {
             let continues =
@@ -73,21 +73,21 @@ impl ShellReader {
     fn reserved_word(&mut self, text: &str, word: &Word) -> bool {
         match text {
             "!" => self.outline.events.push(ShellEvent::Not),
-            "-p" | "--" if self.building.timed => self.flaw(Flaw::Compound),
+            "-p" | "--" if self.building.timed => self.add_flaw(Flaw::Compound),
             "time" => {
                 if self.substitutes() {
                     // Some versions write it out and read it again, as something else.
-                    self.flaw(Flaw::Syntax);
+                    self.add_flaw(Flaw::Syntax);
                 }
                 self.building.timed = true;
                 self.outline.timed.push(word.span);
             }
             "{" => {
                 if self.building.timed {
-                    self.flaw(Flaw::Compound);
+                    self.add_flaw(Flaw::Compound);
                 }
                 if self.building.function.is_some() {
-                    self.flaw(Flaw::Compound);
+                    self.add_flaw(Flaw::Compound);
                 }
                 self.open_compound(Scope::Group, Closer::Brace);
             }
@@ -101,19 +101,19 @@ impl ShellReader {
             "done" => self.close_reserved(&Closer::Word("done")),
             "esac" => self.close_reserved(&Closer::Case(CaseState::Body)),
             "function" => {
-                self.flaw(Flaw::Compound);
+                self.add_flaw(Flaw::Compound);
                 self.building.header = Some(Header::FunctionName);
             }
             "coproc" => {
-                self.flaw(Flaw::Compound);
+                self.add_flaw(Flaw::Compound);
                 if self.substitutes() {
                     // Some versions write it out and read it again, with a name in front.
-                    self.flaw(Flaw::Syntax);
+                    self.add_flaw(Flaw::Syntax);
                 }
                 self.building.coprocess = true;
             }
             "[[" => {
-                self.flaw(Flaw::Compound);
+                self.add_flaw(Flaw::Compound);
                 self.building.function = None;
                 self.open(ReaderMode::Condition);
             }
@@ -128,13 +128,13 @@ impl ShellReader {
     }
 
     fn control(&mut self, closer: Closer, header: Option<Header>) {
-        self.flaw(Flaw::Compound);
+        self.add_flaw(Flaw::Compound);
         self.open_compound(Scope::Control, closer);
         self.building.header = header;
     }
 
     fn header(&mut self, header: Header, word: &Word) {
-        let bare = word.bare();
+        let bare = word.unquoted_literal();
         let next = match header {
             Header::ForIn | Header::Done if bare == Some("do") => None,
             Header::ForName => Some(Header::ForIn),
@@ -148,7 +148,7 @@ impl ShellReader {
             Header::CaseWord => Some(Header::CaseIn),
             Header::CaseIn => {
                 if bare != Some("in") {
-                    self.flaw(Flaw::Syntax);
+                    self.add_flaw(Flaw::Syntax);
                 }
                 self.mode = ReaderMode::Commands(Closer::Case(CaseState::Pattern));
                 None
@@ -173,7 +173,7 @@ impl ShellReader {
             // The closing of a substitution continues with its word.
             return self.close();
         }
-        self.flaw(Flaw::Syntax);
+        self.add_flaw(Flaw::Syntax);
     }
 
     /// Before and in the patterns of `case`.
@@ -192,7 +192,7 @@ impl ShellReader {
                         self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns));
                     }
                     ')' => self.mode = ReaderMode::Commands(Closer::Case(CaseState::Body)),
-                    ';' | '&' | '<' | '>' => self.flaw(Flaw::Syntax),
+                    ';' | '&' | '<' | '>' => self.add_flaw(Flaw::Syntax),
                     _ => {}
                 }
             }
@@ -215,7 +215,7 @@ impl ShellReader {
         }
         if !first || c == ')' {
             // A pattern of that name, or `$(case x in esac)`, where some only count parentheses.
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
         }
         if first {
             self.close();

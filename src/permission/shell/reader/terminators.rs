@@ -4,7 +4,7 @@ use super::heredocs::Heredoc;
 use super::reserved::Header;
 use super::{ShellReader, is_subscript};
 use crate::shell::outline::{Flaw, ShellEvent};
-use crate::shell::word::{Form, Word, settled};
+use crate::shell::word::{Form, Word, deactivate_braces};
 
 impl ShellReader {
     pub(super) fn end_word(&mut self, byte: usize) {
@@ -12,7 +12,7 @@ impl ShellReader {
         if self.outermost {
             word.span.1 = byte;
         }
-        word.text = settled(std::mem::take(&mut word.text));
+        word.text = deactivate_braces(std::mem::take(&mut word.text));
         if word.form.has(Form::BARE) || !word.text.is_empty() || word.form != Form::default() {
             self.ended(word);
         }
@@ -37,7 +37,7 @@ impl ShellReader {
         }
         let building = &mut self.building;
         if building.closed {
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
             // It would be the program if the text continued.
             self.end_list(ShellEvent::End);
             self.building.command.words.push(word);
@@ -48,7 +48,7 @@ impl ShellReader {
             self.building.command.assignments.push(word);
         } else {
             if building.command.words.is_empty() && is_subscript(&word.text) {
-                self.flaw(Flaw::Subscript);
+                self.add_flaw(Flaw::Subscript);
             }
             self.building.command.words.push(word);
         }
@@ -68,7 +68,7 @@ impl ShellReader {
         self.end_word(self.byte);
         let mut building = std::mem::take(&mut self.building);
         if let Some(redirect) = building.redirect.take() {
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
             building.command.redirects.push(redirect);
         }
         self.building.function = building.function.take();
@@ -101,7 +101,7 @@ impl ShellReader {
         let blank = self.building.is_blank() && self.word.is_none() && !self.building.closed;
         self.end_command();
         if blank && !matches!(event, ShellEvent::End) && empty_before == self.outline.events.len() {
-            self.flaw(Flaw::Syntax);
+            self.add_flaw(Flaw::Syntax);
         }
         // A newline after an operator continues the list.
         let goes_on = matches!(

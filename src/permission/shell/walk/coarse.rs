@@ -9,7 +9,7 @@ use crate::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
 
 /// Danger of `text` without quotes and nesting. Errs towards danger: such text is deliberately hard
 /// to read.
-pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
+pub(super) fn text_danger(text: &str, home: &str) -> Option<Danger> {
     let place = CommandLocation { cwd: None, home };
     let (mut removes, mut recursive, mut downloads) = (false, false, false);
     let separates = |c: char| c.is_whitespace() || ";&|()`<>{}\"'\\".contains(c);

@@ -1,6 +1,6 @@
 //! Scripts and commands that hide in the arguments of a program.
 
-use super::{Arg, Call, CommandInput, Effects, Run, Walker, said};
+use super::{Arg, Call, CommandInput, Effects, Run, Walker, text_of};
 use crate::shell::Names;
 use crate::shell::danger::{CommandLocation, DELETES, DOWNLOADED, is_system};
 use crate::shell::word::{UNKNOWN, ansi_c, resolve};
@@ -28,7 +28,7 @@ impl Walker {
             "fc" => self.findings.unsure = true,
             "history" if words.first() == Some(&"-s") => {
                 self.findings.unsure = true;
-                return self.apart(|walker| walker.joined(&rest[1..], &CommandInput::default()));
+                return self.scoped(|walker| walker.joined(&rest[1..], &CommandInput::default()));
             }
             "jobs" if words.first() == Some(&"-x") => {
                 return self.part(&rest[1..], run, at + 1, input);
@@ -36,7 +36,7 @@ impl Walker {
             "alias" => {
                 self.findings.unsure = true;
                 for (_, text) in words.iter().filter_map(|word| word.split_once('=')) {
-                    self.nested_apart(&said(text), CommandInput::default());
+                    self.nested_apart(&text_of(text), CommandInput::default());
                 }
             }
             "source" | "." => return self.source(rest, input),
@@ -66,7 +66,7 @@ impl Walker {
 
     /// Shell text that does not change the working directory.
     fn nested_apart(&mut self, text: &str, input: CommandInput) -> Effects {
-        self.apart(|walker| walker.nested(text, input))
+        self.scoped(|walker| walker.nested(text, input))
     }
 
     /// Options of builtins whose next word is shell text.
@@ -76,7 +76,7 @@ impl Walker {
                 self.findings.unsure = true;
                 // A list of words is parsed as if it were quoted.
                 let words = if *option == "-W" { ": " } else { "" };
-                self.nested_apart(&format!("{words}{}", said(text)), CommandInput::default());
+                self.nested_apart(&format!("{words}{}", text_of(text)), CommandInput::default());
             }
         }
     }
@@ -84,15 +84,15 @@ impl Walker {
     /// A whole word that is shell text.
     fn texts(&mut self, argument: Option<&Arg>, input: &CommandInput) -> Effects {
         let Some(argument) = argument else { return Effects::default() };
-        self.downloaded(argument.tainted);
+        self.note_download(argument.tainted);
         self.findings.unsure |= argument.text.contains(UNKNOWN);
-        let mut effects = self.nested_apart(&said(&argument.text), input.clone());
+        let mut effects = self.nested_apart(&text_of(&argument.text), input.clone());
         effects.downloads |= argument.tainted;
         effects
     }
 
     /// A download is executed, if it is `tainted`.
-    fn downloaded(&mut self, tainted: bool) {
+    fn note_download(&mut self, tainted: bool) {
         if tainted {
             self.found(DOWNLOADED);
         }
@@ -106,9 +106,9 @@ impl Walker {
         let same = |argument: &&Arg| even && argument.text == "eval";
         let skipped = rest.iter().take_while(same).count();
         let rest = rest.get(skipped..).unwrap_or_default();
-        self.downloaded(rest.iter().any(|argument| argument.tainted));
+        self.note_download(rest.iter().any(|argument| argument.tainted));
         self.findings.unsure |= rest.iter().any(|argument| argument.text.contains(UNKNOWN));
-        let text: Vec<String> = rest.iter().map(|argument| said(&argument.text)).collect();
+        let text: Vec<String> = rest.iter().map(|argument| text_of(&argument.text)).collect();
         self.nested(&text.join(" "), input.clone())
     }
 
@@ -146,7 +146,7 @@ impl Walker {
         }
         match operand {
             Some(file) if !reads && !is_input(&file.text) => {
-                self.downloaded(file.tainted);
+                self.note_download(file.tainted);
                 self.findings.unsure = true;
                 Effects::default()
             }
@@ -157,7 +157,7 @@ impl Walker {
     /// The input is executed.
     fn run_input(&mut self, input: &CommandInput) -> Effects {
         self.findings.unsure |= input.text.is_none();
-        self.downloaded(input.tainted);
+        self.note_download(input.tainted);
         match &input.text {
             Some(text) => self.nested_apart(text, CommandInput::default()),
             None => Effects { runs_input: true, ..Effects::default() },
@@ -180,16 +180,16 @@ impl Walker {
         });
         if given {
             // `python -c "$(curl …)"`.
-            self.downloaded(rest.iter().take(4).any(|argument| argument.tainted));
+            self.note_download(rest.iter().take(4).any(|argument| argument.tainted));
             return Effects::default();
         }
         match operand {
             Some(file) if !is_input(&file.text) => {
-                self.downloaded(file.tainted);
+                self.note_download(file.tainted);
                 Effects::default()
             }
             _ => {
-                self.downloaded(input.tainted);
+                self.note_download(input.tainted);
                 Effects { runs_input: true, ..Effects::default() }
             }
         }
@@ -201,7 +201,7 @@ impl Walker {
             return self.run_input(input);
         }
         self.findings.unsure = true;
-        self.downloaded(file.is_some_and(|file| file.tainted));
+        self.note_download(file.is_some_and(|file| file.tainted));
         Effects::default()
     }
 
@@ -225,7 +225,7 @@ impl Walker {
         if rest.is_empty() {
             return Effects { runs_input: true, ..Effects::default() };
         }
-        self.apart(|walker| walker.joined(rest, call.input))
+        self.scoped(|walker| walker.joined(rest, call.input))
     }
 
     /// `su -c TEXT`, `script -c TEXT`, `flock FILE PROGRAM`.
@@ -259,13 +259,13 @@ impl Walker {
     /// A command that is part of another's words.
     fn part(&mut self, inner: &[Arg], run: &mut Run, at: usize, input: &CommandInput) -> Effects {
         if self.depth >= super::DEPTH_MAX {
-            let text: Vec<String> = inner.iter().map(|argument| said(&argument.text)).collect();
-            self.crudely(&text.join(" "));
+            let text: Vec<String> = inner.iter().map(|argument| text_of(&argument.text)).collect();
+            self.scan_text(&text.join(" "));
             return Effects::default();
         }
         self.depth += 1;
         let mut part = Run::default();
-        let effects = self.through(inner, &mut part, input);
+        let effects = self.unwrap(inner, &mut part, input);
         self.depth -= 1;
         run.programs.extend(part.programs.into_iter().map(|program| program + at));
         effects
@@ -314,7 +314,7 @@ impl Walker {
             let inner = tail.get(..end.unwrap_or(tail.len())).unwrap_or_default();
             let before = run.programs.len();
             let input = CommandInput::default();
-            self.nowhere(|walker| walker.part(inner, run, call.at + index, &input));
+            self.with_unknown_cwd(|walker| walker.part(inner, run, call.at + index, &input));
             let mut programs = run.programs.iter().skip(before).filter_map(|at| run.words.get(*at));
             if whole && programs.any(|program| REMOVES.has(super::base(program))) {
                 self.found(DELETES);
@@ -342,13 +342,13 @@ impl Walker {
         }
         for text in texts {
             self.findings.unsure = true;
-            self.nested_apart(&said(text), CommandInput::default());
+            self.nested_apart(&text_of(text), CommandInput::default());
         }
         if let Some(tail) = tail {
             self.findings.unsure = true;
             let rest = rest.get(tail..).unwrap_or_default();
             let flags = rest.iter().take_while(|argument| argument.text.starts_with('-')).count();
-            self.apart(|walker| walker.joined(&rest[flags..], &CommandInput::default()));
+            self.scoped(|walker| walker.joined(&rest[flags..], &CommandInput::default()));
         }
     }
 
@@ -365,8 +365,8 @@ impl Walker {
             _ => words.iter().any(subscript),
         };
         for word in words.iter().filter(|word| subscript(word)) {
-            let text = format!(": \"{}\"", said(word));
-            self.nowhere(|walker| walker.nested(&text, CommandInput::default()));
+            let text = format!(": \"{}\"", text_of(word));
+            self.with_unknown_cwd(|walker| walker.nested(&text, CommandInput::default()));
         }
     }
 
@@ -387,7 +387,7 @@ impl Walker {
                 self.findings.unsure = true;
                 let rest =
                     words.get(at + 1 + usize::from(separate)..).unwrap_or_default().join(" ");
-                return Some(self.nested(&said(&format!("env {text} {rest}")), input.clone()));
+                return Some(self.nested(&text_of(&format!("env {text} {rest}")), input.clone()));
             }
         }
         None
@@ -402,11 +402,11 @@ fn is_input(word: &str) -> bool {
 /// Output of `printf`.
 fn formatted(words: &[&str]) -> String {
     let Some((format, rest)) = words.split_first() else { return String::new() };
-    let format = ansi_c(&said(format));
+    let format = ansi_c(&text_of(format));
     if !format.contains("%s") || rest.is_empty() {
         return format;
     }
-    rest.iter().map(|word| format.replacen("%s", &said(word), 1)).collect()
+    rest.iter().map(|word| format.replacen("%s", &text_of(word), 1)).collect()
 }
 
 /// Output of `echo`.
@@ -416,7 +416,7 @@ fn echoed(words: &[&str]) -> String {
     });
     let options = options.count();
     let escapes = words[..options].iter().any(|word| word.contains('e'));
-    let text: Vec<String> = words[options..].iter().map(|word| said(word)).collect();
+    let text: Vec<String> = words[options..].iter().map(|word| text_of(word)).collect();
     let text = text.join(" ");
     let mut text = if escapes { ansi_c(&text) } else { text };
     text.push('\n');

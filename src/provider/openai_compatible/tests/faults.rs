@@ -90,7 +90,7 @@ async fn unreachable_server_is_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let provider = live(ProviderProfile::new("gone", &address, "m", None)).unwrap();
+    let provider = connect(ProviderProfile::new("gone", &address, "m", None)).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "unreachable");
     assert_eq!(

@@ -38,7 +38,7 @@ async fn decodes_recorded_replies() {
 #[tokio::test]
 async fn thought_signatures_return_with_their_calls_to_their_server_only() {
     let server = Server::start(std::iter::repeat_n(stream(CALLS), 4)).await;
-    let provider = live(server.profile()).unwrap();
+    let provider = connect(server.profile()).unwrap();
     let mut wanted = request("hi");
     let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
@@ -62,7 +62,7 @@ async fn thought_signatures_return_with_their_calls_to_their_server_only() {
         ProviderProfile { model: "other".to_owned(), ..server.profile() },
     ] {
         let nth = server.seen().len();
-        ask(&*live(other).unwrap(), wanted.clone()).await.0.unwrap();
+        ask(&*connect(other).unwrap(), wanted.clone()).await.0.unwrap();
         assert!(calls(nth).iter().all(|call| call.get("extra_content").is_none()));
     }
 }

@@ -28,7 +28,7 @@ async fn silence_is_measured_between_content() {
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
     profile.timeouts.idle_ms = 100;
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     for expected in [None, None, None, Some("abc"), Some("abc"), Some("abc")] {
         let began = Instant::now();
         let error = ask(&*provider, request("hi")).await.0.unwrap_err();
@@ -49,7 +49,7 @@ async fn pings_do_not_end_silence() {
     let server = Server::start([begun(&text, ServerStep::Stall), begun(&text, pings)]).await;
     let mut profile = server.profile();
     (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (500, 1000);
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     for expected in ["not a byte for 0.5 s", "no content for 1 s"] {
         let error = ask(&*provider, request("hi")).await.0.unwrap_err();
         assert!(error.chain().ends_with(expected), "{}", error.chain());
@@ -62,7 +62,7 @@ async fn first_byte_has_a_timeout() {
     let server = Server::start([vec![ServerStep::Stall]]).await;
     let mut profile = server.profile();
     profile.timeouts.header_ms = 50;
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "unreachable");
     assert!(error.chain().ends_with("no answer within 0.05 s"), "{}", error.chain());
@@ -76,7 +76,7 @@ async fn finished_reply_needs_no_end_of_stream() {
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
     profile.timeouts.idle_ms = 200;
-    let provider = live(profile).unwrap();
+    let provider = connect(profile).unwrap();
     for _ in 0..2 {
         let reply = ask(&*provider, request("hi")).await.0.unwrap();
         assert_eq!(reply.stop_reason, StopReason::ToolUse);
@@ -87,7 +87,7 @@ async fn finished_reply_needs_no_end_of_stream() {
 async fn dropped_request_closes_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/v1", listener.local_addr().unwrap());
-    let provider = live(ProviderProfile::new("mock", &address, "m", None)).unwrap();
+    let provider = connect(ProviderProfile::new("mock", &address, "m", None)).unwrap();
     let (deltas, mut heard) = tokio::sync::mpsc::channel(8);
     let attempt = tokio::spawn(provider.complete(request("hi"), deltas));
     let (mut connection, _) = listener.accept().await.unwrap();

@@ -10,7 +10,7 @@ use super::*;
 impl ProtectedWorkspace {
     /// Writes as a tool with permission.
     fn allowed(&self, path: &str, text: &str) {
-        let mut writing = self.protection.written.alone();
+        let mut writing = self.protection.written.begin_write();
         write(&self.root, "unnamed", text);
         let (from, to) = (self.root.join("unnamed"), self.root.join(path));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -20,7 +20,7 @@ impl ProtectedWorkspace {
     }
 
     fn allowed_to_remove(&self, path: &str) {
-        let mut writing = self.protection.written.alone();
+        let mut writing = self.protection.written.begin_write();
         fs::remove_file(self.root.join(path)).unwrap();
         writing.removed(&self.root.join(path));
     }
