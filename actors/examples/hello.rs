@@ -1,9 +1,9 @@
-//! The kernel in another program: a scripted model, one tool of our own, and a question that we
-//! answer. No file is written and nothing is contacted.
+//! The kernel in another program: a scripted model, one custom tool, and a permission request that
+//! the program answers. Writes no file and uses no network.
 //!
 //! `cargo run -p posse-actors --example hello`
 
-#![expect(clippy::print_stdout, reason = "showing something is what an example is for")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use posse_actors::testing::{
 };
 use serde_json::{Value, json};
 
-/// Greets somebody, after saying whom.
+/// Greets the person with the given name, after permission.
 struct Greet(ToolSpec);
 
 impl Greet {
     fn new() -> Greet {
         Greet(ToolSpec {
             name: "greet".to_owned(),
-            description: "Greets somebody".to_owned(),
+            description: "Greets a person".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": { "name": { "type": "string" } },

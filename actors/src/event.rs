@@ -207,7 +207,8 @@ pub enum Event {
         used: ContextUse,
     },
 
-    /// An agent wants another one to work for it, and it may: the record comes before the work.
+    /// An agent delegates a task to a subagent, and this is permitted. Recorded before the subagent
+    /// starts.
     #[serde(rename = "agent.invocation.requested")]
     InvocationRequested {
         /// The invocation that begins.
@@ -293,7 +294,7 @@ pub enum Event {
         usage: Usage,
     },
 
-    /// A request goes to a model.
+    /// A request is sent to a model.
     #[serde(rename = "model.request")]
     ModelRequest {
         /// Number of this reply within the invocation, from 1.
@@ -349,7 +350,7 @@ pub enum Event {
         /// Model, outcome and cost. Missing in older journals.
         billing: Option<Box<Billing>>,
     },
-    /// The worst case of a request is held of the budget, before it is made.
+    /// The worst-case cost of a request is reserved from the budget. Recorded before the request.
     #[serde(rename = "budget.reserved")]
     BudgetReserved {
         /// The number of the request.
@@ -655,7 +656,7 @@ pub enum Event {
         /// The front end that answered, if it was not the one that owns the session.
         answered_by: Option<String>,
     },
-    /// A question is moot: the call that asked is gone.
+    /// A permission request is withdrawn, because its call has ended.
     #[serde(rename = "permission.withdrawn")]
     PermissionWithdrawn {
         /// The question.

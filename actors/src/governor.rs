@@ -53,7 +53,7 @@ pub struct PermitRequest {
     pub tokens_max: Option<u64>,
     /// It was started before and is resumed: it counts once.
     pub again: bool,
-    /// The caller waits and does nothing meanwhile.
+    /// True if the caller waits for the result and does nothing else.
     pub waits: bool,
     /// Number of earlier requests that wait for a slot.
     pub ahead: u32,

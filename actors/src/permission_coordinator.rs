@@ -28,7 +28,7 @@ pub(crate) use grant_view::{GrantView, ShownQuestion};
 
 use grant_view::QuestionEnd;
 
-/// Why a question is withdrawn whose asker is gone.
+/// Reason for withdrawing a request whose call has ended.
 const GONE: &str = "the call that asked is gone";
 
 /// Arguments of every incarnation of the coordinator.

@@ -41,8 +41,8 @@ struct AnnouncementQueue {
     closed: bool,
 }
 
-/// Durable events that did not fit, or that were there before: records `from..=to`, the first of
-/// them announced as `seq`. With `to` before `from` it is not known yet how many there are.
+/// Durable events that an observer missed, because its queue was full or it subscribed late: records
+/// `from..=to`; the first has the number `seq`. If `to < from`, their number is not known yet.
 #[derive(Clone, Copy)]
 struct Missed {
     from: u64,

@@ -35,7 +35,7 @@ pub(crate) struct IntentProgress {
     pub(crate) intended: OnceLock<()>,
     /// Set once the intent of a call with effects is durable: there may have been one.
     pub(crate) begun: OnceLock<StartedCall>,
-    /// Set when it came to its end, and whether that was a good one.
+    /// Set at its end: true if it succeeded.
     pub(crate) ran: OnceLock<bool>,
     /// Set when the outcome was recorded.
     outcome: OnceLock<ToolOutput>,
@@ -71,7 +71,7 @@ pub(crate) struct Args {
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Ended(Result<CallEnd, JoinError>),
-    /// Hooks have looked at the outcome.
+    /// Hooks have processed the outcome.
     Hooked,
     Cancel(String),
     /// State of the subagent of a stopped call, if it had started one.

@@ -135,7 +135,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     Ok(format!("set {key} = {} in {file}{was}{later}", shown(&value)))
 }
 
-/// True if it existed.
+/// Removes a property. True if it existed.
 fn unset(object: &CstObject, parts: &[String]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     if rest.is_empty() {

@@ -22,7 +22,7 @@ use posse_base::shell_words;
 /// Characters of a command above which nothing allows it but a human who sees it.
 pub(crate) const COMMAND_CHARS_MAX: usize = 10_000;
 
-/// A command that was looked at from all sides.
+/// Complete judgement of a command.
 #[derive(Debug)]
 pub(crate) struct Judged {
     /// Everything that it runs, and the first part that is never allowed.

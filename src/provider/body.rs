@@ -53,7 +53,7 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
     body
 }
 
-/// A reply that is on its way.
+/// A reply that is being received.
 pub(crate) struct LiveResponse(pub(crate) Response);
 
 impl ChunkSource for LiveResponse {

@@ -189,7 +189,7 @@ impl Login {
         }
     }
 
-    /// Boxed, as asking the issuer goes the way of every request.
+    /// Boxed, because the request to the issuer uses the same functions as every request.
     fn flight(
         self: Arc<Self>,
         state: OwnedMutexGuard<State>,

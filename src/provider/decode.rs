@@ -284,7 +284,7 @@ impl<A: Assembly> StreamReader<'_, A> {
         explain(self.origin, self.partial(), fault, Some(offset))
     }
 
-    /// The connection failed while the reply was on its way.
+    /// The connection failed during the reply.
     fn cut(self, what: &str) -> ProviderError {
         let at = match &self.shape {
             BodyShape::Unknown { skipped } => *skipped,

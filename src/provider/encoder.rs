@@ -38,7 +38,7 @@ pub(crate) trait Dialect: Sized + 'static {
     /// A tool as it is sent.
     fn tool(tool: &ToolSpec) -> impl Serialize;
 
-    /// The instructions as they are kept, if they are not messages. Empty: there are none.
+    /// The system instructions as a member of the body. Empty if they are sent as messages.
     fn system(_messages: &[Arc<Message>]) -> String {
         String::new()
     }
@@ -48,8 +48,8 @@ pub(crate) trait Dialect: Sized + 'static {
         matches!(next, Message::Tool { .. })
     }
 
-    /// Appends a group, with a comma before it if there is something before it. Returns whether
-    /// the user has yet to say something.
+    /// Appends a group, after a comma if it is not the first. Returns true if a user message must
+    /// follow.
     fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], options: &GroupOptions<'_>) -> bool;
 
     /// Writes the members of a body behind the model.

@@ -18,7 +18,7 @@ impl Owner {
         Owner { protocol, profile: profile.to_owned(), model: model.to_owned() }
     }
 
-    /// Writes the owner on the items that a reply came with.
+    /// Marks the opaque items of a reply with their owner.
     pub(crate) fn sign(&self, message: &mut AssistantMessage) {
         let reasoning = message.reasoning.as_mut();
         let Some(Reasoning { opaque: Some(items), .. }) = reasoning else { return };
@@ -89,7 +89,7 @@ impl ItemTypes {
         parts
     }
 
-    /// `None` if the message is no longer what came.
+    /// The parts in their original order. `None` if the message was changed since.
     fn in_order<'m>(
         &self,
         said: &'m AssistantMessage,

@@ -322,8 +322,8 @@ impl ProviderProfile {
         })
     }
 
-    /// The login goes to its own servers: no configuration leads it elsewhere, and no key takes
-    /// its place.
+    /// Profile that uses a login. Its requests go to its own servers only; settings that would
+    /// redirect it or replace it by a key are errors.
     fn with_login(
         name: &str,
         settings: Settings,

@@ -20,8 +20,8 @@ use crate::decode::ChunkSource;
 /// Item of a source: a chunk, the end, or an error.
 pub(crate) type Brought = Result<Option<Bytes>, String>;
 
-/// A timer that goes off so much later than it was set for did so because this process did not
-/// run: the busiest machine is late by less.
+/// If a timer fires this much too late, the process was suspended. Even on a busy machine the delay
+/// is shorter.
 const ABSENT: Duration = Duration::from_secs(1);
 
 /// Kind and duration of a silence.

@@ -330,7 +330,7 @@ impl RunningCommand {
         true
     }
 
-    /// Asks it to end, for this reason. What does not comes to [`escalate`](Running::press).
+    /// Asks the processes to end. [`Running::press`] kills those that do not.
     fn force(&mut self, why: Exit, now: Instant) {
         self.forced = Some(why);
         if self.has_init {

@@ -307,7 +307,7 @@ impl AgentLoop {
         vec![Effect::Settle(text)]
     }
 
-    /// A message that came in meanwhile counts as much as one that holds the answer back.
+    /// Ends the run with the answer, unless `held` (from a hook) or a queued message continues it.
     fn answer_settled(&mut self, held: Option<QueuedInput>) -> Vec<Effect> {
         let Phase::Settling(text) = &self.phase else { return Vec::new() };
         let text = text.clone();

@@ -44,7 +44,7 @@ pub(super) fn one_line(text: &str, chars_max: usize) -> String {
     line
 }
 
-/// The text of an output, or what there is instead.
+/// Text of an output, or a note that it is an image.
 pub(super) fn shown(content: &[ContentPart]) -> String {
     let text = text_of(content);
     if text.is_empty() && !content.is_empty() { "[an image]".to_owned() } else { text }

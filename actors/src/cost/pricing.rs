@@ -13,14 +13,13 @@ const NANO: u64 = 1_000_000_000;
 /// Prices in micro-USD for a million tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRates {
-    /// Tokens read.
+    /// Input tokens.
     pub input: u64,
-    /// Tokens written, thinking included.
+    /// Output tokens, including thinking.
     pub output: u64,
-    /// Tokens read from the provider's cache; without a price of their own they cost what others
-    /// do.
+    /// Input tokens read from the provider's cache; `None`: the price of `input`.
     pub cached_input: Option<u64>,
-    /// Tokens written into the provider's cache; the same holds.
+    /// Input tokens written into the provider's cache; `None`: the price of `input`.
     pub cache_write: Option<u64>,
     /// Version of the price table.
     pub version: String,

@@ -129,7 +129,7 @@ pub struct ContextUse {
     pub tool_results: u64,
     /// Total.
     pub total: u64,
-    /// Beyond this the history is made smaller. `None`: nothing is done by itself.
+    /// The history is compacted above this size. `None`: no automatic compaction.
     pub compacts_at: Option<u64>,
     /// Budget.
     pub tokens_max: u64,

@@ -31,7 +31,7 @@ pub struct UnverifiedRecords {
 pub struct UnverifiedRecord {
     /// The record.
     pub record: StoredRecord,
-    /// Its own bytes are those that were written, as far as its neighbours say.
+    /// True if the hash chain does not contradict its content.
     pub intact: bool,
 }
 

@@ -63,7 +63,7 @@ pub enum ReservationResult {
     Refused(BudgetRefusal),
 }
 
-/// Spent, held, and waited for.
+/// Spent amount, reserved amounts, and waiting requests.
 #[derive(Debug, Clone, Default)]
 pub struct Reservations {
     budget: Budget,
@@ -74,7 +74,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// A budget of which `spent` is gone already.
+    /// A budget of which `spent` is already used.
     pub fn new(budget: Budget, spent: Amount) -> Reservations {
         Reservations { budget, settled: spent, ..Reservations::default() }
     }

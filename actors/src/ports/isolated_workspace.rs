@@ -33,7 +33,7 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
     /// removed.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>>;
 
-    /// The agent never began: the place goes.
+    /// Removes the workspace of an agent that never started.
     fn discard(&self, id: &InvocationId);
 }
 

@@ -11,7 +11,7 @@ use crate::ports::tool::ToolAnnotations;
 
 /// Decides what may run.
 pub trait Policy: Send + Sync + 'static {
-    /// Judges `action` exactly as it would run: after every hook has had its say.
+    /// Judges `action` exactly as it would run, after changes by hooks.
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict;
 }
 

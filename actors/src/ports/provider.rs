@@ -252,7 +252,7 @@ pub enum ProviderError {
         /// For the user and the log.
         source: BoxError,
     },
-    /// The connection failed while a reply was on its way. Try the same turn again, a few times.
+    /// The connection failed during a reply. The same turn may be retried a few times.
     #[error("the reply broke off")]
     Cut {
         /// Visible text that had arrived.

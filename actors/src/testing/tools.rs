@@ -107,7 +107,7 @@ impl Tool for WritingTool {
     }
 }
 
-/// Begins, and never ends by itself.
+/// Starts, and never ends on its own.
 #[derive(Debug)]
 pub struct HangingTool(ToolSpec, RunCounter);
 

@@ -172,7 +172,7 @@ impl LayerReader {
         }
     }
 
-    /// Why the provider is not the project's own, or the key is not.
+    /// Reason why the project cannot configure this provider or use this API key.
     fn provider_refusal(&self, found: &ConfigLeaf, sources: &Sources<'_>) -> Option<&'static str> {
         let name = found.path.split('.').nth(1).unwrap_or_default();
         let preset = sources.presets.iter().any(|(preset, _)| *preset == name);

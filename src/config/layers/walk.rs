@@ -166,7 +166,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Finding a place costs a pass over the file, and a hostile one has as many mistakes as lines.
+    /// True if no more errors are collected: each costs a pass over the file, to find its line.
     fn is_full(&self) -> bool {
         self.failures.len() >= FAILURES_MAX
     }

@@ -11,14 +11,14 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before `main`.
+/// Runs `check` before `main`.
 #[used]
 #[expect(unsafe_code, reason = "nothing else runs before the standard library's own start")]
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
 #[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
-static LOOK: extern "C" fn() = look;
+static CHECK: extern "C" fn() = check;
 
-extern "C" fn look() {
+extern "C" fn check() {
     let closed = fcntl(io::stdout(), FcntlArg::F_GETFD) == Err(Errno::EBADF);
     CLOSED.store(closed, Ordering::Relaxed);
 }

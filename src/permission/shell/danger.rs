@@ -140,7 +140,7 @@ pub(crate) fn written(text: &str, place: CommandLocation<'_>) -> Option<Danger> 
     device.or_else(|| is_trigger(text, place).then_some(HOST))
 }
 
-/// The words of a command, taken apart as far as this needs.
+/// Arguments of a program.
 struct Words<'a> {
     all: &'a [&'a str],
     place: CommandLocation<'a>,
@@ -157,7 +157,8 @@ impl<'a> Words<'a> {
         self.all.iter().any(|word| beginnings.iter().any(|beginning| word.starts_with(beginning)))
     }
 
-    /// A short option, alone or with others, or a long one, or the beginning of one.
+    /// True if an argument is one of the `short` options, alone or combined, or the option `long`,
+    /// possibly abbreviated.
     fn option(&self, short: &[char], long: &str) -> bool {
         self.all.iter().any(|word| match word.strip_prefix("--") {
             Some(name) => name.len() >= 3 && !long.is_empty() && long.starts_with(name),

@@ -126,7 +126,7 @@ struct ShellReader {
     texts: usize,
     /// Number of open substitutions.
     substituting: usize,
-    /// Characters that were looked at ahead; more than a share of the text is not worth it.
+    /// Number of characters read ahead. Limited to a share of the text.
     ahead: usize,
 }
 

@@ -3,7 +3,7 @@
 
 use crate::shell::Names;
 
-/// A program that runs what follows it.
+/// A program that runs the command in its arguments, such as `nice`.
 #[derive(Debug)]
 pub(crate) struct Wrapper {
     /// Its names.

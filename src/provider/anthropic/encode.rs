@@ -136,8 +136,8 @@ impl Dialect for MessagesDialect {
     }
 }
 
-/// The mark at the end is where the next request finds this one. The one before it is where
-/// this one finds the last: servers look back only so far.
+/// Writes the history with two cache marks: at the end, for the next request; and at the end of the
+/// last request, because servers look back for a limited distance only.
 fn write_history(body: &mut Vec<u8>, history: &EncodedHistory, marked: bool) {
     body.push(b'[');
     let mut rest = history.json.as_slice();

@@ -50,11 +50,11 @@ pub(super) struct RenewalLock {
 #[derive(Debug)]
 pub(super) struct LoginLocation {
     home: PathBuf,
-    /// An empty file that takes the place of the other. `None`: the keyring, which takes it.
+    /// New file that replaces the old one. `None`: the login is stored in the keyring.
     file: Option<File>,
 }
 
-/// A login as it is kept.
+/// A login as it is stored.
 #[derive(Debug)]
 pub(super) struct StoredLogin {
     json: Map<String, Value>,

@@ -115,7 +115,7 @@ fn called(call: &ToolCall, workspace: &str) -> CassetteCall {
     }
 }
 
-/// `text` with the workspace's path written the neutral way.
+/// `text` with the path of the workspace replaced by a placeholder.
 pub(super) fn portable(text: &str, workspace: &str) -> String {
     if workspace.len() > 1 { text.replace(workspace, WORKSPACE) } else { text.to_owned() }
 }

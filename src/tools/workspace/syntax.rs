@@ -7,7 +7,7 @@ use posse_base::failure::printable;
 /// Longer paths cannot be opened anyway.
 pub(super) const PATH_BYTES_MAX: usize = 4096;
 
-/// Rejects text that could be a path only by guessing.
+/// Rejects text that is not clearly a path, such as one with quotes around it.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {
     let wrong = |why: &str| Err(ToolError::new("ARG002", format!("{}: {why}", shown(path))));
     if path.trim().is_empty() {

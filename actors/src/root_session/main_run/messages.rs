@@ -17,7 +17,7 @@ pub(crate) type WithdrawnContent = Option<Vec<ContentPart>>;
 /// A message that is to be withdrawn.
 pub(crate) struct Withdrawal {
     pub(crate) id: MessageId,
-    /// A run was asked and ended meanwhile; its queue is here.
+    /// True if the run that was asked has ended: its queue is here now.
     pub(crate) again: bool,
     pub(crate) reply: RpcReplyPort<WithdrawnContent>,
 }

@@ -73,8 +73,7 @@ impl ShellReader {
         None
     }
 
-    /// At the beginning of a line: the texts of the here-documents that were begun on the one
-    /// before.
+    /// Reads the texts of the here-documents that were started on the previous line.
     pub(super) fn read_heredocs(&mut self) {
         if self.heredocs.is_empty() {
             return;

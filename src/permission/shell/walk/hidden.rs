@@ -164,7 +164,7 @@ impl Walker {
         }
     }
 
-    /// Python and its like: their text is not read, only where it comes from.
+    /// Judges interpreters such as Python: not their program text, only its source.
     fn interpreter(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         self.findings.unsure = true;
         let operand = rest.iter().find(|argument| {

@@ -58,8 +58,8 @@ impl<'m> AnthropicBlock<'m> {
     }
 }
 
-/// Appends a model message, and all messages up to the next one. Returns whether the user has yet
-/// to say something.
+/// Appends a model message, and all messages up to the next one. Returns true if a user message
+/// must follow.
 pub(super) fn write_turn(
     json: &mut Vec<u8>,
     group: &[Arc<Message>],

@@ -14,7 +14,7 @@ use crate::sanitize::{NO_OUTPUT, NO_RESULT, arguments, comma, tool_name, write_j
 
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
-/// A message as it goes over the wire.
+/// A message in wire format.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 struct ChatMessage<'m> {
