@@ -91,7 +91,7 @@ pub fn tools(
             first_sentence(&spec.description).to_owned(),
         ]
     };
-    let titles = ["TOOL", "SOURCE", "TOUCHES", "AGENTS", "WHAT IT DOES"];
+    let titles = ["TOOL", "SOURCE", "SIDE EFFECTS", "AGENTS", "DESCRIPTION"];
     let specs = tools.iter().map(|tool| tool.spec());
     ended(write_list(specs, as_json, json, titles, row, out), out)
 }

@@ -14,7 +14,7 @@ pub(crate) mod roles;
 pub(crate) mod session;
 pub(crate) mod skills;
 pub(crate) mod subagents;
-pub(crate) mod toolbox;
+pub(crate) mod tool_settings;
 
 use std::path::PathBuf;
 

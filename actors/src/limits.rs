@@ -17,9 +17,10 @@ pub struct Limits {
     pub calls_per_turn_max: usize,
     /// Bytes of one call's arguments.
     pub arguments_bytes_max: usize,
-    /// Bytes of text that a tool may return to the model; longer text keeps its head and tail.
+    /// Bytes of text in the result of a tool without a limit of its own; longer text keeps its head
+    /// and tail.
     pub output_bytes_max: usize,
-    /// Maximum bytes of text from any tool; limits of single tools are lower.
+    /// Upper limit of the text from any tool, in bytes.
     pub result_bytes_max: usize,
     /// Identical calls that fail in a row before the turn is stopped.
     pub repeated_failures_max: u32,

@@ -258,7 +258,7 @@ impl State {
             }
             AnswerSource::Yes | AnswerSource::Nobody => {
                 self.args.book.count_unanswered(ask.question.yes_covers);
-                let reason = format!("{}; nobody can be asked", ask.question.reason);
+                let reason = format!("{}; no user can be asked", ask.question.reason);
                 self.deny(ask, DecisionSource::Nobody, reason);
             }
         }

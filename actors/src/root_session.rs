@@ -1,5 +1,5 @@
-//! A session: it runs at most one main invocation at a time, owns every other actor, and survives
-//! their crashes.
+//! A session: it runs at most one main invocation at a time, supervises every other actor directly or
+//! through its children, and survives their crashes.
 //!
 //! Its message handlers never wait for a model, a tool, a user or a disk.
 

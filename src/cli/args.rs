@@ -27,9 +27,9 @@ pub(crate) struct Cli {
 /// Parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Invocation {
-    /// Does one task, then exits
+    /// Run one task, then exit
     ///
-    /// The task comes from the words, from --prompt, or from standard input: with `-`, or through
+    /// The task comes from the arguments, from --prompt, or from standard input: with `-`, or through
     /// a pipe. With a task given, piped text is context. The final answer is alone on standard
     /// output; progress and questions go to standard error.
     #[command(visible_alias = "exec", after_help = RUN_EXITS)]
@@ -52,55 +52,54 @@ pub enum Invocation {
     /// Answers go to standard output, everything else to standard error. `/help` lists the
     /// commands; `/exit` ends it.
     Plain(Box<PlainCommand>),
-    /// Opens the terminal UI, as `posse` alone does
+    /// Open the terminal UI, like `posse` alone
     ///
-    /// `/help` lists its commands and keys. Where there is no terminal to draw on, it is
-    /// `posse plain`.
+    /// `/help` lists its commands and keys. Without a usable terminal, this is `posse plain`.
     Tui(Box<PlainCommand>),
     /// Run a demonstration with a recorded model on a sample repository, without key or network
     Demo(DemoArgs),
     /// List, show, verify, export and remove stored sessions
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Sessions(SessionsArgs),
-    /// Runs a session again on its recorded replies, without a model
+    /// Run a session again with its recorded replies, without a model
     Replay(ReplayArgs),
-    /// Lists the agents
+    /// List the agents
     Agents(ListArgs),
     /// List the tools and their side effects
     Tools(ListArgs),
-    /// Lists the skills, or shows one
+    /// List the skills, or show one
     Skills(SkillsArgs),
-    /// Lists the models that are known, with their limits and prices
+    /// List the known models with their limits and prices
     Models(ListArgs),
-    /// Shows and changes the settings, and where they come from
+    /// Show settings and their sources, and change them
     #[command(subcommand_required = true, arg_required_else_help = true, subcommand)]
     Config(ConfigAction),
-    /// Shows and ends the permissions that outlive a session
+    /// Show and revoke permissions that outlive a session
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Grants(GrantsArgs),
-    /// Show the settings of a project, and trust or revoke them
+    /// Show the settings of a project, and trust them or revoke the trust
     Trust(TrustArgs),
     /// Show the decision of the permission policy about commands, without running them
     #[command(subcommand_required = true, arg_required_else_help = true, subcommand)]
     Permissions(PermissionsAction),
     /// Check the requirements of posse on this machine, and name fixes
     Doctor(DoctorArgs),
-    /// Prints the completions of a shell
+    /// Print the completions for a shell
     Completions(CompletionsArgs),
-    /// Writes the manual pages into a folder, or prints the first one
+    /// Write the manual pages into a folder, or print the first one
     Man(ManArgs),
 }
 
 /// Flags that select the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct PlaceArgs {
-    /// Works in this folder
+    /// Work in this folder
     #[arg(long, value_name = "DIR", help_heading = "Configuration")]
     pub cwd: Option<PathBuf>,
-    /// Reads this file over the user's configuration
+    /// Read this file in addition to the user's configuration, and override it
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// Lets this project's configuration count, for this run
+    /// Trust this project's configuration for this run
     #[arg(long, help_heading = "Configuration")]
     pub trust_project: bool,
 }
@@ -113,7 +112,7 @@ pub enum OutputFormat {
     Text,
     /// One object at the end.
     Json,
-    /// One event a line.
+    /// One event per line.
     StreamJson,
 }
 
@@ -123,7 +122,7 @@ pub enum InputFormat {
     /// The task, or context for it
     #[default]
     Text,
-    /// One message, steer, interrupt or answer a line
+    /// One instruction per line: message, steer, interrupt or answer
     StreamJson,
 }
 
@@ -141,10 +140,10 @@ pub struct AttachArgs {
     /// Format of standard input, with --output-format stream-json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     input_format: InputFormat,
-    /// Leaves out the records up to this one
+    /// Skip the records up to this number
     #[arg(long, value_name = "RECORD")]
     pub after: Option<u64>,
-    /// The folder whose session is meant
+    /// Folder of the session
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 }
@@ -153,7 +152,7 @@ pub struct AttachArgs {
 enum AttachFormat {
     /// Text for a person
     Text,
-    /// One event a line
+    /// One event per line
     StreamJson,
 }
 
@@ -202,7 +201,7 @@ pub struct SessionsArgs {
     /// Action.
     #[command(subcommand)]
     pub action: SessionsAction,
-    /// The project whose sessions are meant
+    /// Folder of the project
     #[arg(long, value_name = "DIR", global = true)]
     pub cwd: Option<PathBuf>,
 }
@@ -210,7 +209,7 @@ pub struct SessionsArgs {
 /// The subcommands of `posse sessions`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum SessionsAction {
-    /// Lists the sessions of the project, newest first
+    /// List the sessions of the project, newest first
     List {
         /// Sessions of all projects
         #[arg(long)]
@@ -219,7 +218,7 @@ pub enum SessionsAction {
         #[arg(long)]
         json: bool,
     },
-    /// Shows one session
+    /// Show one session
     Show {
         /// The session, or an unambiguous beginning of its id
         id: String,
@@ -236,7 +235,7 @@ pub enum SessionsAction {
         #[arg(long)]
         json: bool,
     },
-    /// Checks the hash chain of one session, or of every session of the project
+    /// Check the hash chain of one session, or of every session of the project
     Verify {
         /// The session, or an unambiguous beginning of its id
         id: Option<String>,
@@ -244,22 +243,22 @@ pub enum SessionsAction {
         #[arg(long)]
         json: bool,
     },
-    /// Writes one session for people to read
+    /// Export one session as a readable document
     Export {
         /// The session, or an unambiguous beginning of its id
         id: String,
         /// Output format; HTML is a single self-contained file
         #[arg(long, value_enum, default_value = "md")]
         format: ExportFormat,
-        /// Into this file, instead of standard output
+        /// Write to this file instead of standard output
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Removes one session and its outputs
+    /// Remove one session and its outputs
     Rm {
         /// The session, or an unambiguous beginning of its id
         id: String,
-        /// Does not ask
+        /// Remove without confirmation
         #[arg(short, long)]
         yes: bool,
     },
@@ -278,7 +277,7 @@ pub enum ExportFormat {
 /// The subcommands of `posse permissions`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum PermissionsAction {
-    /// Judges commands: one from the words, or {"command": …} lines from standard input
+    /// Judge commands: one from the arguments, or {"command": …} lines from standard input
     ///
     /// Prints one JSON object a line: the command, the decision (allow, ask or deny), the reason,
     /// what an answer would grant, the programs that were found, and the parts that need a grant.
@@ -286,13 +285,13 @@ pub enum PermissionsAction {
         The exit code is 0 for whatever the decision is; with --exit-code it is 0 for allow, \
         4 for ask and 1 for deny, of several the strictest.")]
     Check {
-        /// The command; several words are joined by blanks
+        /// The command; several arguments are joined by spaces
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
-        /// Judges as if this beginning of a command was granted; repeatable
+        /// Judge as if commands with this beginning were granted; repeatable
         #[arg(long = "grant", value_name = "PREFIX")]
         grants: Vec<String>,
-        /// Reads one {"command": …} object a line from standard input
+        /// Read one {"command": …} object per line from standard input
         #[arg(long, visible_alias = "json", conflicts_with = "command")]
         jsonl: bool,
         /// Report the decision as exit code
@@ -315,7 +314,7 @@ pub struct ReplayArgs {
     /// Same as --output-format json
     #[arg(long, conflicts_with = "output_format")]
     pub json: bool,
-    /// The project whose session is meant
+    /// Folder of the project
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// More detail on standard error; repeatable
@@ -361,7 +360,7 @@ pub enum SkillsAction {
 /// The subcommands of `posse config`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum ConfigAction {
-    /// Prints the effective settings; secrets are masked
+    /// Print the effective settings; secrets are masked
     Show {
         /// Show the file, variable or flag that set each value
         #[arg(long)]
@@ -375,33 +374,33 @@ pub enum ConfigAction {
     },
     /// List the AGENTS.md files that apply here, with their size
     Instructions(ListArgs),
-    /// Prints the files and folders in use
+    /// Print the files and folders in use
     Path {
         /// Source of the configuration.
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// Prints the JSON Schema of the configuration
+    /// Print the JSON Schema of the configuration
     Schema,
-    /// Forgets the provider and the model that were chosen last in a conversation
+    /// Forget the provider and the model that were chosen last in a conversation
     Forget,
-    /// Prints every key with its type, default and who may set it
+    /// Print every key with its type, default and who may set it
     #[command(hide = true)]
     Reference,
     /// Change one setting in the user's configuration and keep comments
     ///
     /// Without a key, print the file and how to change it.
     Edit {
-        /// The setting, as one dotted name: sandbox.network
+        /// The setting as a dotted name: sandbox.network
         #[arg(requires = "value", conflicts_with = "unset")]
         key: Option<String>,
-        /// Its value: JSON, or a text as it is
+        /// The value: JSON or plain text
         #[arg(allow_hyphen_values = true)]
         value: Option<String>,
-        /// Removes this setting instead
+        /// Remove this setting instead
         #[arg(long, value_name = "KEY")]
         unset: Option<String>,
-        /// Changes this file, instead of the user's configuration
+        /// Change this file instead of the user's configuration
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
@@ -413,7 +412,7 @@ pub struct GrantsArgs {
     /// Action.
     #[command(subcommand)]
     pub action: GrantsAction,
-    /// The project whose permissions are meant
+    /// Folder of the project
     #[arg(long, value_name = "DIR", global = true)]
     pub cwd: Option<PathBuf>,
     /// JSON output
@@ -424,13 +423,13 @@ pub struct GrantsArgs {
 /// The subcommands of `posse grants`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum GrantsAction {
-    /// Lists what counts here, and for how long
+    /// List the grants that apply here, and their remaining time
     List {
         /// Grants of all projects
         #[arg(long)]
         all: bool,
     },
-    /// Ends some of them, at once and in running sessions as well
+    /// Revoke grants, at once and also in running sessions
     Revoke {
         /// Ids as shown by `list`
         #[arg(required = true, value_name = "ID")]
@@ -446,7 +445,7 @@ pub struct TrustArgs {
     /// Action; `None`: show.
     #[command(subcommand)]
     pub action: Option<TrustAction>,
-    /// The project that is meant
+    /// Folder of the project
     #[arg(long, value_name = "DIR", global = true)]
     pub cwd: Option<PathBuf>,
     /// JSON output
@@ -457,20 +456,20 @@ pub struct TrustArgs {
 /// The subcommands of `posse trust`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum TrustAction {
-    /// Shows what this project's settings are, which count, and what trust would change
+    /// Show this project's settings, which of them apply, and the effect of trust
     Show,
-    /// Trusts this project's settings as they are, after showing them
+    /// Show this project's settings and trust their current content
     Add {
-        /// Without asking, if the file is the one with this SHA-256
+        /// Trust without confirmation if the file has this SHA-256
         #[arg(long, value_name = "SHA256")]
         accept: Option<String>,
     },
-    /// Ends the trust in a project
+    /// Revoke the trust in a project
     Revoke {
-        /// The project, if it is not this one
+        /// Folder of the project, if not this one
         path: Option<PathBuf>,
     },
-    /// Lists the trusted projects
+    /// List the trusted projects
     List,
     /// Revoke all trust; a file that failed verification is moved aside
     Clear,
@@ -482,7 +481,7 @@ pub struct DoctorArgs {
     /// JSON output
     #[arg(long)]
     pub json: bool,
-    /// Also tries to reach the configured providers
+    /// Also test the connection to the configured providers
     #[arg(long)]
     pub online: bool,
     /// Source of the configuration.
@@ -517,6 +516,6 @@ pub enum Shell {
 /// Arguments of `posse man`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct ManArgs {
-    /// The folder; without it, the page of posse itself goes to standard output
+    /// The folder; without it, print the page of posse itself
     pub dir: Option<PathBuf>,
 }

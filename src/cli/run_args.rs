@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::{InputFormat, OutputFormat, PlaceArgs};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
-    3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \
+    3 configuration, 4 a permission was needed and no user could be asked, 5 provider unavailable, \
     6 a limit was reached, 7 sandbox, 8 session, 70 internal error, 124 time limit.";
 
 /// Arguments of a session, whichever command starts it.
@@ -100,7 +100,7 @@ pub struct ResumeCommand {
     /// Task, as one value
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// The newest session of this project; there is no ID then
+    /// Resume the newest session of this project, without an ID
     #[arg(long, help_heading = "Session")]
     last: bool,
     /// Fork: continue in a new session and keep the old one unchanged
@@ -118,7 +118,7 @@ pub struct ResumeCommand {
 /// Input and output formats.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 struct Formats {
-    /// Skill that the task is to be done with: `posse skills` lists them; repeatable
+    /// Skill to activate for the task, from `posse skills`; repeatable
     #[arg(long = "skill", value_name = "NAME", help_heading = "Agent and model")]
     skills: Vec<String>,
     /// Output format of results [default: text]
@@ -163,7 +163,7 @@ pub struct AgentFlags {
     /// Provider profile or preset
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     pub provider: Option<String>,
-    /// Model, instead of the provider's own
+    /// Model, instead of the provider's default
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     pub model: Option<String>,
     /// Reasoning effort of the model
@@ -180,18 +180,18 @@ pub struct AgentFlags {
     /// Same as --mode multi
     #[arg(long, help_heading = "Agent and model")]
     pub multi_agent: bool,
-    /// Image for the model to see, a path or an address; repeatable
+    /// Image for the model: a path or URL; repeatable
     #[arg(long = "image", value_name = "PATH|URL", help_heading = "Agent and model")]
     pub images: Vec<String>,
 
-    /// Ends after this many replies of the model
+    /// End after this many replies of the model
     #[arg(long, value_name = "N", value_parser = turns, help_heading = "Limits")]
     pub max_turns: Option<u32>,
-    /// Ends after this time: 90s, 10m, 2h
+    /// End after this time: 90s, 10m, 2h
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
     pub timeout: Option<Duration>,
 
-    /// Ends before it costs more than this many dollars: 0.50
+    /// End before the cost exceeds this many dollars: 0.50
     #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
     pub budget: Option<u64>,
 
@@ -202,39 +202,39 @@ pub struct AgentFlags {
     /// Additional folder for tools; repeatable
     #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
     pub add_dirs: Vec<PathBuf>,
-    /// Answers permission questions with yes; denied stays denied
+    /// Approve permission requests; deny rules still apply
     #[arg(short, long, help_heading = "Authority")]
     pub yes: bool,
     /// Describe effects without changing or starting anything
     #[arg(long, help_heading = "Authority")]
     pub dry_run: bool,
-    /// Confinement of commands
+    /// Sandbox mode of commands
     #[arg(long, help_heading = "Authority", value_parser = ["off", "read-only", "workspace-write"])]
     pub sandbox: Option<String>,
-    /// Ends with exit code 7 where commands cannot be confined
+    /// Exit with code 7 if commands cannot be sandboxed
     #[arg(long, help_heading = "Authority")]
     pub sandbox_required: bool,
     /// Network access of commands
     #[arg(long, help_heading = "Authority", value_parser = ["deny", "inherit"])]
     pub network: Option<String>,
 
-    /// Offers to remember permissions for longer than the session
+    /// Offer permissions that outlive the session
     #[arg(long, conflicts_with = "no_persistent_grants", help_heading = "Authority")]
     pub persistent_grants: bool,
-    /// Remembers no permission, and uses none that was remembered
+    /// Store no permissions, and ignore stored ones
     #[arg(long, help_heading = "Authority")]
     pub no_persistent_grants: bool,
 
-    /// Asks the provider for a stream
+    /// Request a streamed reply
     #[arg(long, conflicts_with = "no_stream", help_heading = "Output")]
     pub stream: bool,
-    /// Asks the provider for one piece
+    /// Request the reply without streaming
     #[arg(long, help_heading = "Output")]
     pub no_stream: bool,
-    /// Keeps no journal; such a session cannot be resumed
+    /// Write no journal; the session cannot be resumed
     #[arg(long, help_heading = "Output")]
     pub no_transcript: bool,
-    /// Records the model's replies into this file, for replaying
+    /// Record the model's replies in this file, for replay
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub record: Option<PathBuf>,
     /// More detail on standard error; repeatable

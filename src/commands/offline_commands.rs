@@ -62,7 +62,7 @@ pub(super) fn roster(found: &WorkspaceContext, toolbox: &Toolbox) -> Roster {
     subagents::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
 }
 
-fn names(toolbox: &Toolbox) -> Vec<String> {
+pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {
     toolbox.iter().map(|tool| tool.spec().name.clone()).collect()
 }
 

@@ -11,6 +11,7 @@ use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
+use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
@@ -27,11 +28,10 @@ use crate::frontend::{
 };
 use crate::journal::{SessionSummary, StateDir};
 use crate::provider::presets;
-use crate::tools;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::session::{JournalSettings, Setup, assemble_in, tape};
 use crate::wiring::{
-    WorkspaceContext, authority, model_price, place, provider, skills, subagents, toolbox,
+    WorkspaceContext, authority, model_price, place, provider, skills, subagents, tool_settings,
 };
 
 /// Runs line mode until the user leaves.
@@ -74,7 +74,7 @@ fn first_prompt(
             let images = Images {
                 named: &args.flags.images,
                 cwd: &found.cwd,
-                limits: toolbox::image_limits(settings),
+                limits: tool_settings::image_limits(settings),
                 detail: &settings.image_detail,
             };
             Some(prompt::of_text(text.clone(), &images)?)
@@ -285,7 +285,10 @@ impl frontend::Sessions for PlainSessions<'_> {
         match what {
             Selectable::Agent => {
                 let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
-                let tools = tools::NAMES.map(str::to_owned);
+                let Ok(toolbox) = offline_commands::toolbox(cwd, dirs.clone()) else {
+                    return Vec::new();
+                };
+                let tools = offline_commands::names(&toolbox);
                 let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
                 roster.primaries().map(|agent| agent.name.clone()).collect()
             }

@@ -20,7 +20,7 @@ use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::model_price;
 use crate::wiring::session::tape;
 use crate::wiring::{
-    Assembled, Setup, WorkspaceContext, assemble, authority, place, provider, skills, toolbox,
+    Assembled, Setup, WorkspaceContext, assemble, authority, place, provider, skills, tool_settings,
 };
 
 /// Output file of a run that lost its terminal, in the session's folder.
@@ -163,7 +163,7 @@ fn read_prompt(
     let images = Images {
         named: &args.flags.images,
         cwd,
-        limits: toolbox::image_limits(settings),
+        limits: tool_settings::image_limits(settings),
         detail: &settings.image_detail,
     };
     match args.prompt.clone() {

@@ -92,7 +92,7 @@ impl ProjectTrust {
             )
         };
         let file = loaded.project;
-        let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref());
+        let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref())?;
         let notices = loaded.notices.into_iter().filter(shown).collect();
         let agents = subagents::digests(&root);
         let (mut skills, mut untrustable) = (BTreeMap::new(), Vec::new());
@@ -332,8 +332,7 @@ fn add(
     as_json: bool,
 ) -> TrustResult {
     let Some(whole) = case.digest().filter(|_| case.wants_trust()) else {
-        let text = format!("{}nothing here needs trust\n", case.text());
-        return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { text }));
+        return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { case.text() }));
     };
     match accept {
         Some(digest) if digest.eq_ignore_ascii_case(&whole) => (),

@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
 use crate::frontend::BackgroundJob;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
-use crate::wiring::{provider, toolbox};
+use crate::wiring::{provider, tool_settings};
 
 /// Opens the terminal UI, or line mode if there is no terminal to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -106,7 +106,7 @@ impl tui::TuiEnvironment for PlainSessions<'_> {
         {
             return Err(failure);
         }
-        let limits = toolbox::image_limits(settings);
+        let limits = tool_settings::image_limits(settings);
         let (cwd, detail) = (found.cwd.clone(), settings.image_detail.clone());
         Ok(Box::new(move |name| {
             Images { named: &[], cwd: &cwd, limits, detail: &detail }.read(name)

@@ -60,10 +60,10 @@ pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<F
 pub fn explain(path: &Path) -> String {
     let missing = if path.exists() { "" } else { "  (none yet)" };
     format!(
-        "{}{missing}\n\nposse config edit KEY VALUE      set a key, keeping comments: \
-         sandbox.network deny\nposse config edit --unset KEY    remove a key\nposse config show \
-         --origin       show effective settings and their origin\nposse config schema           \
-            print the JSON Schema of all keys, for editors\n",
+        "{}{missing}\n\nposse config edit KEY VALUE    set a key and keep comments, for example: \
+         sandbox.network deny\nposse config edit --unset KEY  remove a key\nposse config show \
+         --origin     show the effective settings and their origin\nposse config schema          \
+         \x20 print the JSON Schema of all keys, for editors\n",
         printable(&path.display().to_string())
     )
 }

@@ -29,7 +29,11 @@ const TRIAL: Duration = Duration::from_secs(10);
 
 /// Tested restrictions: name, text if it holds, text if it does not.
 const RESTRICTIONS: [(&str, &str, &str); 5] = [
-    ("outside", "nothing else can be changed", "files outside of the workspace can be changed"),
+    (
+        "outside",
+        "files outside of the workspace cannot be changed",
+        "files outside of the workspace can be changed",
+    ),
     ("own", "posse's own files cannot be read", "posse's own files can be read"),
     ("network", "the network cannot be reached", "the network can be reached without permission"),
     ("signals", "other processes cannot be signalled", "other processes can be signalled"),

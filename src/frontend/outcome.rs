@@ -1,5 +1,6 @@
 //! Maps the outcome of a prompt to an exit code, a reason and an error message. Pure.
 
+use crate::pluralize;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
@@ -68,8 +69,8 @@ pub fn judge(
         },
         Ending::Answered(answer) => {
             let count = outcome.unanswered;
-            let what =
-                format!("{count} permission request(s) were denied because no user could be asked");
+            let requests = pluralize(count.into(), "permission request");
+            let what = format!("{requests} denied: no user could be asked");
             let failure = Failure::new(ErrorCode::PermissionUnanswered, Exit::Permission, what)
                 .fix(missing(outcome, advised));
             failed(SessionEndReason::Permission, failure, Some(answer.clone()))
@@ -270,7 +271,8 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             ErrorCode::RequestRejected,
             Exit::Failed,
             "the provider did not accept the request",
-            "check its message; the model name and `maxTokens` are common causes",
+            "follow the provider's message; a wrong model name and `maxTokens` are common causes. A \
+             replayed run needs the recorded prompts, or a new recording (`--record`)",
         ),
         "context_full" => (
             ErrorCode::ContextFull,

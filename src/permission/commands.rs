@@ -51,7 +51,7 @@ pub(crate) struct Uncovered<'a> {
 }
 
 impl RulePolicy {
-    /// Looks at a command from all sides.
+    /// Parses and judges a command.
     pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
         let place = CommandLocation {
             cwd: Some(cwd),

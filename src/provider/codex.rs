@@ -108,7 +108,7 @@ impl Login {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Arc<Login>, Failure> {
         let home = home(&environment).ok_or_else(|| {
-            let what = format!("provider \"{profile}\": nobody knows where the login is");
+            let what = format!("provider \"{profile}\": the folder of the login is unknown");
             Failure::new(ErrorCode::LoginSettingsInvalid, Exit::Configuration, what)
                 .because("neither HOME nor CODEX_HOME is an absolute path")
                 .fix("set CODEX_HOME to the folder that has auth.json")

@@ -1,4 +1,4 @@
-//! Digest of the exact effect of a call.
+//! SHA-256 over several parts, which identifies the effect of a call.
 
 use posse_base::hex::hex;
 use sha2::{Digest, Sha256};

@@ -109,20 +109,6 @@ impl ToolEnvironment {
     }
 }
 
-/// Names of the built-in tools.
-pub const NAMES: [&str; 10] = [
-    "bash",
-    "edit_file",
-    "glob",
-    "grep",
-    "job_output",
-    "job_stop",
-    "list_dir",
-    "multi_edit",
-    "read_file",
-    "write_file",
-];
-
 /// All built-in tools. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);

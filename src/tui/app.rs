@@ -148,7 +148,7 @@ impl App {
         match input {
             InputEvent::Key(key) => self.key(key, now),
             InputEvent::Paste(text) => {
-                self.pending = None;
+                (self.pending, self.cancelled) = (None, None);
                 self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
                     Some(selector) => selector.filter_by(&text),
@@ -173,6 +173,9 @@ impl App {
             }
             None => self.keymap.action(key),
         };
+        if action != Some(KeyAction::Cancel) {
+            self.cancelled = None;
+        }
         // These work in every state.
         if let Some(action @ (KeyAction::Redraw | KeyAction::Suspend)) = action {
             return self.act(action, now);
@@ -269,9 +272,7 @@ impl App {
                 }
             }
             KeyAction::Edit(edit) => {
-                if self.composer.edit(edit) {
-                    self.cancelled = None;
-                }
+                self.composer.edit(edit);
             }
             KeyAction::Search => self.open_history(),
             KeyAction::Editor => self.effects.push(Effect::Edit),

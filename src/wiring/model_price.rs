@@ -7,8 +7,8 @@ use crate::config::{Layers, SettingOrigin, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, rates};
 
-/// Maximum reply under a budget, so that a single reservation is not half of it. `maxTokens` of the
-/// provider takes precedence.
+/// Maximum reply under a budget, in tokens: with a model's own maximum a single reservation could take
+/// most of the budget. `maxTokens` of the provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
 /// Configuration keys of a budget.

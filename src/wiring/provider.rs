@@ -175,9 +175,9 @@ fn no_provider() -> Failure {
     }
     let what = "no model provider is configured, and no key is in the environment";
     Failure::new(ErrorCode::ProviderNotConfigured, Exit::Configuration, what).fix(format!(
-        "set one of {}; or name a local server with `--provider ollama --model NAME`; or describe \
-         your own in the configuration (`posse config edit` says how); or see it work without a \
-         model: `posse demo`",
+        "set one of {}; or name a local server with `--provider ollama --model NAME`; or add a \
+         provider with `posse config edit providers.NAME.baseURL URL` and use `--provider NAME \
+         --model MODEL`; or see posse work without a model: `posse demo`",
         variables.join(", ")
     ))
 }

@@ -41,7 +41,7 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     roles.iter().filter_map(wrong).collect()
 }
 
-/// Warnings: roles without an agent.
+/// Warnings about configured roles that match no callable agent.
 pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     let callable = |agent: &&Agent| agent.delegation.callable;
     let agents: Vec<&str> =

@@ -42,7 +42,7 @@ use crate::wiring::hooks::hook_settings;
 use crate::wiring::model_price;
 use crate::wiring::{
     authority, contexts, fallback, isolated_workspaces, provider, roles, session_id, skills,
-    subagents, toolbox,
+    subagents, tool_settings,
 };
 
 /// Parts of variable names whose values are secrets.
@@ -205,7 +205,8 @@ impl ConfinedWorkspace {
         let sandbox = confinement::sandbox(setup, folders, secrets)?;
         let tier = sandbox.tier();
         let session_dir = kept.dir.clone();
-        let mut env = toolbox::environment(setup.settings, workspace, session_dir, setup.dry_run);
+        let mut env =
+            tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
         let (sandbox, env) = (Arc::new(sandbox), Arc::new(env));
@@ -234,7 +235,7 @@ impl ModelStack<'_> {
             None => model,
         };
         let budgets = Arc::clone(&self.space.env.budgets);
-        masking.model(toolbox::counted(model, &self.setup.settings.tools, budgets))
+        masking.model(tool_settings::counted(model, &self.setup.settings.tools, budgets))
     }
 
     /// The provider of a profile, with its own model.

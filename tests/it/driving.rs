@@ -197,7 +197,7 @@ fn permission_request_at_end_of_input_is_denied() {
     let last = assert_last(&ended, "permission", 4);
     assert_eq!(last["result"], "Not allowed.");
     assert!(!machine.work("x").exists() && !machine.work("y").exists());
-    assert!(server.tool_results()[0].contains("nobody can be asked"));
+    assert!(server.tool_results()[0].contains("no user can be asked"));
 }
 
 #[test]

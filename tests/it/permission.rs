@@ -32,9 +32,9 @@ fn unattended_denial_continues_and_exits_with_4() {
     assert!(!machine.work("made-by-bash").exists() && !machine.work("src").exists());
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n---\n"), @r"
-    Denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
+    Denied: `touch made-by-bash`: no rule or grant covers it; no user can be asked
     ---
-    Denied: changes to files are asked about; nobody can be asked
+    Denied: changes to files are asked about; no user can be asked
     ");
     assert!(results[2].contains("still here"), "{}", results[2]);
     // The lines that name the session differ from run to run.
@@ -43,14 +43,14 @@ fn unattended_denial_continues_and_exits_with_4() {
     let shown = shown.replace(&machine.path("work").display().to_string(), "/project");
     insta::assert_snapshot!(shown, @r#"
     sandbox full: workspace-write, no network
-    ! denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
+    ! denied: `touch made-by-bash`: no rule or grant covers it; no user can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
-      ✗ bash denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
-    ! denied: changes to files are asked about; nobody can be asked
+      ✗ bash denied: `touch made-by-bash`: no rule or grant covers it; no user can be asked
+    ! denied: changes to files are asked about; no user can be asked
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
-      ✗ write_file denied: changes to files are asked about; nobody can be asked
+      ✗ write_file denied: changes to files are asked about; no user can be asked
     • read there.txt
-    error[PRM001]: 2 permission request(s) were denied because no user could be asked
+    error[PRM001]: 2 permission requests denied: no user could be asked
       fix: run it in a terminal, pass `--yes`, or add the rule shown above
     "#);
 
@@ -61,7 +61,7 @@ fn unattended_denial_continues_and_exits_with_4() {
     assert_eq!(object["error"]["code"], "PRM001");
     let denied = object["denied"].as_array().unwrap();
     assert_eq!(denied.len(), 1);
-    assert!(denied[0]["reason"].as_str().unwrap().contains("nobody can be asked"), "{denied:?}");
+    assert!(denied[0]["reason"].as_str().unwrap().contains("no user can be asked"), "{denied:?}");
     assert!(denied[0]["rule"].as_str().unwrap().contains("commandPrefix"), "{denied:?}");
 }
 
@@ -189,8 +189,8 @@ fn protected_files_need_a_user() {
     assert_eq!(machine.read("src/a.rs"), "x");
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n"), @r"
-    Denied: AGENTS.md is protected: it configures or triggers later code execution; it is asked about each time; nobody can be asked
-    Denied: .github/workflows/ci.yml is protected: it configures or triggers later code execution; it is asked about each time; nobody can be asked
+    Denied: AGENTS.md is protected: it configures or triggers later code execution; it is asked about each time; no user can be asked
+    Denied: .github/workflows/ci.yml is protected: it configures or triggers later code execution; it is asked about each time; no user can be asked
     ");
     assert!(!ended.stderr.contains("rule:"), "{}", ended.stderr);
 }

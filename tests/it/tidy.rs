@@ -6,6 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
+use crate::posse::Machine;
+
 /// Crates below `src/`, and the crates of posse that each may depend on beside the kernel.
 const CRATES: [(&str, &[&str]); 14] = [
     ("agents", &["base", "config"]),
@@ -736,8 +740,13 @@ const TOOL_NAMES: [(&str, &[&str], &str); 13] = [
 
 #[test]
 fn tool_names_occur_in_their_tool_only() {
-    let names = posse::tools::NAMES.into_iter().chain(posse_actors::delegation::TOOLS);
+    let listed = Machine::new().posse(&["tools", "--json"]);
+    listed.assert_code(0);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    let names = listed.iter().map(|tool| tool["name"].as_str().unwrap());
+    let names = names.chain(posse_actors::delegation::TOOLS);
     let names: Vec<&str> = names.chain([posse_actors::skills::TOOL]).collect();
+    assert!(names.len() >= 14 && names.contains(&"bash"), "{names:?}");
     let is_test = |path: &str| path.contains("/tests") || path.contains("/testing");
     let is_tool = |path: &str| {
         let of_tool = ["src/tools", "src/agents/skills/tool.rs", "actors/src/delegation/tools.rs"];

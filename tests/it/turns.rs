@@ -316,7 +316,9 @@ fn first_request_is_small() {
     let mut names: Vec<_> =
         tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
     names.sort_unstable();
-    assert_eq!(names, posse::tools::NAMES);
+    let tools =
+        "bash edit_file glob grep job_output job_stop list_dir multi_edit read_file write_file";
+    assert_eq!(names.join(" "), tools);
 }
 
 #[test]

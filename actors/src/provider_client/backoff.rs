@@ -113,7 +113,8 @@ impl State {
     }
 }
 
-/// Time of the next notice about a wait: sooner for shorter waits, and never right before its end.
+/// Time of the next notice about a wait: after a quarter of it, within bounds. `None` if the wait ends
+/// first.
 fn next_notice(now: Duration, wait: Duration) -> Option<Duration> {
     let apart = (wait / 4).clamp(Duration::from_secs(1), NOTICE_INTERVAL_MAX);
     (apart < wait).then_some(now + apart)

@@ -349,7 +349,7 @@ fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
 
 /// Error for a stopped requester or an ended session.
 fn requester_gone() -> ProviderError {
-    not_sent(ProviderError::JOURNAL, "nobody asks any more")
+    not_sent(ProviderError::JOURNAL, "the request was cancelled")
 }
 
 fn not_sent(class: &'static str, source: impl Into<BoxError>) -> ProviderError {

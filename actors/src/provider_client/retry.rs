@@ -45,7 +45,7 @@ impl Attempts {
 /// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// Try again after `wait`: the next one may be luckier.
+    /// Try again after `wait`: the failure may be temporary.
     Again { wait: Duration },
     /// Other requests would be refused as well. The server may have requested a wait.
     Refused { wait: Duration, asked: Option<Duration> },

@@ -1,4 +1,4 @@
-//! State from which a session is resumed, and what follows from it for the new one.
+//! State from which a session is resumed, and the accounts and grants derived from it.
 
 use crate::event::{Branch, Grant, SandboxTier};
 use crate::ledger::{Accounts, RecoveredUsage};

@@ -77,9 +77,9 @@ fn no_sessions_error() -> Failure {
     Failure::new(
         ErrorCode::SessionElsewhere,
         Exit::Session,
-        "there is no session of this directory or its project",
+        "this directory and its project have no session",
     )
-    .fix("`posse sessions list --all` shows every session")
+    .fix("start one with `posse run TASK`; `posse sessions list --all` shows all sessions")
 }
 
 /// Sessions with records of the directory, or, if it has none, of its project; most recently used

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::agents::{Agent, Roster, Skill, SkillPlaces, Skills};
+use crate::commands::offline_commands;
 use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{ErrorCode, Failure, printable};
-use crate::tools;
 use crate::wiring::subagents;
 
 /// Lines of a text that are shown.
@@ -36,16 +36,17 @@ impl TrustContents {
         dirs: &Dirs,
         settings: &Settings,
         file: Option<&ProjectFile>,
-    ) -> TrustContents {
+    ) -> Result<TrustContents, Failure> {
         let settings = Settings { trust_project: true, ..settings.clone() };
-        let roster = subagents::roster(root, dirs, &settings, &tools::NAMES.map(str::to_owned));
+        let tools = offline_commands::names(&offline_commands::toolbox(root, dirs.clone())?);
+        let roster = subagents::roster(root, dirs, &settings, &tools);
         let project = Some(root.to_owned());
         let places = SkillPlaces { project, ..SkillPlaces::default() };
         let skills = Skills::load(&places, &|_, _| true);
         let mut wanted = file.iter().flat_map(|file| &file.wanted);
         let brings_providers =
             wanted.any(|wanted| wanted.fate == Fate::Waits && wanted.key.starts_with("providers."));
-        TrustContents { root: root.to_owned(), roster, skills, brings_providers }
+        Ok(TrustContents { root: root.to_owned(), roster, skills, brings_providers })
     }
 
     /// Lines about the agent of that file.

@@ -133,7 +133,7 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
         let role = match (accepted.role, controls) {
             (AttachRole::Observer, _) => "you observe",
             (AttachRole::Controller, true) => "you control it; /help, and /exit leaves",
-            (AttachRole::Controller, false) => "nobody is here to type",
+            (AttachRole::Controller, false) => "standard input has ended",
         };
         person.print(&format!("session {id} in process {process} · {role}\n")).await;
     }

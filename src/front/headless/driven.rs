@@ -25,7 +25,7 @@ use crate::output::when_read;
 const COMPLAINTS_MAX: u32 = 1000;
 
 /// Reason of a denial after the end of standard input.
-const NOBODY: &str = "nobody can be asked any more: standard input is at its end";
+const NOBODY: &str = "no user can be asked: standard input has ended";
 
 type RunFuture = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 

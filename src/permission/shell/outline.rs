@@ -120,7 +120,7 @@ pub(crate) enum Scope {
     Writing(usize),
 }
 
-/// Reason why a text is not understood or cannot be allowed.
+/// Reason why a shell command is not understood or cannot be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// A quote, a parenthesis or a command is not closed.

@@ -125,7 +125,7 @@ fn tokens(json: &Value) -> Option<Tokens> {
     })
 }
 
-/// A token. What no header can carry is no token.
+/// Parses a token: printable ASCII without spaces, as a header requires.
 pub(super) fn token(json: Option<&Value>) -> Option<SecretString> {
     let text = json?.as_str()?.trim();
     let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());

@@ -72,7 +72,8 @@ impl SecretLinks {
     }
 }
 
-/// Scans all names below the roots, and collects the files with secret names.
+/// Collects the secret files with several hard links below the roots, without `.git` and
+/// `node_modules`. Incomplete after `names_max` names or at the time limit.
 fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
     let mut survey = Survey {
         begin: Instant::now(),

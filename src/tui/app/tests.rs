@@ -304,6 +304,13 @@ fn ctrl_c_cancels_one_thing_at_a_time() {
     let mut stage = TestScreen::with_task();
     assert_eq!(press(&mut stage), [Effect::Interrupt]);
     assert_eq!(press(&mut stage), [Effect::Leave(Exit::Interrupt)]);
+    for text in ["x", "\u{1b}[200~x\u{1b}[201~"] {
+        let mut stage = TestScreen::new();
+        assert_eq!(press(&mut stage), []);
+        stage.types(text);
+        assert_eq!(press(&mut stage), [], "new text is cleared first");
+        assert!(stage.app.composer.is_empty());
+    }
     let mut stage = TestScreen::with_task();
     assert_eq!(stage.presses(KeyEvent::from(KeyCode::Esc)), [Effect::Interrupt]);
     assert_eq!(TestScreen::new().presses(KeyEvent::from(KeyCode::Esc)), []);

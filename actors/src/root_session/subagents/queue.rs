@@ -73,7 +73,8 @@ impl State {
             return Ok(());
         }
         if self.subagents.is_isolated(&one.start.origin) {
-            let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
+            let why = "An agent with its own worktree cannot call other agents: do it yourself."
+                .to_owned();
             one.report.send(Err(NotStarted::Cannot(why)));
             return Ok(());
         }
