@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// Reason why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Controls git. In a `.git` folder only some names do.
+    /// Controls git, Mercurial or Sapling. In a `.git` folder only some names do.
     Git,
     /// Gives an agent authority: trust, permissions, servers, hooks.
     Authority,
@@ -29,11 +29,12 @@ pub enum Class {
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names in lower case, sorted.
-const NAMES: [(&str, Class); 128] = [
+const NAMES: [(&str, Class); 146] = [
     (".agent", Authority),
     (".agents", Authority),
     (".aider.conf.yml", Authority),
     (".amazonq", Authority),
+    (".appveyor.yml", Pipeline),
     (".augment", Authority),
     (".augment-guidelines", Instructions),
     (".bash_aliases", Start),
@@ -41,7 +42,11 @@ const NAMES: [(&str, Class); 128] = [
     (".bash_logout", Start),
     (".bash_profile", Start),
     (".bashrc", Start),
+    (".bsp", Editor),
+    (".buildkite", Pipeline),
     (".circleci", Pipeline),
+    (".cirrus.star", Pipeline),
+    (".cirrus.yml", Pipeline),
     (".claude", Authority),
     (".claude.json", Authority),
     (".clinerules", Instructions),
@@ -56,11 +61,15 @@ const NAMES: [(&str, Class); 128] = [
     (".devcontainer.json", Editor),
     (".dir-locals-2.el", Editor),
     (".dir-locals.el", Editor),
+    (".drone.jsonnet", Pipeline),
+    (".drone.star", Pipeline),
+    (".drone.yml", Pipeline),
     (".envrc", Start),
     (".exrc", Editor),
     (".fleet", Editor),
     (".gdbinit", Start),
     (".gemini", Authority),
+    (".ghci", Start),
     (".git", Git),
     (".gitconfig", Git),
     (".githooks", Pipeline),
@@ -72,6 +81,7 @@ const NAMES: [(&str, Class); 128] = [
     (".helix", Editor),
     (".husky", Pipeline),
     (".idea", Editor),
+    (".iex.exs", Start),
     (".inputrc", Start),
     (".irbrc", Start),
     (".junie", Authority),
@@ -92,6 +102,7 @@ const NAMES: [(&str, Class); 128] = [
     (".npmrc", Pipeline),
     (".nvim.lua", Editor),
     (".nvimrc", Editor),
+    (".octaverc", Start),
     (".opencode", Authority),
     (".overcommit.yml", Pipeline),
     (".pam_environment", Start),
@@ -103,10 +114,13 @@ const NAMES: [(&str, Class); 128] = [
     (".profile", Start),
     (".pryrc", Start),
     (".qwen", Authority),
+    (".renviron", Start),
     (".roo", Authority),
     (".roorules", Instructions),
+    (".rprofile", Start),
     (".rules", Instructions),
     (".screenrc", Start),
+    (".semaphore", Pipeline),
     (".tcshrc", Start),
     (".tmux.conf", Start),
     (".trae", Authority),
@@ -116,6 +130,9 @@ const NAMES: [(&str, Class); 128] = [
     (".vscode", Editor),
     (".windsurf", Authority),
     (".windsurfrules", Instructions),
+    (".woodpecker", Pipeline),
+    (".woodpecker.yaml", Pipeline),
+    (".woodpecker.yml", Pipeline),
     (".xinitrc", Start),
     (".xprofile", Start),
     (".xsession", Start),
@@ -132,6 +149,7 @@ const NAMES: [(&str, Class); 128] = [
     ("agents.local.md", Instructions),
     ("agents.md", Instructions),
     ("agents.override.md", Instructions),
+    ("appveyor.yml", Pipeline),
     ("azure-pipelines.yaml", Pipeline),
     ("azure-pipelines.yml", Pipeline),
     ("bitbucket-pipelines.yml", Pipeline),
@@ -161,7 +179,7 @@ const NAMES: [(&str, Class); 128] = [
 ];
 
 /// Names that are protected in one folder only.
-const PAIRS: [(&str, &str, Class); 17] = [
+const PAIRS: [(&str, &str, Class); 22] = [
     (".cargo", "config", Pipeline),
     (".cargo", "config.toml", Pipeline),
     (".config", "autostart", Start),
@@ -173,10 +191,15 @@ const PAIRS: [(&str, &str, Class); 17] = [
     (".gitea", "workflows", Pipeline),
     (".github", "actions", Pipeline),
     (".github", "agents", Authority),
+    (".github", "chatmodes", Instructions),
     (".github", "copilot-instructions.md", Instructions),
+    (".github", "hooks", Authority),
     (".github", "instructions", Instructions),
     (".github", "prompts", Instructions),
     (".github", "workflows", Pipeline),
+    (".hg", "hgrc", Git),
+    (".hg", "hgrc-not-shared", Git),
+    (".sl", "config", Git),
     ("fish", "conf.d", Start),
     ("fish", "config.fish", Start),
 ];
@@ -220,6 +243,12 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.peek()?;
     let above = fold(above);
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
+}
+
+/// Names that are protected in a folder called `above`, in canonical form, and not elsewhere.
+pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + use<'_> {
+    let pairs = PAIRS.iter().filter(move |(folder, ..)| folder.as_bytes() == above);
+    pairs.map(|(_, name, class)| (*name, *class))
 }
 
 /// True for folders filled by package managers.

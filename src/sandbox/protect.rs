@@ -10,6 +10,7 @@ mod exemptions;
 mod gitconfig;
 mod links;
 mod moved_repositories;
+mod new_worktrees;
 mod place;
 mod quarantine;
 mod scan;
@@ -26,8 +27,10 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use posse_base::failure::printable;
+use posse_base::protected;
 
 use exemptions::Lifted;
+use new_worktrees::NewWorktrees;
 use place::{Identity, Root, Stat};
 use quarantine::Quarantine;
 use scan::{ProtectedItem, Scan, Sort};
@@ -82,7 +85,8 @@ struct GuardState {
     owed: Option<ProtectionMethod>,
     /// Repositories created by commands of this session. They contain no user data, and are cleaned
     /// after each command.
-    born: HashMap<Identity, Born>,
+    born: HashMap<Identity, ProtectedPath>,
+    new_worktrees: NewWorktrees,
     /// Findings of the running round of a check.
     findings: Vec<Finding>,
     /// Findings that could not be reported yet.
@@ -105,14 +109,6 @@ struct Watched {
     is_out_of_reach: bool,
 }
 
-/// Repository created by a command.
-#[derive(Debug)]
-struct Born {
-    key: ProtectedPath,
-    /// True if the folder around it was created together with it, so that none of it is the user's.
-    with_folder: bool,
-}
-
 /// Location of a protected name: root index and path below it.
 type ProtectedPath = (usize, Arc<Path>);
 
@@ -125,8 +121,10 @@ struct Baseline {
     pointed: Vec<(usize, ProtectedItem)>,
     /// True if the scan was complete.
     is_complete: bool,
-    /// Time of the scan.
+    /// Position of the scan in the log of our own tools.
     since: Since,
+    /// Time before which everything was created that the scan found.
+    time: SystemTime,
 }
 
 #[derive(Debug, Clone)]
@@ -225,7 +223,7 @@ pub enum ProtectedChange {
     Settings(Vec<String>),
     /// Created a file that points git to a repository outside.
     LeadsOutside,
-    /// Created a repository that contains this.
+    /// Created a work tree that contains this.
     CameWithRepository,
     /// The scan limit was exceeded.
     TooMuch,
@@ -266,7 +264,7 @@ impl fmt::Display for Finding {
                 &settings
             }
             ProtectedChange::LeadsOutside => "leads git to a place outside the workspace",
-            ProtectedChange::CameWithRepository => "came with a new repository",
+            ProtectedChange::CameWithRepository => "is protected and came with a new work tree",
             ProtectedChange::TooMuch => {
                 return write!(
                     f,
@@ -292,7 +290,9 @@ impl fmt::Display for Finding {
             ProtectAction::Cleaned(to) => {
                 write!(f, "; they were taken out, and the whole text is in {}", shown(to))
             }
-            ProtectAction::Left => write!(f, "; it was left, as nothing reads it from here"),
+            ProtectAction::Left => {
+                write!(f, "; it was left: check it before a program is started in that folder")
+            }
             ProtectAction::Failed(why) => write!(f, "; it could not be put right: {why}"),
         }
     }
@@ -535,9 +535,7 @@ impl GuardState {
     ) -> Arc<Baseline> {
         // The inode number of a removed folder is reused.
         let roots = &self.roots;
-        self.born.retain(|identity, Born { key: (at, path), .. }| {
-            roots[*at].scan.identity(path) == Some(*identity)
-        });
+        self.born.retain(|identity, (at, path)| roots[*at].scan.identity(path) == Some(*identity));
         let pointed = self.referenced(&items);
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
@@ -545,6 +543,7 @@ impl GuardState {
             pointed,
             is_complete,
             since: log.since(),
+            time: SystemTime::now(),
         };
         let pointed = baseline.pointed.clone();
         for (at, item) in items.into_iter().chain(pointed) {
@@ -552,6 +551,7 @@ impl GuardState {
                 baseline.items.insert((at, item.path), before);
             }
         }
+        self.retain_left(&baseline);
         let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
         mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
@@ -575,16 +575,18 @@ impl GuardState {
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
-        let is_born = self.is_born(parent) || self.is_in_new_repository(at, &item.path);
+        let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
         let state = self.reader.state(&folder, name)?;
-        let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
+        let is_mounted = !is_born
+            && item.sort != Sort::Todo
+            && matches!(state, State::File { .. } | State::Folder { .. });
         let (sort, state) = (item.sort, Some(state));
         Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
     }
 
-    /// Hooks and settings files that known settings point to.
+    /// Hooks and settings files that known settings point to, and targets of protected links.
     fn referenced(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
-        let mut pointed: Vec<(usize, ProtectedItem)> = Vec::new();
+        let mut pointed = self.link_targets(items);
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
             let root = &self.roots[*at].root;
             let Ok((folder, name)) = root.open_parent(&item.path) else { continue };
@@ -608,12 +610,46 @@ impl GuardState {
                 // The workspace root itself cannot be protected as a whole.
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
-                    let sort = Sort::Name(posse_base::protected::Class::Git);
+                    let sort = Sort::Name(protected::Class::Git);
                     pointed.push((*at, ProtectedItem { path: relative.into(), sort }));
                 }
             }
         }
         pointed
+    }
+
+    /// Targets of links with a protected name, and of links that give their content one.
+    fn link_targets(&self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
+        let mut targets: Vec<(usize, ProtectedItem)> = Vec::new();
+        for (at, ProtectedItem { path, sort }) in items {
+            let root = &self.roots[*at].root;
+            let is_link = root.stat(path).is_ok_and(|stat| stat.kind == place::PlaceKind::Link);
+            if !matches!(sort, Sort::Name(_)) || !is_link {
+                continue;
+            }
+            let Ok(real) = std::fs::canonicalize(root.path.join(path)) else { continue };
+            let Ok(target) = real.strip_prefix(&root.path) else { continue };
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            let above = path.parent().and_then(Path::file_name).unwrap_or_default();
+            if protected::class_of(above.as_encoded_bytes(), name).is_some() {
+                // The workspace root itself cannot be protected as a whole.
+                if !target.as_os_str().is_empty() {
+                    targets.push((*at, ProtectedItem { path: target.into(), sort: *sort }));
+                }
+            } else {
+                targets.extend(protected::names_in(&protected::fold(name)).map(|(name, class)| {
+                    let (path, sort) = (target.join(name).into(), Sort::Name(class));
+                    (*at, ProtectedItem { path, sort })
+                }));
+            }
+        }
+        let is_known = |target: &ProtectedItem, at: usize| {
+            items.iter().any(|(other, item)| {
+                *other == at && item.sort != Sort::Repository && target.path.starts_with(&item.path)
+            })
+        };
+        targets.retain(|(at, target)| !is_known(target, *at));
+        targets
     }
 
     /// Paths to mount read-only, and parents that must not be renamed.

@@ -17,8 +17,8 @@ use crate::protect::scan::{ProtectedItem, ScanBounds, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::tool_writes::Log;
 use crate::protect::{
-    Baseline, BaselineItem, Born, Finding, GuardState, ProtectAction, ProtectedChange,
-    ProtectedPath, ProtectionMethod,
+    Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
+    ProtectionMethod, Watched,
 };
 
 /// Maximum number of check rounds while there is something to handle: processes may still be
@@ -104,12 +104,10 @@ impl GuardState {
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         for (key, current) in repositories {
             if !self.is_known_repository(baseline, key) && !self.was_out_of_sight(baseline, key) {
-                let around = key.1.parent().unwrap_or(Path::new(""));
-                let scan = &self.roots[key.0].scan;
-                let with_folder = !scan.was_there(around, baseline.scans[key.0]);
-                self.born.insert(current.identity, Born { key: key.clone(), with_folder });
+                self.born.insert(current.identity, key.clone());
             }
         }
+        self.note_new_worktrees(baseline, &now);
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
             let same_place = known.filter(|before| before.parent == current.parent);
@@ -118,7 +116,10 @@ impl GuardState {
                 .get(&current.identity)
                 .copied()
                 .filter(|before| before.parent == current.parent && before.sort == current.sort);
-            match same_place.or(carried) {
+            // Without its work tree it is a file like any other that a command created.
+            let has_no_place = self.new_worktrees.was_left(current.identity)
+                && !self.is_in_new_worktree(key.0, &key.1);
+            match same_place.or(carried).filter(|_| !has_no_place) {
                 Some(before) => self.changed(key, before, current, held),
                 None if self.was_out_of_sight(baseline, key) => {}
                 None => self.created(key, current),
@@ -143,7 +144,7 @@ impl GuardState {
     }
 
     /// True if `key` was not scanned before the command, so that it may be the user's.
-    fn was_out_of_sight(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
+    pub(super) fn was_out_of_sight(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let around = key.1.parent().unwrap_or(Path::new(""));
         let scan = &self.roots[key.0].scan;
         !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
@@ -165,11 +166,13 @@ impl GuardState {
         if old.is_same(new) {
             return;
         }
-        if self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_)) {
+        let is_cleaned = self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_));
+        if is_cleaned || current.sort == Sort::Todo {
             self.clean(key, current);
             return;
         }
-        if self.is_in_new_repository(key.0, &key.1) {
+        if self.is_in_new_worktree(key.0, &key.1) {
+            self.left(key, current, ProtectedChange::Changed);
             return;
         }
         // It was on a mount that the command could not write, so another program did this.
@@ -263,11 +266,14 @@ impl GuardState {
 
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
+        if self.new_worktrees.was_left(before.identity) || before.sort == Sort::Todo {
+            return;
+        }
         // Without its parent there is nothing to protect: the parent was removed or renamed.
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
-        let is_theirs = self.is_born(parent) || self.is_in_new_repository(key.0, &key.1);
+        let is_theirs = self.is_born(parent) || self.is_in_new_worktree(key.0, &key.1);
         if parent != before.parent || is_there || is_theirs {
             return;
         }
@@ -292,9 +298,8 @@ impl GuardState {
         if self.lifted.covers(&path) {
             return;
         }
-        if self.is_in_new_repository(key.0, &key.1) {
-            let (what, action) = (ProtectedChange::CameWithRepository, ProtectAction::Left);
-            self.found(&path, what, action);
+        if self.is_in_new_worktree(key.0, &key.1) {
+            self.left(key, current, ProtectedChange::CameWithRepository);
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -308,16 +313,10 @@ impl GuardState {
         self.move_aside(&folder, name, &path, ProtectedChange::Created);
     }
 
-    /// True if a parent folder is a repository that a command created together with the folder:
-    /// active files are reported, but the work tree stays.
-    pub(super) fn is_in_new_repository(&self, at: usize, path: &Path) -> bool {
-        let scan = &self.roots[at].scan;
-        let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
-        above.any(|folder| {
-            let dot_git = scan.identity(&folder.join(".git"));
-            let born = dot_git.and_then(|identity| self.born.get(&identity));
-            born.is_some_and(|born| born.with_folder)
-        })
+    /// Reports a file that stays because it belongs to a new work tree.
+    fn left(&mut self, key: &ProtectedPath, current: &BaselineItem, what: ProtectedChange) {
+        self.new_worktrees.note_left(current.identity);
+        self.found(&self.path(key), what, ProtectAction::Left);
     }
 
     /// Removes hooks and dangerous settings from a repository created by a command.
@@ -343,16 +342,18 @@ impl GuardState {
                     self.move_aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
                     return;
                 };
-                if cleaned.removed.is_empty() {
-                    return;
+                if !cleaned.removed.is_empty() {
+                    self.rewrite(&folder, name, &path, bytes, &cleaned.text, cleaned.removed);
                 }
-                let kept = self.quarantine.keep(name, bytes);
-                let written = kept.and_then(|to| {
-                    place::replace_file(&folder, name, &cleaned.text, 0o644).map(|()| to)
-                });
-                let what = ProtectedChange::Settings(cleaned.removed);
-                let action = written.map_or_else(failed, ProtectAction::Cleaned);
-                self.found(&path, what, action);
+            }
+            (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
+                let text = String::from_utf8_lossy(bytes);
+                let (runs, kept): (Vec<&str>, Vec<&str>) =
+                    text.split_inclusive('\n').partition(|line| is_exec(line));
+                if !runs.is_empty() {
+                    let runs = runs.iter().map(|line| line.trim().to_owned()).collect();
+                    self.rewrite(&folder, name, &path, bytes, kept.concat().as_bytes(), runs);
+                }
             }
             (Sort::Common | Sort::Pointer, _) if self.points_to_protected(key) => {}
             (Sort::Common | Sort::Pointer, _) => {
@@ -362,27 +363,53 @@ impl GuardState {
         }
     }
 
-    /// True if a pointer file leads to a place that is protected.
-    fn points_to_protected(&self, key: &ProtectedPath) -> bool {
+    /// Replaces `bytes` by `text`, without the settings or steps `removed`, and keeps a copy.
+    fn rewrite(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        path: &Path,
+        bytes: &[u8],
+        text: &[u8],
+        removed: Vec<String>,
+    ) {
+        let kept = self.quarantine.keep(name, bytes);
+        let written =
+            kept.and_then(|to| place::replace_file(folder, name, text, 0o644).map(|()| to));
+        let action = written.map_or_else(failed, ProtectAction::Cleaned);
+        self.found(path, ProtectedChange::Settings(removed), action);
+    }
+
+    /// True if a pointer file leads to a folder that is scanned.
+    pub(super) fn points_to_protected(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
         let Ok(text) = std::str::from_utf8(&bytes) else { return false };
         let text = text.trim_end_matches(['\n', '\r']);
         let target = text.strip_prefix("gitdir:").map_or(text, str::trim_start);
         let whole = self.path(key).with_file_name("").join(target);
-        let whole = normalise(&whole);
-        let is_below = |whole: &Path| {
-            let mut roots = self.roots.iter();
-            roots.any(|watched| whole.starts_with(&watched.root.path) && whole != watched.root.path)
+        let is_scanned = |whole: &Path| {
+            self.roots.iter().any(|Watched { root, scan, .. }| {
+                let below = whole.strip_prefix(&root.path).ok();
+                below.is_some_and(|below| {
+                    !below.as_os_str().is_empty() && scan.identity(below).is_some()
+                })
+            })
         };
+        let is_below = |root: &Path| whole.starts_with(root);
+        let whole = normalise(&whole);
         // Links may lead elsewhere than the text suggests.
-        is_below(&whole) && std::fs::canonicalize(&whole).is_ok_and(|real| is_below(&real))
+        self.roots.iter().any(|watched| is_below(&watched.root.path))
+            && std::fs::canonicalize(&whole).is_ok_and(|real| is_scanned(&real))
     }
 
-    /// True if a `.gitmodules` contains only locations of modules.
+    /// True if a `.gitmodules` contains only locations of modules, or an `hgrc` only remote paths.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
+        if !is_git_modules(&name_of(key)) {
+            return bytes.is_some_and(|bytes| has_only_paths(&bytes));
+        }
         let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes));
         cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
     }
@@ -413,9 +440,47 @@ pub(super) fn failed(errno: Errno) -> ProtectAction {
     ProtectAction::Failed(errno.desc().to_owned())
 }
 
-fn is_modules(key: &ProtectedPath) -> bool {
+fn name_of(key: &ProtectedPath) -> Vec<u8> {
     let name = key.1.file_name().unwrap_or_default();
-    &*protected::fold(name.as_encoded_bytes()) == b".gitmodules"
+    protected::fold(name.as_encoded_bytes()).into_owned()
+}
+
+fn is_git_modules(name: &[u8]) -> bool {
+    name == b".gitmodules"
+}
+
+/// True for files that clones create and that may be harmless.
+fn is_modules(key: &ProtectedPath) -> bool {
+    let name = name_of(key);
+    is_git_modules(&name) || name == b"hgrc"
+}
+
+/// True if settings of Mercurial contain only addresses of other repositories.
+fn has_only_paths(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let mut is_in_paths = false;
+    text.lines().map(str::trim_end).all(|line| match line.split_once('=') {
+        _ if line.is_empty() || line.starts_with(['#', ';']) => true,
+        _ if line.starts_with('[') => {
+            is_in_paths = line == "[paths]";
+            is_in_paths
+        }
+        // A name with a colon is an option of a path, such as `default:pushurl`.
+        Some((name, value)) => {
+            let value = value.trim_start();
+            is_in_paths
+                && name.trim_end().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !value.starts_with(['-', '!'])
+                && !value.contains("://-")
+        }
+        None => false,
+    })
+}
+
+/// True for a step of a rebase that runs a command.
+fn is_exec(line: &str) -> bool {
+    let step = line.split_whitespace().next();
+    matches!(step, Some("exec" | "x"))
 }
 
 fn has_head(repository: &OwnedFd) -> bool {

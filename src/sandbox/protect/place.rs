@@ -28,6 +28,9 @@ const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
 
+/// Length from which a path is opened in pieces; Linux accepts 4095 bytes in one call (`PATH_MAX`).
+const PATH_BYTES_MAX: usize = 2048;
+
 /// Maximum length of a link's target in bytes.
 const LINK_BYTES_MAX: usize = 4096;
 
@@ -98,7 +101,28 @@ impl Root {
 
     /// Opens the folder at `relative` without following links.
     pub(super) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
-        open_beneath(&self.folder, relative)
+        if relative.as_os_str().len() < PATH_BYTES_MAX {
+            return open_beneath(&self.folder, relative);
+        }
+        // The kernel accepts no longer path in one call.
+        let mut folder = self.folder.try_clone().map_err(|_| Errno::EMFILE)?;
+        let mut piece = PathBuf::new();
+        for part in relative.components() {
+            if piece.as_os_str().len() + part.as_os_str().len() >= PATH_BYTES_MAX {
+                folder = open_beneath(&folder, &std::mem::take(&mut piece))?;
+            }
+            piece.push(part);
+        }
+        open_beneath(&folder, &piece)
+    }
+
+    /// Status of `relative`, without following a link at its end.
+    pub(super) fn stat(&self, relative: &Path) -> Result<Stat, Errno> {
+        if relative.as_os_str().len() < PATH_BYTES_MAX {
+            return Stat::at(&self.folder, relative);
+        }
+        let (folder, name) = self.open_parent(relative)?;
+        Stat::at(&folder, name)
     }
 
     /// Opens the parent folder of `relative`. Returns it and the file name.

@@ -1,15 +1,18 @@
 //! Scan for protected names and secrets below a root. An unchanged folder is not read again.
 //!
 //! Inside a git folder only git's own names count: branches may have any name. Only the 256 folders
-//! of loose objects are skipped.
+//! of loose objects are skipped; no pointer file may lead there. A folder of another role, such as
+//! one below `vendor`, is scanned as an ordinary folder if a link in an ordinary folder leads there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
+use posse_base::paths::normalise;
 use posse_base::protected::{self, Class};
 use posse_base::secrets;
 
@@ -17,7 +20,10 @@ use crate::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 
 /// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
 /// coarse.
-const SETTLED: Duration = Duration::from_millis(20);
+pub(super) const SETTLED: Duration = Duration::from_millis(20);
+
+/// Maximum number of scans until the targets of links are stable.
+const LINK_ROUNDS_MAX: usize = 3;
 
 /// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
@@ -83,6 +89,8 @@ pub(super) enum Sort {
     Settings,
     /// `info/attributes` of a repository.
     Attributes,
+    /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
+    Todo,
     /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
 }
@@ -105,6 +113,8 @@ struct ScannedFolder {
     /// True if a later change would be visible in its times.
     is_settled: bool,
     role: FolderRole,
+    /// Number of the first scan that found a folder of any identity at this path.
+    path_met: u64,
     /// Number of the first scan that found it, and of the last one.
     first_met: u64,
     last_met: u64,
@@ -112,6 +122,8 @@ struct ScannedFolder {
     below: Vec<(Arc<Path>, FolderRole)>,
     items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
+    /// Links in an ordinary folder.
+    links: Vec<Arc<Path>>,
 }
 
 /// Result of a scan.
@@ -129,7 +141,11 @@ pub(super) struct ScanResult {
 pub(super) struct Scan {
     /// By path as bytes: comparing components costs more than the rest of the scan.
     folders: HashMap<OsString, ScannedFolder>,
+    /// Number of the first scan that found a folder, at any path.
+    identities: HashMap<Identity, u64>,
     number: u64,
+    /// Folders of another role to which links of ordinary folders lead.
+    link_targets: BTreeSet<Arc<Path>>,
 }
 
 impl Scan {
@@ -141,6 +157,16 @@ impl Scan {
     /// True if the folder at `path` existed at that scan, as the same folder.
     pub(super) fn was_there(&self, path: &Path, number: u64) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.first_met <= number)
+    }
+
+    /// True if some folder existed at `path` at that scan.
+    pub(super) fn path_existed(&self, path: &Path, number: u64) -> bool {
+        self.folders.get(path.as_os_str()).is_some_and(|folder| folder.path_met <= number)
+    }
+
+    /// True if the folder existed at that scan, at any path.
+    pub(super) fn existed(&self, folder: Identity, number: u64) -> bool {
+        self.identities.get(&folder).is_some_and(|first| *first <= number)
     }
 
     /// Identity of the folder at `path`.
@@ -168,9 +194,29 @@ impl Scan {
     pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
+        let mut folders_read = 0;
+        for _ in 0..LINK_ROUNDS_MAX {
+            let mut found = self.run_once(root, bounds, begin);
+            folders_read += found.folders_read;
+            found.folders_read = folders_read;
+            let targets = self.resolve_links(root);
+            if targets == self.link_targets || !found.is_complete {
+                return found;
+            }
+            self.link_targets = targets;
+        }
+        let mut found = self.run_once(root, bounds, begin);
+        found.folders_read += folders_read;
+        found.is_complete &= self.resolve_links(root) == self.link_targets;
+        found
+    }
+
+    fn run_once(&mut self, root: &Root, bounds: ScanBounds, begin: Instant) -> ScanResult {
         let mut found = ScanResult { is_complete: true, ..ScanResult::default() };
+        let targets = self.link_targets.clone();
         let start: Arc<Path> = Path::new("").into();
-        let mut level = vec![(start, FolderRole::Plain)];
+        let starts = std::iter::once(start).chain(targets.iter().cloned());
+        let mut level: Vec<_> = starts.map(|path| (path, FolderRole::Plain)).collect();
         let mut folders = 0;
         let mut entries = 0;
         while !level.is_empty() {
@@ -189,15 +235,49 @@ impl Scan {
                 entries += folder.entries;
                 found.items.extend(folder.items.iter().cloned());
                 found.secrets.extend(folder.secrets.iter().cloned());
-                next.extend(folder.below.iter().cloned());
+                let below = folder.below.iter().filter(|(path, _)| !targets.contains(path));
+                next.extend(below.cloned());
             }
             level = next;
         }
         if folders != self.folders.len() || !found.is_complete {
             let number = self.number;
             self.folders.retain(|_, folder| folder.last_met == number);
+            let known: HashSet<Identity> =
+                self.folders.values().map(|folder| folder.identity).collect();
+            self.identities.retain(|identity, _| known.contains(identity));
         }
         found
+    }
+
+    /// Folders to which links of ordinary folders lead, and which have another role by their path.
+    fn resolve_links(&self, root: &Root) -> BTreeSet<Arc<Path>> {
+        let links = self.folders.values().flat_map(|folder| &folder.links);
+        links.filter_map(|link| self.link_target(root, link)).collect()
+    }
+
+    fn link_target(&self, root: &Root, link: &Path) -> Option<Arc<Path>> {
+        let is_ordinary = |path: &Path| {
+            let role = self.folders.get(path.as_os_str()).map(|folder| folder.role);
+            matches!(role, Some(FolderRole::Plain | FolderRole::Held | FolderRole::Git))
+                && !self.link_targets.contains(path)
+        };
+        // The usual case, without system calls: links are relative and lead to ordinary folders.
+        let (folder, name) = root.open_parent(link).ok()?;
+        let text = PathBuf::from(place::link_target(&folder, name).ok()?);
+        let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
+        if text.is_relative() && parts.all(|part| matches!(part, Component::Normal(_))) {
+            let above = link.parent().unwrap_or(Path::new(""));
+            let depth = |path: &Path| path.components().count();
+            let ups = text.components().filter(|part| *part == Component::ParentDir).count();
+            if ups <= depth(above) && is_ordinary(&normalise(&above.join(&text))) {
+                return None;
+            }
+        }
+        let resolved = std::fs::canonicalize(root.path.join(link)).ok()?;
+        let relative = resolved.strip_prefix(&root.path).ok()?;
+        let is_folder = || root.stat(relative).is_ok_and(|stat| stat.kind == PlaceKind::Folder);
+        (!is_ordinary(relative) && is_folder()).then(|| relative.into())
     }
 
     /// Folder at `path`, read if it has changed. `None` if it is not a folder any more.
@@ -210,12 +290,19 @@ impl Scan {
         bounds: ScanBounds,
     ) -> Option<&ScannedFolder> {
         // A link on the way leads to another folder, or to the same folder with the same content.
-        let stat =
-            Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == PlaceKind::Folder)?;
+        let stat = match root.stat(path) {
+            Ok(stat) if stat.kind == PlaceKind::Folder => stat,
+            Ok(_) => return None,
+            Err(errno) => {
+                found.is_complete &= is_final(errno);
+                return None;
+            }
+        };
         let number = self.number;
         let known = self.folders.get_mut(path.as_os_str());
         let same = known.as_ref().is_some_and(|known| known.identity == stat.identity);
         let first_met = known.as_ref().filter(|_| same).map_or(number, |known| known.first_met);
+        let path_met = known.as_ref().map_or(number, |known| known.path_met);
         if let Some(known) = known {
             let unchanged = same && known.changed == stat.changed && known.is_settled;
             if unchanged && known.role == role {
@@ -231,9 +318,12 @@ impl Scan {
             let stat = Stat::at(&folder, Path::new(""))?;
             place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
         });
-        let Ok((opened, stat, listed, all)) = read else {
-            // A folder that we cannot read is useless for git as well.
-            return None;
+        let (opened, stat, listed, all) = match read {
+            Ok(read) => read,
+            Err(errno) => {
+                found.is_complete &= is_final(errno);
+                return None;
+            }
         };
         found.folders_read += 1;
         found.is_complete &= all;
@@ -243,20 +333,29 @@ impl Scan {
             changed: stat.changed,
             is_settled: is_timestamp_final(stat.changed, now),
             role,
+            path_met,
             first_met,
             last_met: number,
             entries: listed.len(),
             below: Vec::new(),
             items: Vec::new(),
             secrets: Vec::new(),
+            links: Vec::new(),
         };
         classify_content(path, listed, &mut folder);
         if folder.items.iter().any(|item| item.sort == Sort::Repository) {
             folder.birth = place::creation_time(&opened);
         }
+        self.identities.entry(folder.identity).or_insert(number);
         self.folders.insert(path.as_os_str().to_owned(), folder);
         self.folders.get(path.as_os_str())
     }
+}
+
+/// True if a folder with this error has nothing to find: it is gone, or no program of the user can
+/// read it either. Any other error makes the scan incomplete.
+fn is_final(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
 }
 
 /// True if a change after `now` would get a time other than `changed`.
@@ -271,7 +370,7 @@ fn classify_content(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedF
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     let mut named = String::new();
-    if is_repository && folder.role != FolderRole::Objects {
+    if is_repository {
         folder.items.push(ProtectedItem { path: Arc::clone(path), sort: Sort::Repository });
     }
     for Listed { name, kind, .. } in listed {
@@ -279,6 +378,12 @@ fn classify_content(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedF
         let sort = classify_entry(folder.role, is_repository, above, &name, kind);
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
+        }
+        if folder.role == FolderRole::Plain
+            && kind == PlaceKind::Link
+            && !protected::is_vendored(name.as_bytes())
+        {
+            folder.links.push(Arc::clone(&child));
         }
         // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
@@ -323,6 +428,7 @@ fn classify_entry(
             b"hooks" => Some(Sort::Hooks),
             b"config" | b"config.worktree" => Some(Sort::Settings),
             b"commondir" => Some(Sort::Common),
+            b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
             _ => None,
         };
         if control.is_some() {
@@ -332,10 +438,18 @@ fn classify_entry(
     if role == FolderRole::Info && &*folded == b"attributes" {
         return Some(Sort::Attributes);
     }
+    if role == FolderRole::Inside && above == "rebase-merge" && name == "git-rebase-todo" {
+        return Some(Sort::Todo);
+    }
     if role == FolderRole::Held {
         return None;
     }
-    let class = protected::class_of(above.as_bytes(), name.as_bytes())?;
+    let mut class = protected::class_of(above.as_bytes(), name.as_bytes());
+    if kind == PlaceKind::Link {
+        // A name in the folder that it leads to would become a protected one.
+        class = class.or_else(|| protected::names_in(&folded).next().map(|(_, class)| class));
+    }
+    let class = class?;
     let is_dot_git = matches!(&*folded, b".git" | b"git~1");
     match (class, role) {
         (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),

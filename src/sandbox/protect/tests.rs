@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod hidden_places;
 mod written;
 
 /// Workspace with a repository, a nested repository, and files of all kinds.

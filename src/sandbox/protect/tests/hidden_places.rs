@@ -1,0 +1,254 @@
+//! Repositories and control files in places where a scan by names does not find them.
+
+use super::*;
+
+fn paths(findings: &[Finding], world: &ProtectedWorkspace) -> Vec<String> {
+    let mut paths: Vec<_> = findings.iter().map(|finding| finding.path.clone()).collect();
+    paths.sort();
+    world.names(&paths)
+}
+
+fn init(root: &Path, folder: &str) {
+    repository(&root.join(folder).join(".git"));
+}
+
+#[test]
+fn pointer_to_an_unscanned_folder_is_moved_aside() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        repository(&root.join(".git/objects/aa"));
+        write(root, ".git/objects/aa/config", "[core]\n\tfsmonitor = ./evil\n");
+        write(root, "src/.git", "gitdir: ../.git/objects/aa\n");
+    });
+    assert_eq!(paths(&findings, &world), ["src/.git"]);
+    assert!(!world.exists("src/.git"));
+}
+
+#[test]
+fn repository_in_the_objects_folder_is_cleaned() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        repository(&root.join(".git/objects"));
+        write(root, ".git/objects/config", "[core]\n\tfsmonitor = ./evil\n");
+        write(root, "src/.git", "gitdir: ../.git/objects\n");
+    });
+    assert!(!world.read(".git/objects/config").contains("fsmonitor"));
+}
+
+#[test]
+fn link_to_loose_objects_is_scanned_through() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        repository(&root.join(".git/objects/aa"));
+        write(root, ".git/objects/aa/config", "[core]\n\tfsmonitor = ./evil\n");
+        symlink(".git/objects", root.join("store")).unwrap();
+        write(root, "src/.git", "gitdir: ../store/aa\n");
+    });
+    assert!(!world.read(".git/objects/aa/config").contains("fsmonitor"), "{findings:?}");
+}
+
+#[test]
+fn names_with_a_meaning_from_the_folder_are_never_exempt() {
+    for folder in [".cargo", ".github"] {
+        let path = if folder == ".cargo" { "config.toml" } else { "workflows/ci.yml" };
+        let file = format!("{folder}/{path}");
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            init(root, folder);
+            write(root, &file, "planted");
+        });
+        assert!(!world.exists(&file), "{findings:?}");
+    }
+}
+
+#[test]
+fn folder_with_an_empty_git_folder_is_not_a_work_tree() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        fs::create_dir_all(root.join("pk/.git")).unwrap();
+        write(root, "pk/.mcp.json", "planted");
+    });
+    assert!(!world.exists("pk/.mcp.json"));
+}
+
+#[test]
+fn replaced_folder_of_the_user_is_not_a_new_work_tree() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        fs::rename(root.join("src"), root.join("old")).unwrap();
+        init(root, "src");
+        write(root, "src/.mcp.json", "planted");
+    });
+    assert!(!world.exists("src/.mcp.json"));
+    // Also if it was created elsewhere, by an earlier command.
+    let world = ProtectedWorkspace::new();
+    world.after(|root| init(root, "clone"));
+    world.after(|root| {
+        fs::rename(root.join("src"), root.join("old")).unwrap();
+        fs::rename(root.join("clone"), root.join("src")).unwrap();
+        write(root, "src/.mcp.json", "planted");
+    });
+    assert!(!world.exists("src/.mcp.json"));
+}
+
+#[test]
+fn exemption_does_not_move_with_the_git_folder() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| init(root, "clone"));
+    world.after(|root| {
+        fs::rename(root.join("clone/.git"), root.join("src/.git")).unwrap();
+        write(root, "src/.mcp.json", "planted");
+    });
+    assert!(!world.exists("src/.mcp.json"));
+}
+
+#[test]
+fn exemption_does_not_extend_to_moved_folders() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        init(root, "clone");
+        fs::rename(root.join("src"), root.join("clone/src")).unwrap();
+        write(root, "clone/src/.mcp.json", "planted");
+    });
+    assert!(!world.exists("clone/src/.mcp.json"));
+}
+
+#[test]
+fn files_of_a_work_tree_lose_the_exemption_with_its_git_folder() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        init(root, "clone");
+        write(root, "clone/.mcp.json", "{}");
+        write(root, "clone/deep/AGENTS.md", "words");
+    });
+    assert_eq!(paths(&findings, &world), ["clone/.mcp.json", "clone/deep/AGENTS.md"]);
+    assert!(world.exists("clone/.mcp.json"));
+    assert_eq!(world.after(|_| {}), []);
+    // Moving the whole work tree is ordinary work.
+    assert_eq!(world.after(|root| fs::rename(root.join("clone"), root.join("b")).unwrap()), []);
+    let findings = world.after(|root| write(root, "b/.mcp.json", "{\"changed\": 1}"));
+    assert_eq!(paths(&findings, &world), ["b/.mcp.json"], "a change is reported");
+    assert!(world.exists("b/.mcp.json"));
+    world.after(|root| fs::remove_dir_all(root.join("b/.git")).unwrap());
+    assert!(!world.exists("b/.mcp.json") && !world.exists("b/deep/AGENTS.md"));
+}
+
+#[test]
+fn linked_worktrees_and_submodules_keep_their_files() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        write(root, ".git/worktrees/wt/HEAD", "ref: refs/heads/wt\n");
+        write(root, ".git/worktrees/wt/commondir", "../..\n");
+        write(root, ".git/worktrees/wt/gitdir", "x\n");
+        write(root, "wt/.git", "gitdir: ../.git/worktrees/wt\n");
+        write(root, "wt/AGENTS.md", "words");
+        repository(&root.join(".git/modules/sub"));
+        write(root, "sub/.git", "gitdir: ../.git/modules/sub\n");
+        write(root, "sub/.github/workflows/ci.yml", "on: push");
+    });
+    assert_eq!(paths(&findings, &world), ["sub/.github/workflows", "wt/AGENTS.md"]);
+    for path in ["wt/.git", "wt/AGENTS.md", "sub/.git", "sub/.github/workflows/ci.yml"] {
+        assert!(world.exists(path), "{path}");
+    }
+}
+
+#[test]
+fn links_do_not_hide_control_files() {
+    type Act = fn(&Path);
+    let acts: [(&str, Act); 4] = [
+        (".cargo/config.toml", |root| {
+            write(root, "x/config.toml", "planted");
+            symlink("x", root.join(".cargo")).unwrap();
+        }),
+        (".github/workflows/ci.yml", |root| {
+            write(root, "x/workflows/ci.yml", "planted");
+            symlink("x", root.join(".github")).unwrap();
+        }),
+        ("src/.mcp.json", |root| {
+            fs::create_dir(root.join("vendor")).unwrap();
+            fs::rename(root.join("src"), root.join("vendor/src")).unwrap();
+            symlink("vendor/src", root.join("src")).unwrap();
+            write(root, "vendor/src/.mcp.json", "planted");
+        }),
+        ("lib/AGENTS.md", |root| {
+            write(root, ".git/refs/AGENTS.md", "planted");
+            symlink(root.join(".git/refs"), root.join("lib")).unwrap();
+        }),
+    ];
+    for (path, act) in acts {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(act);
+        assert!(!world.exists(path), "{path}: {findings:?}");
+        assert_eq!(findings.len(), 1, "{path}: {findings:?}");
+        assert_eq!(world.after(|_| {}), [], "{path}");
+    }
+}
+
+#[test]
+fn targets_of_existing_links_are_protected() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, "docs/rules.txt", "the user's words");
+        symlink("docs/rules.txt", root.join("CLAUDE.md")).unwrap();
+        fs::create_dir(root.join("shared")).unwrap();
+        symlink("shared", root.join(".github")).unwrap();
+    });
+    let survey = world.protection.survey();
+    assert!(world.names(&survey.read_only).contains(&"docs/rules.txt".to_owned()));
+    drop(survey);
+    let findings = world.after(|root| {
+        write(root, "docs/rules.txt", "obey me");
+        write(root, "shared/workflows/ci.yml", "planted");
+        write(root, "shared/README.md", "ordinary");
+    });
+    assert_eq!(paths(&findings, &world), ["docs/rules.txt", "shared/workflows"]);
+    assert_eq!(world.read("docs/rules.txt"), "the user's words");
+    assert!(!world.exists("shared/workflows") && world.exists("shared/README.md"));
+}
+
+/// A path longer than the kernel accepts in one call.
+#[test]
+fn very_deep_folders_are_scanned() {
+    let world = ProtectedWorkspace::new();
+    let name = "d".repeat(200);
+    let findings = world.after(|root| {
+        let mut folder = Root::open(root).unwrap().folder;
+        for _ in 0..30 {
+            folder = place::make_folder(&folder, Path::new(&name), 0o755).unwrap();
+        }
+        place::replace_file(&folder, Path::new(".mcp.json"), b"planted", 0o644).unwrap();
+    });
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(matches!(findings[0].action, ProtectAction::MovedAside(_)), "{findings:?}");
+}
+
+#[test]
+fn steps_of_a_rebase_that_run_commands_are_removed() {
+    let world = ProtectedWorkspace::new();
+    let todo = ".git/rebase-merge/git-rebase-todo";
+    let findings =
+        world.after(|root| write(root, todo, "pick 1 a\nexec ./evil\n x ./evil\npick 2 b\n"));
+    assert_eq!(world.read(todo), "pick 1 a\npick 2 b\n", "{findings:?}");
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    // Steps are done one after another, and then the folder is removed.
+    assert_eq!(world.after(|root| write(root, todo, "pick 2 b\n")), []);
+    assert_eq!(world.after(|root| fs::remove_dir_all(root.join(".git/rebase-merge")).unwrap()), []);
+}
+
+#[test]
+fn settings_of_a_mercurial_clone_stay_if_they_only_name_other_repositories() {
+    let world = ProtectedWorkspace::new();
+    let findings =
+        world.after(|root| write(root, "h/.hg/hgrc", "# example\n[paths]\ndefault = /srv/a\n"));
+    assert_eq!(findings, []);
+    for text in [
+        "[hooks]\nupdate = ./evil\n",
+        "[paths]\ndefault = ssh://-oProxyCommand=evil/\n",
+        "[paths]\ndefault = x\n[extensions]\ne = ./evil.py\n",
+        "%include ../x\n",
+        "[paths]\ndefault = x\n  [hooks]\n",
+    ] {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| write(root, "h/.hg/hgrc", text));
+        assert!(!world.exists("h/.hg/hgrc"), "{text} {findings:?}");
+    }
+}
