@@ -37,6 +37,10 @@ use crate::{helper_output, init, landlock, watchdog};
 /// First argument that selects the helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
+/// Preference of the kernel for ending this process when memory runs out, from -1000 to 1000. Text,
+/// as the kernel reads it.
+const OOM_SCORE_ADJUSTMENT: &str = "500";
+
 /// Exit code of a helper that failed to become the command.
 const NOT_PREPARED: u8 = 125;
 
@@ -159,6 +163,9 @@ fn help(
     }
     reset_signals()?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).context("no core limit")?;
+    // When memory runs out, a command ends before posse and the user's programs. A kernel without
+    // this file decides by size alone.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJUSTMENT).ok();
     let null =
         File::options().read(true).write(true).open("/dev/null").context("no null device")?;
     dup2_stdin(&null).context("no standard input")?;
@@ -203,6 +210,9 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         Fork::Parent(command) => {
             drop(taken);
             close_output()?;
+            // If posse is killed, this process has to outlive it for a moment: it notices the end of
+            // the socket and kills the command's processes, whatever they did to their environment.
+            nix::sys::prctl::set_pdeathsig(None).context("no parent-death signal")?;
             // Everything until the request was taken belongs to the request. The other end closes
             // when the command starts, or with the death of the parent.
             waiting.read_to_end(&mut Vec::new()).ok();

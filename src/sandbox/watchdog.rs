@@ -33,6 +33,9 @@ const CHASE_MAX: Duration = Duration::from_secs(5);
 /// during it.
 const LOOKS_MIN: u32 = 3;
 
+/// Time in which helpers end their own commands: they know descendants that removed the mark.
+const HELPERS_MAX: Duration = Duration::from_secs(1);
+
 /// Time between scans.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -99,8 +102,12 @@ fn begin(helper: &Path, family: &Family) -> io::Result<io::PipeWriter> {
 
 /// True if the process is a watchdog, by its arguments.
 pub(crate) fn is_watcher(pid: i32) -> bool {
+    has_first_argument(pid, MARK)
+}
+
+fn has_first_argument(pid: i32, expected: &str) -> bool {
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    arguments.split(|&byte| byte == 0).nth(1) == Some(MARK.as_bytes())
+    arguments.split(|&byte| byte == 0).nth(1) == Some(expected.as_bytes())
 }
 
 /// Runs the watchdog: waits for the end of the pipe on standard input, then kills the processes.
@@ -123,19 +130,22 @@ fn kill_family(family: &Family) {
     let begin = Instant::now();
     let mut quiet = 0;
     while quiet < LOOKS_MIN && begin.elapsed() < CHASE_MAX {
-        quiet = if kill_marked(family) == 0 { quiet + 1 } else { 0 };
+        let spares_helpers = begin.elapsed() < HELPERS_MAX;
+        quiet = if kill_marked(family, spares_helpers) == 0 { quiet + 1 } else { 0 };
         sleep(LOOK_INTERVAL);
     }
 }
 
-/// Kills all processes with a mark of the family; returns their number.
-fn kill_marked(family: &Family) -> usize {
+/// Kills all processes with a mark of the family, except helpers if `spares_helpers`; returns the
+/// number of those found.
+fn kill_marked(family: &Family, spares_helpers: bool) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|&pid| {
         // The mark is read immediately before the kill, so that a reused process id is spared.
         let is_ours = process_tree::mark_of(pid).is_some_and(|mark| family.has(&mark));
-        is_ours && kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
+        let is_spared = || spares_helpers && has_first_argument(pid, helper::MARK);
+        is_ours && (is_spared() || kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok())
     })
     .count()
 }

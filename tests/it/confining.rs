@@ -409,6 +409,75 @@ async fn fork_bomb_ends_and_the_host_is_usable() {
     }
 }
 
+/// Calls that change other processes or reach memory of the host. Each line prints a name and the
+/// result: `done` or the error.
+const AFFECTING_OTHERS: &str = r#"
+import ctypes, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+parent = int(open("/proc/self/status").read().split("PPid:")[1].split()[0]) or 1
+
+def libc_call(name, *arguments):
+    if getattr(libc, name)(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+def attempt(name, act):
+    try:
+        act()
+        print(name, "done")
+    except (OSError, PermissionError) as error:
+        print(name, error.errno if error.errno else "refused")
+
+attempt("limit", lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE, (9, 9)))
+attempt("own-limit", lambda: resource.prlimit(0, resource.RLIMIT_NOFILE, (99, 99)))
+attempt("affinity", lambda: os.sched_setaffinity(parent, {0}))
+attempt("own-affinity", lambda: os.sched_setaffinity(0, {0}))
+attempt("scheduler", lambda: os.sched_setscheduler(parent, os.SCHED_BATCH, os.sched_param(0)))
+attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, parent, 19))
+attempt("priorities", lambda: os.setpriority(os.PRIO_USER, 0, 19))
+attempt("own-priority", lambda: os.nice(1))
+attempt("memory", lambda: libc_call("shmget", 0x706f7373, 4096, 0o1600))
+attempt("queue", lambda: libc_call("msgget", 0x706f7373, 0o1600))
+attempt("semaphore", lambda: libc_call("semget", 0x706f7373, 1, 0o1600))
+attempt("setuid-open", lambda: os.open("s1", os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt("setuid-unnamed", lambda: os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755))
+attempt("setuid-node", lambda: os.mknod("s2", 0o104755))
+attempt("open", lambda: os.open("plain", os.O_CREAT | os.O_WRONLY, 0o755))
+attempt("read", lambda: libc_call("open", b"plain", 0, 0o4755))
+print("adjustment", open("/proc/self/oom_score_adj").read().strip())
+"#;
+
+#[tokio::test]
+async fn other_processes_and_shared_memory_are_out_of_reach() {
+    for backend in BACKENDS {
+        let place = SandboxedWorkspace::new(backend);
+        std::fs::write(place.path("work/attempts.py"), AFFECTING_OTHERS).unwrap();
+        let ran = place.run("python3 attempts.py").await;
+        let mut expected: Vec<String> = ["limit", "setuid-open", "setuid-unnamed", "setuid-node"]
+            .iter()
+            .map(|name| format!("{name} {}", libc_eperm()))
+            .collect();
+        expected.extend(
+            ["own-limit", "own-affinity", "own-priority", "open", "read"]
+                .map(|name| format!("{name} done")),
+        );
+        if backend == Backend::Landlock {
+            let refused =
+                ["affinity", "scheduler", "priority", "priorities", "memory", "queue", "semaphore"];
+            expected.extend(refused.map(|name| format!("{name} {}", libc_eperm())));
+        }
+        expected.push("adjustment 500".to_owned());
+        let lines: Vec<&str> = ran.text.lines().collect();
+        for line in expected {
+            assert!(lines.contains(&line.as_str()), "{backend:?} {line}: {}", ran.text);
+        }
+    }
+}
+
+fn libc_eperm() -> i32 {
+    nix::errno::Errno::EPERM as i32
+}
+
 /// Program that starts the helper with a system call removed.
 fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
     let path = place.join(calls.join("-"));
@@ -551,6 +620,10 @@ async fn outdated_probe_result_runs_nothing_and_is_discarded() {
 mod program {
     //! Behaviour of the whole program.
 
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use nix::sys::signal::Signal;
     use serde_json::json;
 
     use crate::model_server::{ModelServer, calls, says};
@@ -580,6 +653,45 @@ mod program {
             let off = with_backend(&machine, "namespaces", &["run", "--sandbox", "off", "say hi"]);
             off.assert_code(7);
         }
+    }
+
+    /// A process that leaves its session and empties its environment carries no mark.
+    #[test]
+    fn unmarked_processes_do_not_survive_a_kill_of_posse() {
+        let hides = "setsid env -i /bin/sh -c 'echo $$ > pid; while :; do /bin/sleep 0.1; done' &
+            while ! test -s pid; do sleep 0.02; done; echo x > ready; sleep 1000";
+        // A race decides about each one.
+        for backend in ["namespaces"].into_iter().chain(["landlock"; 8]) {
+            let server = ModelServer::start(vec![calls(&[("bash", json!({"command": hides}))])]);
+            let machine = Machine::with(&server);
+            let mut command = machine.command(&["run", "--yes", "do it"]);
+            command.env("POSSE_SANDBOX_BACKEND", backend);
+            let mut running = RunningPosse::start(command);
+            let begin = Instant::now();
+            while !machine.work("ready").exists() {
+                assert!(begin.elapsed() < Duration::from_secs(30), "the command never runs");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let inside = machine.read("pid");
+            let folder = machine.work("").canonicalize().unwrap();
+            let lives = || processes_in(&folder) > 0;
+            assert!(lives(), "{inside}");
+            running.signal(Signal::SIGKILL);
+            running.wait();
+            let begin = Instant::now();
+            while lives() {
+                assert!(begin.elapsed() < Duration::from_secs(5), "{backend}: a process survives");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// Number of living processes whose working directory is `folder`.
+    fn processes_in(folder: &Path) -> usize {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let is_there =
+            |path: &Path| std::fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder);
+        processes.filter(|process| is_there(&process.path())).count()
     }
 
     #[test]
