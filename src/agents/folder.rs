@@ -2,10 +2,11 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::secrets::is_secret;
 
 /// Maximum number of files per folder.
 const FILES_MAX: usize = 200;
@@ -56,7 +57,8 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
 }
 
 /// Up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder that must contain
-/// it after links are resolved, and a word for that folder.
+/// it after links are resolved, and a word for that folder. Such a file must not be a secret, nor
+/// have a second name, which may be one of a secret: its text is sent to the provider.
 pub(super) fn read_file(
     path: &Path,
     within: Option<(&Path, &str)>,
@@ -68,11 +70,21 @@ pub(super) fn read_file(
     {
         return Err(format!("it leads out of the {word}"));
     }
+    let below = within.and_then(|(root, _)| resolved.strip_prefix(root).ok());
+    if below.is_some_and(|below| is_secret(&below.to_string_lossy())) {
+        return Err("it leads to a secret file".into());
+    }
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY | nix::libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(&resolved);
     let file = file.map_err(|error| error.to_string())?;
-    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
         return Err("it is not a file".into());
+    }
+    if within.is_some() && metadata.nlink() > 1 {
+        return Err("it has several hard links, and one may be a secret file; copy it to a new \
+                    file"
+            .into());
     }
     let mut bytes = Vec::new();
     let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);

@@ -78,6 +78,38 @@ fn prompts_are_short_and_tools_separate() {
 }
 
 #[test]
+fn instruction_files_never_contain_a_secret() {
+    let folders =
+        || InstructionFolders::new().file("repo/.env", "KEY=1").file("repo/rules", "words");
+    let cases: [(&str, &dyn Fn(&InstructionFolders)); 4] = [
+        ("a link", &|it| symlink(".env", it.path("repo/AGENTS.md")).unwrap()),
+        ("a chain", &|it| {
+            symlink("b", it.path("repo/a/AGENTS.md")).unwrap();
+            fs::remove_dir(it.path("repo/a/b")).unwrap();
+            symlink("../.env", it.path("repo/a/b")).unwrap();
+        }),
+        ("a hard link", &|it| {
+            fs::hard_link(it.path("repo/.env"), it.path("repo/CLAUDE.md")).unwrap();
+        }),
+        ("a secret folder", &|it| {
+            fs::create_dir(it.path("repo/.ssh")).unwrap();
+            fs::write(it.path("repo/.ssh/notes"), "KEY=1").unwrap();
+            symlink(".ssh/notes", it.path("repo/AGENTS.md")).unwrap();
+        }),
+    ];
+    for (name, prepare) in cases {
+        let it = folders();
+        prepare(&it);
+        let found = Instructions::read(&it.path("none"), &it.path("repo"), &it.path("repo/a"));
+        assert_eq!(found.blocks, [], "{name}");
+        assert_eq!(found.notices.len(), 1, "{name}: {:?}", found.notices);
+    }
+    let it = folders();
+    symlink("rules", it.path("repo/AGENTS.md")).unwrap();
+    assert_eq!(it.read().blocks.len(), 1, "other links are followed");
+}
+
+#[test]
 fn instructions_are_read_from_user_to_working_directory() {
     let place = InstructionFolders::new()
         .file("home/AGENTS.md", "user")

@@ -475,8 +475,10 @@ impl ProgressPrinter {
         self.paint("33", &text)
     }
 
+    /// Escapes `text`, which may contain names from a model or a server, and colours it.
     fn paint(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        let text = printable_lines(text);
+        if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text }
     }
 }
 

@@ -313,6 +313,10 @@ impl RulePolicy {
 
     fn asked_each_time(case: &JudgedAction<'_>) -> Option<String> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
+            Operation::Write { relative, repository: Some(folder), .. } => Some(format!(
+                "{relative} controls git, because the folder {folder} is a git repository or becomes \
+                 one with it; it is asked about each time"
+            )),
             Operation::Write { relative, .. } => is_protected(relative).then(|| {
                 format!(
                     "{relative} is protected: it configures or triggers later code \

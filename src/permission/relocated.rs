@@ -58,9 +58,10 @@ impl Relocated {
                 let (path, root) = (moved(path)?, moved(root)?);
                 Operation::Read { path, relative: relative.clone(), root }
             }
-            Operation::Write { path, relative, root } => {
+            Operation::Write { path, relative, root, repository } => {
                 let (path, root) = (moved(path)?, moved(root)?);
-                Operation::Write { path, relative: relative.clone(), root }
+                let (relative, repository) = (relative.clone(), repository.clone());
+                Operation::Write { path, relative, root, repository }
             }
             Operation::Execute { cwd, .. } => {
                 moved(cwd)?;

@@ -95,7 +95,7 @@ pub(super) fn action(call: &str) -> Action {
             .split(' ')
             .map(|rest| {
                 let (path, relative, root) = names(rest);
-                Operation::Write { path, relative, root }
+                Operation::Write { path, relative, root, repository: None }
             })
             .collect(),
         _ => {

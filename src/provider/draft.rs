@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 
 use crate::decode::Fault;
 use crate::lenient_json::Text;
+use crate::sanitize::called_name;
 
 /// Bytes of text, thinking, signatures and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -124,7 +125,7 @@ impl CallDraft {
         ToolCall {
             id: CallId::new(self.id.as_str()),
             provider_id: (!self.id.is_empty()).then_some(self.id),
-            name: self.name,
+            name: called_name(self.name),
             arguments: self.arguments,
         }
     }

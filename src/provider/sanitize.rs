@@ -11,6 +11,9 @@ use crate::lenient_json::replace_surrogates;
 /// Longest name of a tool that every server accepts.
 const NAME_BYTES_MAX: usize = 64;
 
+/// Longest name of a tool in a reply.
+const CALLED_NAME_BYTES_MAX: usize = 128;
+
 /// Longest id of a call that every server accepts.
 const ID_BYTES_MAX: usize = 64;
 
@@ -40,6 +43,17 @@ pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let tame: String =
         name.chars().take(NAME_BYTES_MAX).map(|c| if is_fine(c) { c } else { '_' }).collect();
     if tame.is_empty() { "unnamed".into() } else { tame.into() }
+}
+
+/// Tool name of a reply: ASCII letters, digits, `_`, `.` and `-`, at most 128 bytes. Anything else
+/// becomes `_`, so that the name is an unknown tool and cannot control a terminal.
+pub(crate) fn called_name(name: String) -> String {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if name.len() <= CALLED_NAME_BYTES_MAX && name.chars().all(is_fine) {
+        return name;
+    }
+    let letters = name.chars().take(CALLED_NAME_BYTES_MAX);
+    letters.map(|c| if is_fine(c) { c } else { '_' }).collect()
 }
 
 /// Arguments that are an object without halves of characters, as servers insist when they read a
@@ -145,4 +159,24 @@ pub(crate) fn comma(json: &mut Vec<u8>) {
 pub(crate) fn write_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     #[expect(clippy::expect_used, reason = "strings, numbers and trees always have a JSON form")]
     serde_json::to_writer(body, value).expect("writing to memory cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn called_names_are_plain() {
+        for name in ["bash", "mcp__server.tool-1", ""] {
+            assert_eq!(called_name(name.to_owned()), name);
+        }
+        for (name, expected) in [
+            ("ba\u{1b}]52;c;A\u{7}sh", "ba_52_c_A_sh".replace("_52", "__52")),
+            ("bash\u{202e}", "bash_".to_owned()),
+            ("b\u{9b}2J", "b_2J".to_owned()),
+            (&"x".repeat(200), "x".repeat(128)),
+        ] {
+            assert_eq!(called_name(name.to_owned()), expected);
+        }
+    }
 }

@@ -295,9 +295,10 @@ impl Merge {
         parts.push(if self.is_whole { b"whole" } else { b"part" });
         parts.extend(digests.iter().map(String::as_bytes));
         let files = count(self.changes.len(), "file");
+        let written: Vec<&str> = self.changes.iter().map(FileChange::relative).collect();
         Action {
             tool: NAME.to_owned(),
-            operations: self.changes.iter().map(FileChange::write).collect(),
+            operations: self.changes.iter().map(|change| change.write_with(&written)).collect(),
             summary: format!("take over {files} from agent {} (+{added} -{removed})", self.id),
             detail,
             digest: digest::of(&parts),

@@ -174,8 +174,14 @@ impl FileChange {
         self.after.as_deref().map(posse_base::hex::sha256)
     }
 
-    pub(crate) fn write(&self) -> Operation {
-        self.target.place.write()
+    /// Path relative to its root.
+    pub(crate) fn relative(&self) -> &str {
+        self.target.place.relative()
+    }
+
+    /// The operation, in one call with `written`.
+    pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
+        self.target.place.write_with(written)
     }
 
     fn bytes(&self) -> &[u8] {

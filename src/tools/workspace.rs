@@ -7,6 +7,7 @@
 mod entry;
 pub mod links;
 pub(crate) mod names;
+mod repositories;
 mod syntax;
 pub(crate) mod walk;
 
@@ -222,8 +223,14 @@ impl Located {
 
     /// The operation of writing it, for the policy.
     pub fn write(&self) -> Operation {
+        self.write_with(&[])
+    }
+
+    /// The operation of writing it in one call with `written`, paths relative to the root.
+    pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         let (path, relative, root) = self.names();
-        Operation::Write { path, relative, root }
+        let repository = repositories::controlled(self.root(), &self.beneath, written);
+        Operation::Write { path, relative, root, repository }
     }
 
     /// The operation of listing its folder, for the policy. `None` for a root.

@@ -41,6 +41,10 @@ pub enum Operation {
         relative: String,
         /// The workspace root it was reached through.
         root: String,
+        /// Folder relative to `root` that is a git repository, or becomes one by this call, if the
+        /// write controls git there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        repository: Option<String>,
     },
     /// Runs a command in a shell.
     Execute {

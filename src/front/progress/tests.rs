@@ -31,6 +31,33 @@ fn command_shows_its_last_lines_without_control_sequences() {
     ");
 }
 
+/// A name from a model, a server, an older journal or another front end.
+#[test]
+fn names_cannot_control_the_terminal() {
+    let hostile = "x\u{1b}]52;c;AAAA\u{7}\u{9b}2J\u{202e}\u{1b}[201~".to_owned();
+    let failed = Event::ToolFailed {
+        call_id: CallId::new("c1"),
+        name: hostile.clone(),
+        content: vec![ContentPart::text(&hostile)],
+        class: ToolFailureClass::UnknownTool,
+        metadata: Value::Null,
+        duration_ms: 0,
+    };
+    let unknown = Event::ToolOutcomeUnknown {
+        call_id: CallId::new("c1"),
+        name: hostile.clone(),
+        content: vec![ContentPart::text(&hostile)],
+        begun: None,
+    };
+    let retried = Event::ProviderSilent { provider: hostile.clone(), silent_ms: 1 };
+    let crashed = Event::ActorRestarted { actor: hostile, restarts: 1 };
+    for event in [failed, unknown, retried, crashed] {
+        let shown = ProgressPrinter::new(false, false).show(&event);
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(!shown.contains('\u{202e}') && shown.contains("52;c;AAAA"), "{shown:?}");
+    }
+}
+
 #[test]
 fn killed_command_names_its_signal() {
     let event =

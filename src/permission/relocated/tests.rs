@@ -35,7 +35,7 @@ fn call(tool: &str, operations: Vec<Operation>) -> Action {
 fn write(root: &str, relative: &str) -> Action {
     let path = format!("{root}/{relative}");
     let (relative, root) = (relative.to_owned(), root.to_owned());
-    call("edit_file", vec![Operation::Write { path, relative, root }])
+    call("edit_file", vec![Operation::Write { path, relative, root, repository: None }])
 }
 
 fn runs(command: &str, cwd: &str) -> Action {
@@ -135,6 +135,7 @@ fn merge_is_judged_as_an_edit_of_every_file() {
             path: format!("/w/{path}"),
             relative: (*path).to_owned(),
             root: "/w".into(),
+            repository: None,
         });
         call("agent_merge", operations.collect())
     };

@@ -27,6 +27,24 @@ fn approval_of_a_protected_write_describes_its_effect() {
     );
 }
 
+/// Neither a rule, nor a grant, nor `--yes` answers.
+#[test]
+fn write_that_controls_git_is_asked_each_time() {
+    let mut call = action("write_file src/config");
+    let Operation::Write { repository, .. } = &mut call.operations[0] else { panic!() };
+    *repository = Some("src".to_owned());
+    let allow = policy(&[r#"{"tool":"*","decision":"allow"}"#]);
+    let grants = [grant(ROOT)];
+    let situation = situation("build", &grants, AnswerSource::Yes);
+    let Verdict::Ask(question) = judged(&allow, &call, &situation) else { panic!() };
+    assert!(!question.yes_covers && question.scopes == [Scope::Once], "{question:?}");
+    assert!(question.reason.contains("the folder src is a git repository"), "{question:?}");
+    assert!(matches!(
+        judged(&allow, &action("write_file src/config"), &situation),
+        Verdict::Allow { .. }
+    ));
+}
+
 /// A command with exemptions.
 fn free(command: &str, besides: &[Operation]) -> Action {
     let mut action = action(&format!("bash {command}"));
@@ -36,7 +54,7 @@ fn free(command: &str, besides: &[Operation]) -> Action {
 
 fn write(relative: &str) -> Operation {
     let path = format!("{ROOT}/{relative}");
-    Operation::Write { path, relative: relative.into(), root: ROOT.into() }
+    Operation::Write { path, relative: relative.into(), root: ROOT.into(), repository: None }
 }
 
 fn unseen() -> Operation {
@@ -141,6 +159,7 @@ fn denied_call_cannot_be_approved() {
         path: "/etc/profile".into(),
         relative: "profile".into(),
         root: "/etc".into(),
+        repository: None,
     };
     let situation = situation("build", &[], AnswerSource::Human);
     let verdict = judged(&policy(&[]), &free("ls", &[outside]), &situation);

@@ -57,6 +57,7 @@ fn preview_matches_the_result() {
                 path: format!("{root}/f"),
                 relative: "f".to_owned(),
                 root,
+                repository: None,
             }],
             summary: "write f (+1 -1)".to_owned(),
             detail: diff.to_owned(),
