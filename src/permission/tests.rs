@@ -12,6 +12,7 @@ use super::*;
 mod commands;
 mod corpus;
 mod lifting;
+mod options;
 mod reading;
 
 const ROOT: &str = "/w";

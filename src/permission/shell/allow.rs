@@ -5,7 +5,7 @@ use crate::paths::is_below;
 use crate::shell::danger::CommandLocation;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
-use crate::shell::sensitive::{is_sensitive, may_be_sensitive};
+use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{Form, Word, braces, expand_home, has_active, is_glob, resolve, shown};
 
 /// Variables that change nothing but words, colours and amounts of output.
@@ -245,6 +245,10 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     let mut names = text.split([':', '=', ',', '@']).chain([text]);
     if names.any(is_sensitive) {
         return Err(format!("{text} may hold secrets"));
+    }
+    // git expands patterns itself.
+    if text.contains(['*', '?', '[']) && selects_sensitive(text) {
+        return Err(format!("{text} may match a file with secrets"));
     }
     let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
     if leaves && !is_inside(text, ground) {

@@ -7,6 +7,7 @@
 use Operands::{Data, Nothing, Paths, Pattern, Versions};
 
 use crate::shell::allow::{self, Ground};
+use crate::shell::sensitive::selects_sensitive;
 use crate::shell::word::Word;
 
 /// Options and operands of a program.
@@ -16,7 +17,8 @@ pub(crate) struct Spec {
     pub(crate) words: &'static [&'static str],
     operands: Operands,
     /// Lists of options with their kinds: `-s` has no value and may be combined with others of one
-    /// letter, `-n:` ([`VALUE`]), `-S:text` ([`TEXT`]), `--stat?` ([`OPTIONAL`]).
+    /// letter, `-n:` ([`VALUE`]), `-S:text` ([`TEXT`]), `--stat?` ([`OPTIONAL`]), and the other kinds
+    /// below. Sources: the manuals of git 2.47, coreutils 9.1, grep 3.8, ripgrep 14 and cargo 1.95.
     options: &'static [&'static str],
     /// True if `-5` is an option.
     numbers: bool,
@@ -30,6 +32,16 @@ const FLAG: &str = "";
 const VALUE: &str = ":";
 /// An option with a value that is data: a pattern, a date, a name of a person.
 const TEXT: &str = ":text";
+/// An option whose value is the pattern, so that every operand is a file.
+const PATTERN: &str = ":pattern";
+/// An option without a value and without a pattern among the operands.
+const NO_PATTERN: &str = "+";
+/// An option whose value selects files by their names, hidden ones included.
+const GLOB: &str = ":glob";
+/// An option whose value is a format of git, some of which run the program that checks signatures.
+const FORMAT: &str = ":format";
+/// An option whose value may end in a file of the repository, as in `-L1,9:file`.
+const LINES: &str = ":lines";
 /// An option with an optional value after `=`, a number or a name.
 const OPTIONAL: &str = "?";
 
@@ -87,7 +99,7 @@ const LOG: &str = "\
     --show-pulls --left-only --right-only --dense --sparse --no-graph --clear-decorations -c -m \
     -n: --max-count: --skip: --min-parents: --max-parents: --encoding: --since:text --until:text \
     --after:text --before:text --author:text --committer:text --grep:text --grep-reflog:text \
-    --format:text --pretty:text -L:text --decorate-refs:text --decorate-refs-exclude:text \
+    --format:format --pretty:format -L:lines --decorate-refs:text --decorate-refs-exclude:text \
     --exclude:text --glob:text --since-as-filter:text --date:text --decorate? --branches? --tags? \
     --remotes? --no-walk? --pretty? --format?";
 // Omitted for cargo: `--config` and `--manifest-path` change the target, `--target-dir` writes,
@@ -116,7 +128,8 @@ const ENDS: &str = "-q -v --quiet --verbose -n: -c: --lines: --bytes:";
 const GREP: &str = "\
     -i -v -w -x -c -n -H -h -l -L -o -q -s -E -F -G -P -I -a --color --line-number --ignore-case \
     --invert-match --word-regexp --count --files-with-matches --only-matching -A: -B: -C: -m: \
-    --max-count: --context: -e:text --include:text --exclude:text --exclude-dir:text --regexp:text \
+    --max-count: --context: -e:pattern --include:text --exclude:text --exclude-dir:text \
+    --regexp:pattern \
     --color?";
 
 /// Programs with their harmless options and operands.
@@ -133,15 +146,15 @@ static SPECS: &[Spec] = &[
         &["git", "shortlog"],
         Versions,
         &["-n -s -e -c --numbered --summary --email --since:text --until:text --author:text \
-            --group:text"],
+            --group:format"],
     ),
     spec(&["git", "diff"], Versions, &[PATCH, DIFF]),
-    spec(&["git", "show"], Versions, &[PATCH, DIFF, "--format:text --pretty:text"]),
+    spec(&["git", "show"], Versions, &[PATCH, DIFF, "--format:format --pretty:format"]),
     spec(
         &["git", "blame"],
         Versions,
         &["-w -s -e -l -t -f -n -p -c --porcelain --line-porcelain --show-email --show-number \
-            --root --abbrev: --date: -L:text --since:text -M? -C?"],
+            --root --abbrev: --date: -L:lines --since:text -M? -C?"],
     ),
     spec(
         &["git", "rev-parse"],
@@ -245,9 +258,9 @@ static SPECS: &[Spec] = &[
         Pattern,
         &["-i -v -w -x -c -n -N -H -I -l -o -q -s -S -F -P -U --color --line-number \
             --ignore-case --smart-case --count --files-with-matches --only-matching --no-heading \
-            --heading --files --json --stats --fixed-strings --no-line-number -A: -B: -C: -m: -t: \
-            -T: --type: --type-not: --max-count: --max-depth: --context: --sort: --color: -e:text \
-            -g:text --glob:text --iglob:text --regexp:text"],
+            --heading --files+ --json --stats --fixed-strings --no-line-number -A: -B: -C: -m: -t: \
+            -T: --type: --type-not: --max-count: --max-depth: --context: --sort: --color: \
+            -e:pattern --regexp:pattern -g:glob --glob:glob --iglob:glob"],
     ),
     spec(&["rustc", "--version"], Nothing, &[]),
     spec(&["cargo", "--version"], Nothing, &[]),
@@ -285,7 +298,7 @@ impl Spec {
     /// `ground`.
     pub(crate) fn judge(&self, words: &[Word], ground: Ground<'_>) -> Result<(), String> {
         let mut at = 0;
-        let mut operands = 0;
+        let mut operands = usize::from(self.operands == Pattern && self.has_pattern(words));
         while let Some(word) = words.get(at) {
             at += 1;
             if let Some(text) = word.literal().filter(|text| text.starts_with('-') && *text != "-")
@@ -303,6 +316,16 @@ impl Spec {
             operands += 1;
         }
         Ok(())
+    }
+
+    /// True if an option gives the pattern, or says that there is none; it may follow the operands.
+    fn has_pattern(&self, words: &[Word]) -> bool {
+        words.iter().filter_map(Word::literal).any(|text| {
+            let name = text.split_once('=').map_or(text, |(name, _)| name);
+            let is_given = |option: &str| self.has(option, PATTERN) || self.has(option, NO_PATTERN);
+            let is_short = text.starts_with('-') && !text.starts_with("--");
+            is_given(name) || (is_short && text.get(..2).is_some_and(is_given))
+        })
     }
 
     fn wrapped(&self, words: &[Word], before: usize, ground: Ground<'_>) -> Result<(), String> {
@@ -335,7 +358,8 @@ impl Spec {
     /// Number of words after the option `text` that are its value.
     fn option(&self, text: &str, next: Option<&Word>) -> Result<usize, String> {
         let number = || self.numbers && text[1..].chars().all(|c| c.is_ascii_digit());
-        if self.has(text, FLAG) || self.has(text, OPTIONAL) || number() {
+        let is_flag = self.has(text, FLAG) || self.has(text, NO_PATTERN);
+        if is_flag || self.has(text, OPTIONAL) || number() {
             return Ok(0);
         }
         let unknown = || format!("the option {text} is not known to be harmless");
@@ -362,7 +386,7 @@ impl Spec {
     /// True if the table has `option` with this kind of value.
     fn has(&self, option: &str, kind: &str) -> bool {
         let split = |known: &'static str| {
-            known.find([':', '?']).map_or((known, FLAG), |at| known.split_at(at))
+            known.find([':', '?', '+']).map_or((known, FLAG), |at| known.split_at(at))
         };
         let mut known = self.options.iter().flat_map(|list| list.split_ascii_whitespace());
         known.any(|known| split(known) == (option, kind))
@@ -370,11 +394,15 @@ impl Spec {
 
     /// Check of the value of `option` in the next word.
     fn separate(&self, option: &str) -> Option<ValueCheck> {
-        if self.has(option, TEXT) {
-            Some(safe_text)
-        } else {
-            self.has(option, VALUE).then_some(plain_value)
-        }
+        let checks: [(&str, ValueCheck); 6] = [
+            (TEXT, any_value),
+            (PATTERN, any_value),
+            (GLOB, glob_value),
+            (FORMAT, format_value),
+            (LINES, lines_value),
+            (VALUE, plain_value),
+        ];
+        checks.into_iter().find(|(kind, _)| self.has(option, kind)).map(|(_, check)| check)
     }
 
     /// Check of the value of `option` in the same word.
@@ -397,11 +425,32 @@ fn plain_value(option: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// Data, unless it is a format of git that runs a program.
-fn safe_text(option: &str, value: &str) -> Result<(), String> {
-    let formats = option.starts_with("--format") || option.starts_with("--pretty");
-    if formats && value.contains("%G") {
+#[expect(clippy::unnecessary_wraps, reason = "one check of a table")]
+fn any_value(_: &str, _: &str) -> Result<(), String> {
+    Ok(())
+}
+
+/// A pattern that selects no file with secrets; one that excludes files selects none.
+fn glob_value(option: &str, value: &str) -> Result<(), String> {
+    if !value.starts_with('!') && selects_sensitive(value) {
+        return Err(format!("{option} {value} may select a file with secrets"));
+    }
+    Ok(())
+}
+
+/// A format of git without a field of a signature: `%G`, also with `+`, `-` or a space between.
+fn format_value(option: &str, value: &str) -> Result<(), String> {
+    let mut fields = value.split('%').skip(1);
+    if fields.any(|field| field.trim_start_matches(['+', '-', ' ']).starts_with('G')) {
         return Err(format!("{option} with %G runs the program that checks signatures"));
+    }
+    Ok(())
+}
+
+/// A range of lines, with a file that holds no secrets.
+fn lines_value(option: &str, value: &str) -> Result<(), String> {
+    if value.split(':').any(selects_sensitive) {
+        return Err(format!("{option} {value} may read a file with secrets"));
     }
     Ok(())
 }

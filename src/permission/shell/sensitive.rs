@@ -3,7 +3,7 @@
 use posse_base::secrets::is_secret;
 
 use crate::shell::Names;
-use crate::shell::word::matches;
+use crate::shell::word::{active, braces, matches, shown};
 
 /// Names of files that often hold credentials.
 const NAMES: Names = Names(
@@ -49,6 +49,24 @@ fn is_store(part: &str) -> bool {
 /// A word alone, such as `token`, is as likely a version or a test.
 fn looks_like_file(lower: &str) -> bool {
     lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
+}
+
+/// True if a pattern of file names may match a secret. Unlike in a shell, `*` matches a leading dot,
+/// and quoting does not matter.
+pub(crate) fn selects_sensitive(pattern: &str) -> bool {
+    // The magic words of git's patterns: `:(icase)name`.
+    let pattern = pattern
+        .strip_prefix(":(")
+        .and_then(|rest| rest.split_once(')'))
+        .map_or(pattern, |(_, rest)| rest);
+    let marked: String = pattern
+        .chars()
+        .map(|c| if "*?[{,}".contains(c) { active(c) } else { c.to_ascii_lowercase() })
+        .collect();
+    braces(&marked).iter().any(|one| {
+        let name = one.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+        is_sensitive(&shown(one)) || SAMPLES.iter().any(|sample| matches(name, sample))
+    })
 }
 
 /// True if a path with globs may match a secret.
