@@ -126,6 +126,11 @@ impl Sandbox {
         self.probe.found(&self.helper).backend
     }
 
+    /// True if the full tier was available at an earlier start, and is not now.
+    pub fn is_weakened(&self) -> bool {
+        self.probe.found(&self.helper).is_weakened
+    }
+
     /// Trials of the probe. Empty if an earlier process has cached the result.
     pub fn tried(&self) -> Vec<Tried> {
         self.probe.found(&self.helper).tried

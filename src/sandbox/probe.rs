@@ -2,8 +2,9 @@
 //!
 //! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
 //! only a command that ran in a confinement proves it. The result is valid until reboot or a new
-//! binary, and is cached in the state directory, where no command can write. Enforcement does not
-//! depend on it: each helper reports for itself.
+//! binary, and is cached in the state directory, where no command can write. A weaker result is
+//! cached only if nothing but a change of the machine can make it stronger: a lack of memory ends.
+//! Enforcement does not depend on the cache: each helper reports for itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -16,7 +17,9 @@ use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc;
+use posse_actors::event::SandboxTier;
 
 use crate::helper::{self, HelperShape};
 use crate::plan::{Backend, Plan};
@@ -28,6 +31,13 @@ const TRIAL_MAX: Duration = Duration::from_secs(5);
 
 /// Name of the cache file.
 const FILE: &str = "sandbox-backend";
+
+/// Name of a cache file whose result turned out to be wrong.
+const WRONG_FILE: &str = "sandbox-backend.wrong";
+
+/// Errors that stay until the machine or its configuration changes, as the system writes them.
+const PERMANENT: [Errno; 5] =
+    [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::ENOENT, Errno::EOPNOTSUPP];
 
 /// Maximum size of the cache file in bytes.
 const FILE_BYTES_MAX: u64 = 512;
@@ -51,6 +61,8 @@ pub struct ProbeResult {
     pub backend: Backend,
     /// Trials, strongest first. Empty if the result was cached.
     pub tried: Vec<Tried>,
+    /// True if the full tier was available at an earlier start, and is not now.
+    pub is_weakened: bool,
 }
 
 /// Trial of a backend.
@@ -85,7 +97,8 @@ impl Probe {
     fn find(&self, helper: &Path) -> ProbeResult {
         let kept_in = match &self.wanted {
             ProbeRequest::Exactly(backend) => {
-                return ProbeResult { backend: *backend, tried: Vec::new() };
+                let (backend, tried) = (*backend, Vec::new());
+                return ProbeResult { backend, tried, is_weakened: false };
             }
             ProbeRequest::Strongest { kept_in } => kept_in.as_deref(),
         };
@@ -93,10 +106,14 @@ impl Probe {
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Some(backend) = cached_backend(folder, name)
         {
-            return ProbeResult { backend, tried: Vec::new() };
+            return ProbeResult { backend, tried: Vec::new(), is_weakened: false };
         }
-        let found = strongest_backend(helper);
+        let mut found = strongest_backend(helper);
+        if let Some(folder) = kept_in {
+            found.is_weakened = was_full(folder) && found.backend.tier() != SandboxTier::Full;
+        }
         if let (Some(folder), Some(name)) = (kept_in, &name)
+            && found.is_permanent()
             && let Err(error) = remember(folder, name, found.backend)
         {
             tracing::debug!(%error, "what confines commands is found out again next time");
@@ -108,9 +125,29 @@ impl Probe {
     /// nothing runs.
     pub(crate) fn discard_probe_result(&self) {
         if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
-            fs::remove_file(folder.join(FILE)).ok();
+            fs::rename(folder.join(FILE), folder.join(WRONG_FILE)).ok();
         }
     }
+}
+
+impl ProbeResult {
+    /// True if no stronger backend failed for a reason that may pass.
+    fn is_permanent(&self) -> bool {
+        let mut failures = self.tried.iter().filter_map(|tried| tried.failure.as_deref());
+        failures.all(|failure| {
+            // bubblewrap and the helper report errors in the words of the system.
+            PERMANENT.iter().any(|errno| failure.contains(errno.desc()))
+        })
+    }
+}
+
+/// True if an earlier process found the full tier, with whichever boot or binary.
+fn was_full(folder: &Path) -> bool {
+    [FILE, WRONG_FILE].iter().any(|name| {
+        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let backend = text.split_whitespace().next_back().and_then(Backend::parse);
+        backend.is_some_and(|backend| backend.tier() == SandboxTier::Full)
+    })
 }
 
 /// Tries every backend, strongest first, until one works.
@@ -130,10 +167,10 @@ pub(crate) fn strongest_backend(helper: &Path) -> ProbeResult {
             tried.push(Tried { backend, failure, report });
         }
         if works {
-            return ProbeResult { backend, tried };
+            return ProbeResult { backend, tried, is_weakened: false };
         }
     }
-    ProbeResult { backend: Backend::Nothing, tried }
+    ProbeResult { backend: Backend::Nothing, tried, is_weakened: false }
 }
 
 /// Runs a command that does nothing in a confinement; returns the report.
@@ -282,6 +319,7 @@ fn remember(folder: &Path, name: &str, backend: Backend) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".sandbox-").tempfile_in(folder)?;
     writeln!(file, "{name} {}", backend.as_str())?;
     file.persist(folder.join(FILE)).map_err(|error| error.error)?;
+    fs::remove_file(folder.join(WRONG_FILE)).ok();
     Ok(())
 }
 
@@ -321,6 +359,48 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "a full\n").unwrap();
         assert_eq!(cached_backend(folder.path(), "a"), None);
+    }
+
+    #[test]
+    fn temporary_failures_are_not_cached() {
+        let result = |failures: &[&str]| {
+            let tried = failures.iter().map(|failure| {
+                let failure = Some((*failure).to_owned());
+                Tried { backend: Backend::Namespaces, failure, report: None }
+            });
+            ProbeResult { backend: Backend::Landlock, tried: tried.collect(), is_weakened: false }
+        };
+        let permanent = "no namespaces: Operation not permitted (os error 1)";
+        for failures in [&[][..], &[permanent], &[permanent, "bwrap: No such file or directory"]] {
+            assert!(result(failures).is_permanent(), "{failures:?}");
+        }
+        for temporary in [
+            "mounts: Cannot allocate memory (os error 12)",
+            "no process: Resource temporarily unavailable (os error 11)",
+            "no pipe: Too many open files",
+            "it does not end",
+        ] {
+            assert!(!result(&[temporary]).is_permanent(), "{temporary}");
+            assert!(!result(&[permanent, temporary]).is_permanent(), "{temporary}");
+        }
+    }
+
+    #[test]
+    fn loss_of_the_full_tier_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path();
+        assert!(!was_full(state));
+        remember(state, "another boot", Backend::Landlock).unwrap();
+        assert!(!was_full(state));
+        remember(state, "another boot", Backend::Namespaces).unwrap();
+        assert!(was_full(state));
+        let wanted = ProbeRequest::Strongest { kept_in: Some(state.to_owned()) };
+        let probe = Probe::new(wanted);
+        probe.discard_probe_result();
+        assert!(was_full(state) && !state.join(FILE).exists());
+        // This program is no helper, so nothing works with it.
+        let found = probe.found(Path::new("/bin/true"));
+        assert!(found.is_weakened && found.backend == Backend::Nothing, "{found:?}");
     }
 
     #[test]

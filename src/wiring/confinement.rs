@@ -95,6 +95,22 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     Err(failure)
 }
 
+/// Warning if the machine gave a stronger sandbox at an earlier start.
+pub(crate) fn weakened(sandbox: &Sandbox) -> Option<String> {
+    if !sandbox.is_weakened() {
+        return None;
+    }
+    let tried = sandbox.tried();
+    let reasons = tried.iter().filter_map(|tried| {
+        Some(format!("; {}: {}", tried.backend.as_str(), tried.failure.as_deref()?))
+    });
+    let reasons: String = reasons.collect();
+    Some(format!(
+        "the sandbox was full at an earlier start and is {} now (see posse doctor){reasons}",
+        sandbox.tier()
+    ))
+}
+
 /// One line that describes the permissions of commands.
 pub(crate) fn line(tier: &SandboxTier, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" {
