@@ -79,9 +79,10 @@ fn prompts_are_short_and_tools_separate() {
 
 #[test]
 fn instruction_files_never_contain_a_secret() {
+    type Prepare<'a> = &'a dyn Fn(&InstructionFolders);
     let folders =
         || InstructionFolders::new().file("repo/.env", "KEY=1").file("repo/rules", "words");
-    let cases: [(&str, &dyn Fn(&InstructionFolders)); 4] = [
+    let cases: [(&str, Prepare<'_>); 4] = [
         ("a link", &|it| symlink(".env", it.path("repo/AGENTS.md")).unwrap()),
         ("a chain", &|it| {
             symlink("b", it.path("repo/a/AGENTS.md")).unwrap();

@@ -482,7 +482,9 @@ fn forbidden_repository_settings_are_reported_once_and_recorded() {
     ended.assert_code(0);
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("CFG005")).collect();
     assert_eq!(lines.len(), 1, "{}", ended.stderr);
-    assert!(lines[0].contains(r#""sandbox.mode" cannot be set by a repository; "model" not used"#));
+    let listed =
+        r#""sandbox.mode" cannot be set by a repository; "model", "streaming.enabled" not used"#;
+    assert!(lines[0].contains(listed), "{}", lines[0]);
     let noted: Vec<&Value> =
         events.iter().filter(|event| event["type"] == "config.ignored").collect();
     assert_eq!(noted.len(), 1);

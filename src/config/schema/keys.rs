@@ -43,7 +43,7 @@ const fn later(
 /// Sorted by path, so that a group is found without looking at the rest.
 #[rustfmt::skip]
 pub(crate) static KEYS: &[ConfigKey] = &[
-    key("agentMode", Choice(MODES), D::Text("single-agent"), Harmless,
+    key("agentMode", Choice(MODES), D::Text("single-agent"), Trusted,
         "With multi-agent, agents can start subagents.")
         .variable("POSSE_MODE"),
     key("agents", Object, D::None, Trusted,
@@ -55,72 +55,72 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("budget.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
         "Token limit of a session. The session ends before it exceeds the limit.")
         .variable("POSSE_BUDGET_TOKENS"),
-    key("context.main.compactAtRatio", Ratio, D::None, Harmless,
+    key("context.main.compactAtRatio", Ratio, D::None, Trusted,
         "Fraction of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
-    key("context.main.compression", Choice(COMPRESSIONS), D::None, Harmless,
+    key("context.main.compression", Choice(COMPRESSIONS), D::None, Trusted,
         "Method of compaction: by rules, and by the model in roles.compact if that is set; \
          none: only on request. Default: deterministic."),
-    later("context.main.keepRawDelegateResults", FEW, Harmless,
+    later("context.main.keepRawDelegateResults", FEW, Trusted,
         "Number of subagent results that are kept in full.")
         .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
-    later("context.main.ledgerTargetTokens", TOKENS, Harmless,
+    later("context.main.ledgerTargetTokens", TOKENS, Trusted,
         "Size of the list of subagent actions, in tokens."),
-    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::None, Harmless,
+    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::None, Trusted,
         "Context of the main agent, in tokens. auto: the context window of its model. Default: \
          48000.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
-    later("context.main.maxDelegateResultTokens", TOKENS, Harmless,
+    later("context.main.maxDelegateResultTokens", TOKENS, Trusted,
         "Size of a subagent's result, in tokens.")
         .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
-    key("context.main.maxInlineToolResultTokens", TOKENS, D::None, Harmless,
+    key("context.main.maxInlineToolResultTokens", TOKENS, D::None, Trusted,
         "Tool results up to this size, in tokens, are kept in full when a request was refused \
          as too large. Default: 2000."),
-    key("context.main.minRecentTurns", FEW, D::None, Harmless,
+    key("context.main.minRecentTurns", FEW, D::None, Trusted,
         "Minimum number of latest turns that are always kept in full. Default: 2."),
-    key("context.main.recentTurns", FEW, D::None, Harmless,
+    key("context.main.recentTurns", FEW, D::None, Trusted,
         "Number of latest turns that are kept in full. Default: 6."),
-    later("context.main.reserveForImagesTokens", TOKENS, Harmless,
+    later("context.main.reserveForImagesTokens", TOKENS, Trusted,
         "Tokens reserved for images."),
-    later("context.main.retrievalMaxTokens", TOKENS, Harmless,
+    later("context.main.retrievalMaxTokens", TOKENS, Trusted,
         "Maximum tokens retrieved at once."),
-    key("context.main.summaryTargetTokens", TOKENS, D::None, Harmless,
+    key("context.main.summaryTargetTokens", TOKENS, D::None, Trusted,
         "Size of the summary, in tokens. Default: 3000.")
         .variable("POSSE_MAIN_SUMMARY_TARGET_TOKENS"),
-    key("context.subAgent.compactAtRatio", Ratio, D::None, Harmless,
+    key("context.subAgent.compactAtRatio", Ratio, D::None, Trusted,
         "Fraction of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_SUB_COMPACT_AT_RATIO"),
-    key("context.subAgent.compression", Choice(COMPRESSIONS), D::None, Harmless,
+    key("context.subAgent.compression", Choice(COMPRESSIONS), D::None, Trusted,
         "Method of compaction: by rules, and by the model in roles.compact if that is set; \
          none: only on request. Default: deterministic."),
-    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::None, Harmless,
+    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::None, Trusted,
         "Context of a subagent, in tokens. auto: the context window of its model. Default: \
          12000.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
-    key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Harmless,
+    key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Trusted,
         "Maximum size of the context passed with a task, in tokens.")
         .variable("POSSE_SUB_MAX_DELEGATE_CONTEXT_TOKENS"),
-    key("context.subAgent.maxHandoffTokens", TOKENS, D::Whole(2000), Harmless,
+    key("context.subAgent.maxHandoffTokens", TOKENS, D::Whole(2000), Trusted,
         "Maximum size of a subagent's task with its context, in tokens.")
         .variable("POSSE_SUB_MAX_HANDOFF_TOKENS"),
-    later("context.subAgent.maxInputTokens", TOKENS, Harmless,
+    later("context.subAgent.maxInputTokens", TOKENS, Trusted,
         "Tokens of one request of a subagent."),
-    key("context.subAgent.maxResultTokensToMain", TOKENS, D::Whole(1000), Harmless,
+    key("context.subAgent.maxResultTokensToMain", TOKENS, D::Whole(1000), Trusted,
         "Maximum size of a subagent's result, in tokens.")
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
-    key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Harmless,
+    key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Trusted,
         "With root-session, a subagent gets earlier reports of subagents of its name in this session."),
-    key("context.subAgent.minRecentTurns", FEW, D::None, Harmless,
+    key("context.subAgent.minRecentTurns", FEW, D::None, Trusted,
         "Minimum number of latest turns that are always kept in full. Default: 1."),
-    key("context.subAgent.recentTurns", FEW, D::None, Harmless,
+    key("context.subAgent.recentTurns", FEW, D::None, Trusted,
         "Number of latest turns that are kept in full. Default: 3.")
         .variable("POSSE_SUB_RECENT_TURNS"),
-    key("context.subAgent.summaryTargetTokens", TOKENS, D::None, Harmless,
+    key("context.subAgent.summaryTargetTokens", TOKENS, D::None, Trusted,
         "Size of the summary, in tokens. Default: 1200.")
         .variable("POSSE_SUB_SUMMARY_TARGET_TOKENS"),
     later("daemon", Any, Never,
         "Settings of background operation."),
-    key("defaultAgent", Text, D::Text("build"), Harmless,
+    key("defaultAgent", Text, D::Text("build"), Trusted,
         "Name of the main agent.")
         .variable("POSSE_AGENT"),
     key("defaultProvider", Text, D::None, Trusted,
@@ -153,7 +153,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "MCP servers, by name."),
     later("memory", Any, Trusted,
         "Memory across sessions."),
-    key("mode", Choice(MODES), D::None, Harmless,
+    key("mode", Choice(MODES), D::None, Trusted,
         "Alias of agentMode, which has precedence."),
     key("model", Text, D::None, Trusted,
         "The model. Default: that of the provider.")
@@ -176,9 +176,9 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "True if the model supports tool calls."),
     key("models.*.vision", Bool, D::None, Trusted,
         "True if the model supports images."),
-    key("multiAgent.enabled", Bool, D::None, Harmless,
+    key("multiAgent.enabled", Bool, D::None, Trusted,
         "Alias of agentMode, which has precedence: true is multi-agent."),
-    key("multimodal.detail", Choice(&["auto", "low", "high"]), D::Text("auto"), Harmless,
+    key("multimodal.detail", Choice(&["auto", "low", "high"]), D::Text("auto"), Trusted,
         "Detail level of images."),
     key("multimodal.maxImageBytes", Whole(1024, 104_857_600), D::Whole(8_388_608), Trusted,
         "Maximum size of an image that is sent, in bytes.")
@@ -306,7 +306,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Discover skills, and let models activate them."),
     key("skills.folders", TextList, D::None, Never,
         "Additional folders with skills, searched first: absolute paths, ~/ allowed."),
-    key("streaming.enabled", Bool, D::Bool(true), Harmless,
+    key("streaming.enabled", Bool, D::Bool(true), Trusted,
         "Request streamed replies from the provider.")
         .variable("POSSE_STREAM"),
     key("thinking", Choice(THINKING), D::None, Trusted,
