@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use posse_base::failure::{ErrorCode, Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 
 /// The variables of the process. Nothing else reads them, so tests pass their own.
 #[derive(Clone, Default)]
@@ -165,6 +166,21 @@ impl Dirs {
         own
     }
 
+    /// Warning if other users can change the state folder, which holds journals, trust and grants.
+    /// Follows links.
+    pub fn state_warning(&self) -> Option<String> {
+        let found = fs::metadata(&self.state).ok()?;
+        let mode = found.mode() & 0o7777;
+        let why = if found.uid() != nix::unistd::geteuid().as_raw() {
+            "belongs to another user; run chown on it".to_owned()
+        } else if mode & 0o022 != 0 {
+            format!("can be changed by other users (mode {mode:04o}); run chmod 700 on it")
+        } else {
+            return None;
+        };
+        Some(format!("the state folder {} {why}", printable(&self.state.display().to_string())))
+    }
+
     fn check(&self, workspace: &Path, fix: &str) -> Result<(), Failure> {
         let contains = |path: &Path| resolved(path).starts_with(workspace);
         let why = if self.home.as_deref().is_some_and(contains) {
@@ -265,10 +281,28 @@ mod tests {
     }
 
     #[test]
+    fn state_folder_that_others_can_change_is_reported() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let place = tempfile::tempdir().unwrap();
+        let environment = [("POSSE_HOME", place.path())].into_iter().collect();
+        let dirs = Dirs::from_environment(&environment).unwrap();
+        assert_eq!(dirs.state_warning(), None, "it does not exist yet");
+        let real = place.path().join("real");
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink("real", &dirs.state).unwrap();
+        for (mode, is_reported) in [(0o700, false), (0o755, false), (0o777, true), (0o775, true)] {
+            fs::set_permissions(&real, fs::Permissions::from_mode(mode)).unwrap();
+            let warning = dirs.state_warning();
+            assert_eq!(warning.is_some(), is_reported, "{mode:o} {warning:?}");
+        }
+    }
+
+    #[test]
     fn own_folders_are_resolved_through_links_before_creation() {
         let place = tempfile::tempdir().unwrap();
         let real = place.path().canonicalize().unwrap();
-        std::fs::create_dir(real.join("there")).unwrap();
+        fs::create_dir(real.join("there")).unwrap();
         std::os::unix::fs::symlink("there", real.join("link")).unwrap();
         let environment = [("POSSE_HOME", real.join("link"))].into_iter().collect();
         let own = Dirs::from_environment(&environment).unwrap().own_folders();

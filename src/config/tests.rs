@@ -610,6 +610,20 @@ fn writable_by_others_or_plain_secret_is_reported() {
     }
 }
 
+/// A key of a local server has no form by which it could be recognised.
+#[test]
+fn readable_file_with_a_key_is_reported() {
+    let text = r#"{ "providers": { "local": { "apiKey": "secret" } } }"#;
+    let place = ConfigFolders::new().user("{}").file("extra.json", text);
+    let extra = place.dir.path().join("extra.json");
+    for (mode, codes) in [(0o600, ""), (0o640, "CFG010"), (0o644, "CFG010")] {
+        fs::set_permissions(&extra, fs::Permissions::from_mode(mode)).unwrap();
+        let loaded = place.load_with(|sources| sources.file = Some(&extra)).unwrap();
+        let found: Vec<_> = loaded.notices.iter().map(|notice| notice.code.as_str()).collect();
+        assert_eq!(found.join(" "), codes, "{mode:o}");
+    }
+}
+
 #[test]
 fn long_names_are_truncated() {
     let name = "n".repeat(1 << 20);

@@ -124,6 +124,7 @@ pub(crate) fn assemble_in(
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
     let settings = setup.settings;
     let space = ConfinedWorkspace::open(kept, setup)?;
+    notices.extend(setup.dirs.state_warning());
     notices.extend(confinement::weakened(&space.sandbox));
     let models = ModelStack { setup, space: &space };
     let wrap = |model| models.wrap(model);
