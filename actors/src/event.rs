@@ -124,7 +124,7 @@ pub enum Event {
         unpriced_requests: u64,
         /// Model replies.
         turns: u32,
-        /// The last answer.
+        /// Answer of a headless run, if there is one. `null` in other front ends.
         #[serialize_always]
         result: Option<String>,
     },

@@ -17,10 +17,11 @@ pub struct Limits {
     pub calls_per_turn_max: usize,
     /// Bytes of one call's arguments.
     pub arguments_bytes_max: usize,
-    /// Bytes of text in the result of a tool without a limit of its own; longer text keeps its head
-    /// and tail.
+    /// Bytes of text that tools are asked to return. Each tool cuts longer text itself, or has a limit
+    /// of its own.
     pub output_bytes_max: usize,
-    /// Upper limit of the text from any tool, in bytes.
+    /// Upper limit of the text from any tool, in bytes, enforced by `tool_call/pipeline.rs`: longer
+    /// text keeps its head and tail.
     pub result_bytes_max: usize,
     /// Identical calls that fail in a row before the turn is stopped.
     pub repeated_failures_max: u32,

@@ -1,8 +1,8 @@
 //! Permission policy: a pure function of a call and its situation.
 //!
-//! The order is fixed: hard deny, global deny, agent deny, protected places, grants, rules,
-//! permission request. A later step never overrides an earlier one, so a secret stays denied for
-//! any grant. The policy reads no file and asks no person.
+//! The order is fixed and stands in `judge_here`: denials, protected places, grants, rules, the
+//! decision of the agent, permission request. A later step never overrides an earlier one, so a
+//! secret stays denied for any grant. The policy reads no file and asks no person.
 
 mod agents;
 mod check;

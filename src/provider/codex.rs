@@ -305,7 +305,8 @@ fn serves(access: &Access, refused: Option<&Access>) -> bool {
     access.expires.is_none_or(|expires| now < expires.saturating_sub(MARGIN))
 }
 
-/// The earlier credentials if they are still usable: an early renewal may fail.
+/// Earlier credentials that have not expired and that the server has not rejected. Renewal starts
+/// before they expire, so its failure need not fail the request.
 fn usable(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     let now = Timestamp::now().as_second();
     let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);

@@ -155,7 +155,8 @@ pub struct Quirks {
     pub no_stream_usage: bool,
     /// Send thinking back in the field it came in.
     pub return_reasoning: bool,
-    /// The model accepts no images; a placeholder informs it.
+    /// The model accepts no images: a request with an image of the user is refused, and images in
+    /// tool results are replaced by a placeholder.
     pub no_vision: bool,
     /// Images that one request may have. Of more, the oldest are left out.
     pub max_images: Option<usize>,

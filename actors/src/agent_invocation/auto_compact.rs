@@ -280,7 +280,8 @@ impl Summary {
         self.aside.id()
     }
 
-    /// Each piece is read with the summary of those before it.
+    /// Asks the model for a summary of `gone`, in chunks, each together with the summary of the
+    /// previous ones. If there are too many chunks, only the last ones are read.
     pub(crate) async fn of(self, gone: Vec<Arc<Message>>) -> Result<String, String> {
         let chunks = history_text(&gone, self.chunk_bytes);
         let left_out = chunks.len().saturating_sub(CHUNKS_MAX);

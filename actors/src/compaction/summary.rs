@@ -301,8 +301,9 @@ impl SummaryLines {
         self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
-    /// Text within `bytes_max`: the least important label is dropped first, and of that the oldest
-    /// lines. Standing instructions and background activity have limits of their own.
+    /// Text of the lines, removed until they fit into `bytes_max`: the least important label first,
+    /// within a label the oldest first. Standing instructions and background activity are never
+    /// removed here; they have limits of their own.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();

@@ -270,7 +270,8 @@ pub struct RunContext {
     pub facts: mpsc::Sender<Event>,
     /// For background work after the call has ended.
     pub post_call: PostCallSink,
-    /// Bytes of text the model may get; more is cut to head and tail, and spilled.
+    /// Bytes of text that a tool should return. The tool itself cuts and spills more than that; the
+    /// kernel cuts at `Limits::result_bytes_max`.
     pub output_bytes_max: usize,
 }
 

@@ -22,7 +22,8 @@ use crate::shell::{Names, reader};
 
 /// Maximum nesting of scripts in words; deeper ones get the coarse check.
 const DEPTH_MAX: usize = 48;
-/// Characters that are read again because they hide a script, beyond a multiple of the whole.
+/// Nested scripts are parsed up to a total of `AGAIN_MIN` + `AGAIN_TIMES` * the length of the command,
+/// in bytes; beyond it they get the coarse check.
 const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 12;
 /// Bytes of output that are followed.

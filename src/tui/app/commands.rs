@@ -24,8 +24,8 @@ struct AppCommand<'a> {
 }
 
 impl AppCommand<'_> {
-    /// Shows the line in the transcript above its answer. Commands that open a list or the viewer
-    /// are not shown.
+    /// Shows the submitted line in the transcript. Operations that open a list or the viewer do not
+    /// call this.
     fn echo(&mut self) -> &mut App {
         self.app.view.push_user_input(self.line.trim().to_owned());
         self.app

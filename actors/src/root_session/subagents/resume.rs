@@ -87,7 +87,8 @@ impl Subagents {
         left
     }
 
-    /// State of the stopped subagent of `call`, for its result; no separate message is needed.
+    /// State of the subagent that `call` started, for the result of this call, which was stopped. If
+    /// the subagent has ended, the next prompt does not report it again.
     pub(super) fn detach(
         &mut self,
         call: &crate::conversation::CallId,
