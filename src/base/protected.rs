@@ -251,6 +251,11 @@ pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + u
     pairs.map(|(_, name, class)| (*name, *class))
 }
 
+/// True if git accepts a folder with these names, in lower case, as a repository.
+pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
+    has("head") && ((has("objects") && has("refs")) || has("commondir"))
+}
+
 /// True for folders filled by package managers.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)

@@ -163,8 +163,8 @@ fn help(
     }
     reset_signals()?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).context("no core limit")?;
-    // When memory runs out, a command ends before posse and the user's programs. A kernel without
-    // this file decides by size alone.
+    // Makes the kernel end a command before posse and the user's other programs when memory runs
+    // out. A kernel without this file decides by size alone.
     std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJUSTMENT).ok();
     let null =
         File::options().read(true).write(true).open("/dev/null").context("no null device")?;

@@ -144,7 +144,7 @@ impl ProbeResult {
 /// True if an earlier process found the full tier, with whichever boot or binary.
 fn was_full(folder: &Path) -> bool {
     [FILE, WRONG_FILE].iter().any(|name| {
-        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let text = read_cache(&folder.join(name)).unwrap_or_default();
         let backend = text.split_whitespace().next_back().and_then(Backend::parse);
         backend.is_some_and(|backend| backend.tier() == SandboxTier::Full)
     })
@@ -291,11 +291,19 @@ fn identity(helper: &Path) -> Option<String> {
     ))
 }
 
-/// Cached result of an earlier process, if no other user can have written it.
+/// Cached result of an earlier process.
 fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
+    let text = read_cache(&folder.join(FILE))?;
+    let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
+    // A negative result is not cached: the cause may have been fixed.
+    Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
+}
+
+/// Text of a cache file, if no other user can have written it.
+fn read_cache(path: &Path) -> Option<String> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(folder.join(FILE)).ok()?;
+    let file = options.open(path).ok()?;
     let found = file.metadata().ok()?;
     let is_ours = found.is_file()
         && found.uid() == nix::unistd::geteuid().as_raw()
@@ -306,9 +314,7 @@ fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
-    // A negative result is not cached: the cause may have been fixed.
-    Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
+    Some(text)
 }
 
 fn remember(folder: &Path, name: &str, backend: Backend) -> io::Result<()> {

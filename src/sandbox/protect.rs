@@ -623,8 +623,8 @@ impl GuardState {
         let mut targets: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, ProtectedItem { path, sort }) in items {
             let root = &self.roots[*at].root;
-            let is_link = root.stat(path).is_ok_and(|stat| stat.kind == place::PlaceKind::Link);
-            if !matches!(sort, Sort::Name(_)) || !is_link {
+            let is_link = || root.stat(path).is_ok_and(|stat| stat.kind == place::PlaceKind::Link);
+            if !matches!(sort, Sort::Name(_)) || !is_link() {
                 continue;
             }
             let Ok(real) = std::fs::canonicalize(root.path.join(path)) else { continue };

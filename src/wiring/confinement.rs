@@ -1,6 +1,5 @@
 //! Sandbox of a session: probing, requirements and messages.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -86,29 +85,28 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     let mut failure = failed("the required sandbox is not available")
         .fix("`posse doctor` shows what is missing and how to fix it");
     let mut why = format!("this machine gives the tier {tier}, not full");
-    for tried in sandbox.tried() {
-        if let Some(reason) = tried.failure {
-            write!(why, "; {}: {reason}", tried.backend.as_str()).ok();
-        }
-    }
+    why.push_str(&failed_trials(sandbox));
     failure = failure.because(why);
     Err(failure)
 }
 
 /// Warning if the machine gave a stronger sandbox at an earlier start.
 pub(crate) fn weakened(sandbox: &Sandbox) -> Option<String> {
-    if !sandbox.is_weakened() {
-        return None;
-    }
-    let tried = sandbox.tried();
-    let reasons = tried.iter().filter_map(|tried| {
-        Some(format!("; {}: {}", tried.backend.as_str(), tried.failure.as_deref()?))
-    });
-    let reasons: String = reasons.collect();
-    Some(format!(
-        "the sandbox was full at an earlier start and is {} now (see posse doctor){reasons}",
-        sandbox.tier()
-    ))
+    sandbox.is_weakened().then(|| {
+        format!(
+            "the sandbox was full at an earlier start and is {} now (see posse doctor){}",
+            sandbox.tier(),
+            failed_trials(sandbox)
+        )
+    })
+}
+
+/// Each backend that does not work here, with the reason.
+fn failed_trials(sandbox: &Sandbox) -> String {
+    let tried = sandbox.tried().into_iter();
+    tried
+        .filter_map(|tried| Some(format!("; {}: {}", tried.backend.as_str(), tried.failure?)))
+        .collect()
 }
 
 /// One line that describes the permissions of commands.

@@ -180,7 +180,7 @@ impl GuardState {
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
         }
-        if is_modules(key) && self.is_harmless_text(key) {
+        if may_be_harmless(key) && self.is_harmless_text(key) {
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -291,7 +291,7 @@ impl GuardState {
             self.clean(key, current);
             return;
         }
-        if is_modules(key) && self.is_harmless_text(key) {
+        if may_be_harmless(key) && self.is_harmless_text(key) {
             return;
         }
         let path = self.path(key);
@@ -450,7 +450,7 @@ fn is_git_modules(name: &[u8]) -> bool {
 }
 
 /// True for files that clones create and that may be harmless.
-fn is_modules(key: &ProtectedPath) -> bool {
+fn may_be_harmless(key: &ProtectedPath) -> bool {
     let name = name_of(key);
     is_git_modules(&name) || name == b"hgrc"
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -122,8 +123,8 @@ struct ScannedFolder {
     below: Vec<(Arc<Path>, FolderRole)>,
     items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
-    /// Links in an ordinary folder.
-    links: Vec<Arc<Path>>,
+    /// Links in an ordinary folder, with their text. A link cannot change without its folder.
+    links: Vec<(Arc<Path>, PathBuf)>,
 }
 
 /// Result of a scan.
@@ -253,24 +254,22 @@ impl Scan {
     /// Folders to which links of ordinary folders lead, and which have another role by their path.
     fn resolve_links(&self, root: &Root) -> BTreeSet<Arc<Path>> {
         let links = self.folders.values().flat_map(|folder| &folder.links);
-        links.filter_map(|link| self.link_target(root, link)).collect()
+        links.filter_map(|(link, text)| self.link_target(root, link, text)).collect()
     }
 
-    fn link_target(&self, root: &Root, link: &Path) -> Option<Arc<Path>> {
+    fn link_target(&self, root: &Root, link: &Path, text: &Path) -> Option<Arc<Path>> {
         let is_ordinary = |path: &Path| {
             let role = self.folders.get(path.as_os_str()).map(|folder| folder.role);
             matches!(role, Some(FolderRole::Plain | FolderRole::Held | FolderRole::Git))
                 && !self.link_targets.contains(path)
         };
         // The usual case, without system calls: links are relative and lead to ordinary folders.
-        let (folder, name) = root.open_parent(link).ok()?;
-        let text = PathBuf::from(place::link_target(&folder, name).ok()?);
         let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
         if text.is_relative() && parts.all(|part| matches!(part, Component::Normal(_))) {
             let above = link.parent().unwrap_or(Path::new(""));
             let depth = |path: &Path| path.components().count();
             let ups = text.components().filter(|part| *part == Component::ParentDir).count();
-            if ups <= depth(above) && is_ordinary(&normalise(&above.join(&text))) {
+            if ups <= depth(above) && is_ordinary(&normalise(&above.join(text))) {
                 return None;
             }
         }
@@ -342,7 +341,7 @@ impl Scan {
             secrets: Vec::new(),
             links: Vec::new(),
         };
-        classify_content(path, listed, &mut folder);
+        classify_content(path, &opened, listed, &mut folder);
         if folder.items.iter().any(|item| item.sort == Sort::Repository) {
             folder.birth = place::creation_time(&opened);
         }
@@ -366,7 +365,12 @@ pub(crate) fn is_timestamp_final(changed: (i64, i64), now: Duration) -> bool {
 }
 
 /// Classifies the content of a folder.
-fn classify_content(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
+fn classify_content(
+    path: &Arc<Path>,
+    opened: &OwnedFd,
+    listed: Vec<Listed>,
+    folder: &mut ScannedFolder,
+) {
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     let mut named = String::new();
@@ -383,7 +387,8 @@ fn classify_content(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedF
             && kind == PlaceKind::Link
             && !protected::is_vendored(name.as_bytes())
         {
-            folder.links.push(Arc::clone(&child));
+            let text = place::link_target(opened, Path::new(&name)).unwrap_or_default();
+            folder.links.push((Arc::clone(&child), text.into()));
         }
         // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
@@ -412,7 +417,7 @@ fn looks_like_repository(listed: &[Listed]) -> bool {
         }
     }
     let has = |name: &[u8]| seen.contains(name);
-    has(b"head") && ((has(b"objects") && has(b"refs")) || has(b"commondir"))
+    protected::is_repository(|name| has(name.as_bytes()))
 }
 
 fn classify_entry(

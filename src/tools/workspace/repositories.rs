@@ -37,11 +37,10 @@ fn is_repository(root: &Path, folder: &Path, relative: &Path, written: &[&str]) 
         }
     }
     let here = root.join(folder);
-    let has = |name: &str| {
-        names.contains(name.to_ascii_lowercase().as_bytes())
-            || here.join(name).symlink_metadata().is_ok()
-    };
-    has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
+    protected::is_repository(|name| {
+        let on_disk = if name == "head" { "HEAD" } else { name };
+        names.contains(name.as_bytes()) || here.join(on_disk).symlink_metadata().is_ok()
+    })
 }
 
 #[cfg(test)]
