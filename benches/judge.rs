@@ -93,7 +93,11 @@ fn main() -> ExitCode {
 fn action(command: &str) -> Action {
     Action {
         tool: "bash".into(),
-        operations: vec![Operation::Execute { command: command.into(), cwd: "/w".into() }],
+        operations: vec![Operation::Execute {
+            command: command.into(),
+            cwd: "/w".into(),
+            links: Vec::new(),
+        }],
         summary: String::new(),
         detail: String::new(),
         digest: String::new(),

@@ -54,7 +54,11 @@ impl Tool for Greet {
             let name = arguments["name"].as_str().unwrap_or_default().to_owned();
             let action = Action {
                 tool: "greet".to_owned(),
-                operations: vec![Operation::Execute { command: name.clone(), cwd: "/".to_owned() }],
+                operations: vec![Operation::Execute {
+                    command: name.clone(),
+                    cwd: "/".to_owned(),
+                    links: Vec::new(),
+                }],
                 summary: format!("greet {name}"),
                 detail: name.clone(),
                 // A real tool hashes exactly what it would do.

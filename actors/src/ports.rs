@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use action::{Action, Operation, Prepared};
+pub use action::{Action, CommandPath, Operation, PathLink, Prepared};
 pub use clock::{Clock, Ids};
 pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
 pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks};

@@ -11,8 +11,9 @@ use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{ErrorCode, Exit, Failure, all_or_failures};
 use crate::permission::{
-    Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
+    Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant, command_paths,
 };
+use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
 
 /// Most bytes of one line or one command.
@@ -45,7 +46,11 @@ pub(super) fn check(
         ..PolicySettings::default()
     })?;
     let cwd = cwd.display().to_string();
-    let judge = |command: &str| policy.check(command, &cwd, &grants);
+    let home = environment.get("HOME");
+    let judge = |command: &str| {
+        let links = links::resolve(&command_paths(command, &cwd, home));
+        policy.check_resolved(command, &cwd, &links, &grants)
+    };
     let mut out = BufWriter::new(io::stdout().lock());
     let mut strictest = Exit::Done;
     if *jsonl {

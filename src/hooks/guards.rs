@@ -40,7 +40,11 @@ impl Guards {
         let cwd = self.cwd.clone();
         let action = Action {
             tool: used.tool.clone(),
-            operations: vec![Operation::Execute { command: command.to_owned(), cwd }],
+            operations: vec![Operation::Execute {
+                command: command.to_owned(),
+                cwd,
+                links: Vec::new(),
+            }],
             summary: String::new(),
             detail: command.to_owned(),
             digest: String::new(),

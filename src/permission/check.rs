@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, Operation, PermissionQuestion, Policy, Situation,
+    Access, Action, AnswerSource, Operation, PathLink, PermissionQuestion, Policy, Situation,
     ToolAnnotations, Verdict,
 };
 use serde::Serialize;
@@ -62,7 +62,21 @@ pub fn command_grant(prefix: &str) -> Option<Grant> {
 
 impl RulePolicy {
     /// Decision about `command` in `cwd` with these grants and a person to ask.
+    ///
+    /// No word of `command` is taken for a link; [`RulePolicy::check_resolved`] knows links.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
+        self.check_resolved(command, cwd, &[], grants)
+    }
+
+    /// Decision about `command` in `cwd`, whose paths lead through `links`, with these grants and a
+    /// person to ask.
+    pub fn check_resolved(
+        &self,
+        command: &str,
+        cwd: &str,
+        links: &[PathLink],
+        grants: &[Grant],
+    ) -> Checked {
         let tool = ToolAnnotations::new(Access::Process).in_rules(COMMAND_NAMES[0]);
         let situation = Situation {
             tool: &tool,
@@ -78,13 +92,14 @@ impl RulePolicy {
             operations: vec![Operation::Execute {
                 command: command.to_owned(),
                 cwd: cwd.to_owned(),
+                links: links.to_vec(),
             }],
             summary: command.to_owned(),
             detail: command.to_owned(),
             digest: String::new(),
         };
         let verdict = Policy::judge(self, &action, &situation);
-        let judged = self.judged(command, cwd);
+        let judged = self.judged(command, cwd, links);
         let mut programs: Vec<String> = Vec::new();
         for run in &judged.findings.runs {
             for program in run.programs.iter().filter_map(|at| run.words.get(*at)) {

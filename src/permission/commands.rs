@@ -2,7 +2,7 @@
 //! for the rest.
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
-use posse_actors::ports::{AnswerSource, Operation, PermissionQuestion, Situation};
+use posse_actors::ports::{AnswerSource, Operation, PathLink, PermissionQuestion, Situation};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
@@ -10,6 +10,7 @@ use posse_base::secrets::is_secret;
 use crate::rules::{Rule, RuleDecision};
 use crate::shell::allow::{Ground, PlainCommand};
 use crate::shell::danger::CommandLocation;
+use crate::shell::links::is_named_by;
 use crate::shell::sensitive::may_be_sensitive;
 use crate::shell::word::active;
 use crate::shell::wrappers::wrapper_named;
@@ -52,7 +53,7 @@ pub(crate) struct Uncovered<'a> {
 
 impl RulePolicy {
     /// Parses and judges a command.
-    pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
+    pub(crate) fn judged(&self, command: &str, cwd: &str, links: &[PathLink]) -> Judged {
         let place = CommandLocation {
             cwd: Some(cwd),
             home: self.settings.home.as_deref().unwrap_or(HOME_UNKNOWN),
@@ -62,7 +63,7 @@ impl RulePolicy {
             // The copy is below posse's own folders and contains none of them.
             Some(Relocated { copy, .. }) => (std::slice::from_ref(copy), &[]),
         };
-        judge(command, Ground { place, roots, closed })
+        judge(command, Ground { place, roots, closed, links })
     }
 
     /// True if the user wants commands without a sandbox.
@@ -194,6 +195,21 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
         let mut parts = word.split(['=', ':', ',', '@']).chain([*word]);
         let names = |part: &str| is_secret(part) || matches_hidden_secret(part);
         parts.any(|part| !part.contains(char::is_whitespace) && names(part))
+    })
+}
+
+/// A word of the commands and the secret file that a link leads it to.
+pub(crate) fn linked_secret<'a>(case: &'a JudgedAction<'_>) -> Option<(&'a str, &'a str)> {
+    let links = case.action.operations.iter().flat_map(|operation| match operation {
+        Operation::Execute { links, .. } => links.as_slice(),
+        _ => &[],
+    });
+    links.filter(|link| link.target.as_deref().is_some_and(is_secret)).find_map(|link| {
+        let runs = case.scripts.iter().flat_map(|script| &script.findings.runs);
+        let files = case.scripts.iter().flat_map(|script| &script.findings.files);
+        let mut words = runs.flat_map(|run| &run.words).chain(files);
+        let word = words.find(|word| is_named_by(&link.path, word))?;
+        Some((word.as_str(), link.target.as_deref()?))
     })
 }
 

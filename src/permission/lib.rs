@@ -16,15 +16,15 @@ use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
-    Access, Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation,
-    Verdict,
+    Access, Action, AnswerSource, CommandPath, Confinement, Operation, PermissionQuestion, Policy,
+    Situation, Verdict,
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
 use serde_json::{Value, json};
 
 use agents::AgentRules;
-use commands::{is_command, secret_word};
+use commands::{is_command, linked_secret, secret_word};
 use rules::{Rule, RuleDecision};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
@@ -32,6 +32,12 @@ pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
 pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
+
+/// Paths that `command` may name, to be resolved for [`Operation::Execute`]. `home` is the home
+/// folder of the user, if it is known.
+pub fn command_paths(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandPath> {
+    shell::links::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
+}
 
 /// Errors in the user's rules.
 pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
@@ -200,7 +206,9 @@ impl RulePolicy {
             .operations
             .iter()
             .filter_map(|operation| match operation {
-                Operation::Execute { command, cwd } => Some(self.judged(command, cwd)),
+                Operation::Execute { command, cwd, links } => {
+                    Some(self.judged(command, cwd, links))
+                }
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
@@ -332,6 +340,12 @@ impl RulePolicy {
         reason.or_else(|| {
             if let Some(word) = case.scripts.iter().find_map(secret_word) {
                 return Some(format!("the command names {}, which holds secrets", printable(word)));
+            }
+            if let Some((word, target)) = linked_secret(case) {
+                let (word, target) = (printable(word), printable(target));
+                return Some(format!(
+                    "the command names {word}, a link to {target}, which holds secrets"
+                ));
             }
             let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
             let planted = written.find(|path| is_protected(path))?;

@@ -7,7 +7,9 @@
 //! else asks. The sandbox is the security boundary, not this judge.
 pub(crate) mod allow;
 pub(crate) mod danger;
+pub(crate) mod folders;
 pub(crate) mod grammar;
+pub(crate) mod links;
 pub(crate) mod options;
 pub(crate) mod outline;
 pub(crate) mod reader;
@@ -97,7 +99,7 @@ pub(crate) fn quoted(words: &[String]) -> String {
 pub(crate) fn judge_example(text: &str) -> Judged {
     let roots = ["/".to_owned()];
     let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };
-    judge(text, allow::Ground { place, roots: &roots, closed: &[] })
+    judge(text, allow::Ground { place, roots: &roots, closed: &[], links: &[] })
 }
 
 /// Judges `text` as it would run in `ground`.

@@ -12,6 +12,7 @@ use super::*;
 mod commands;
 mod corpus;
 mod lifting;
+mod links;
 mod options;
 mod reading;
 
@@ -90,7 +91,9 @@ pub(super) fn action(call: &str) -> Action {
         Some(_) => (rest.to_owned(), rest.trim_start_matches('/').to_owned(), "/extra".to_owned()),
     };
     let operations = match tool {
-        "bash" => vec![Operation::Execute { command: rest.into(), cwd: ROOT.into() }],
+        "bash" => {
+            vec![Operation::Execute { command: rest.into(), cwd: ROOT.into(), links: Vec::new() }]
+        }
         _ if rest.is_empty() => vec![],
         tool if WRITE_TOOLS.contains(&tool) => rest
             .split(' ')

@@ -3,6 +3,7 @@
 //! A non-zero exit code is not a tool error: the model reads the output and the code.
 
 mod background;
+pub mod links;
 mod report;
 
 use std::os::fd::OwnedFd;
@@ -227,7 +228,12 @@ fn prepare(
     let stat = fstat(&directory)
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
     let cwd = place.absolute().display().to_string();
-    let mut operations = vec![Operation::Execute { command: command.clone(), cwd: cwd.clone() }];
+    let links = links::resolve(&env.command_paths.of(&command, &cwd));
+    let mut operations = vec![Operation::Execute {
+        command: command.clone(),
+        cwd: cwd.clone(),
+        links: links.clone(),
+    }];
     let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
     hashed.sort();
     operations.extend(unprotected.iter().map(Located::write));
@@ -240,6 +246,9 @@ fn prepare(
     let flags = [u8::from(has_lost_sight) | (u8::from(background) << 1)];
     let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), flags);
     parts.extend([&device[..], &inode, &milliseconds, &sight]);
+    parts.extend(links.iter().flat_map(|link| {
+        [link.path.as_bytes(), link.target.as_deref().unwrap_or_default().as_bytes()]
+    }));
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
     let words =
         (summary(&command, &place, &unprotected, background), detail(&command, &unprotected));

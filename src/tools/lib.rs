@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use posse_actors::ports::{
-    Action, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
+    Action, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
 };
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
@@ -86,6 +86,23 @@ pub struct ToolEnvironment {
     pub recall: stored_output::Recall,
     /// Registry of file changes, for checks of parallel commands.
     pub written: ToolWrites,
+    /// Finds the paths that a command names, whose links are resolved before it is judged.
+    pub command_paths: CommandPaths,
+}
+
+/// Function that finds the paths that a command names, as the policy reads commands.
+#[derive(Debug, Clone)]
+pub struct CommandPaths {
+    /// Takes the command, its working directory and the home folder of the user, if it is known.
+    pub find: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
+    /// The home folder of the user, if it is known.
+    pub home: Option<String>,
+}
+
+impl CommandPaths {
+    fn of(&self, command: &str, cwd: &str) -> Vec<CommandPath> {
+        (self.find)(command, cwd, self.home.as_deref())
+    }
 }
 
 impl ToolEnvironment {
@@ -105,6 +122,8 @@ impl ToolEnvironment {
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
+            // Without a policy that reads commands there are no grants either.
+            command_paths: CommandPaths { find: |_, _, _| Vec::new(), home: None },
         }
     }
 }

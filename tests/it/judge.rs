@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::model_server::{ModelServer, runs, says};
 use crate::posse::Machine;
 
 fn rows(text: &str) -> Vec<Value> {
@@ -33,6 +34,72 @@ fn judges_one_command_and_says_what_it_would_take() {
         (&checked["command"], &checked["grant"]),
         (&json!("git diff --stat"), &json!("git diff"))
     );
+}
+
+/// A workspace with links, and whether a grant for `cat`, `ls` and `pytest` covers each command.
+fn linked_workspace(machine: &Machine) -> Vec<(&'static str, bool)> {
+    machine.write("src/main.py", "print()");
+    machine.write("src/deep/x.py", "print()");
+    machine.write(".env", "KEY=1");
+    std::fs::create_dir_all(machine.path("home/.ssh")).unwrap();
+    std::fs::write(machine.path("home/.ssh/notes"), "secret").unwrap();
+    for (target, link) in [
+        ("/etc", "dirlink"),
+        (".env", "innocent.txt"),
+        ("src/main.py", "same.py"),
+        ("src", "folder"),
+        ("nowhere", "dangling.txt"),
+        ("../dirlink", "src/up"),
+        ("../../home/.ssh", "keys"),
+    ] {
+        std::os::unix::fs::symlink(target, machine.work(link)).unwrap();
+    }
+    vec![
+        ("cat dirlink/hosts", false),
+        ("cat d*/hosts", false),
+        ("cat src/up/hosts", false),
+        ("cat keys/notes", false),
+        ("cat keys/*", false),
+        ("cat < innocent.txt", false),
+        ("cat *.txt", false),
+        ("cat dangling.txt", false),
+        ("ls dirlink/", false),
+        ("pytest dirlink/x.py", false),
+        ("pytest src/up/x.py::test_a", false),
+        ("cat folder/deep/../../../x", false),
+        ("cat same.py", true),
+        ("cat folder/main.py", true),
+        ("cat folder/deep/x.py src/*.py", true),
+        ("cat *.py", true),
+        ("ls src", true),
+        ("pytest folder/main.py::test_a", true),
+    ]
+}
+
+#[test]
+fn links_in_paths_are_resolved_before_a_command_is_judged() {
+    let machine = Machine::new();
+    for (command, covered) in linked_workspace(&machine) {
+        let grants = ["--grant", "cat", "--grant", "ls", "--grant", "pytest"];
+        let ended = machine.posse(&[&["permissions", "check"], &grants[..], &[command]].concat());
+        let checked = &rows(&ended.stdout)[0];
+        let expected = if covered { "allow" } else { "ask" };
+        assert_eq!(checked["decision"], expected, "{checked}");
+    }
+}
+
+#[test]
+fn granted_command_does_not_read_through_a_link_in_a_session() {
+    let script = ["cat dirlink/hostname", "cat innocent.txt", "cat same.py"].map(runs);
+    let server = ModelServer::start(script.into_iter().chain([says("done")]).collect());
+    let allow = json!({"tool": "bash", "decision": "allow", "match": {"commandPrefix": "cat"}});
+    let machine = Machine::configured(&server, &json!({"permissions": [allow]}), &json!({}));
+    linked_workspace(&machine);
+    machine.posse(&["run", "read"]).assert_code(4);
+    let results = server.tool_results();
+    assert!(results[0].contains("leads to /etc/hostname"), "{results:?}");
+    assert!(results[1].contains("a link to") && results[1].contains(".env"), "{results:?}");
+    assert!(results[2].contains("print()"), "{results:?}");
 }
 
 #[test]

@@ -52,6 +52,9 @@ pub enum Operation {
         command: String,
         /// Absolute, resolved.
         cwd: String,
+        /// Symbolic links in the paths that the command names, resolved when it was prepared.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        links: Vec<PathLink>,
     },
     /// Starts a subagent and sends the task to that agent's provider.
     Invoke {
@@ -60,6 +63,25 @@ pub enum Operation {
         /// The provider profile.
         provider: String,
     },
+}
+
+/// A path that a command names, or one that its patterns can match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandPath {
+    /// Absolute. `..` stays, because its meaning depends on links.
+    pub path: String,
+    /// Number of levels below `path` whose names the command selects by patterns; 0 for a path
+    /// without patterns.
+    pub levels: usize,
+}
+
+/// A path that leads through a symbolic link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathLink {
+    /// Absolute, as the command names it.
+    pub path: String,
+    /// The resolved path. `None` if it could not be resolved; then no grant covers the command.
+    pub target: Option<String>,
 }
 
 /// Result of preparing a call.

@@ -39,7 +39,10 @@ fn write(root: &str, relative: &str) -> Action {
 }
 
 fn runs(command: &str, cwd: &str) -> Action {
-    call("bash", vec![Operation::Execute { command: command.into(), cwd: cwd.into() }])
+    call(
+        "bash",
+        vec![Operation::Execute { command: command.into(), cwd: cwd.into(), links: Vec::new() }],
+    )
 }
 
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) -> Verdict {

@@ -1,8 +1,12 @@
 //! Commands that may run without permission: lists and pipes of simple commands with literal words,
 //! each granted, with known options.
 
+use posse_actors::ports::PathLink;
+
 use crate::paths::is_below;
 use crate::shell::danger::CommandLocation;
+use crate::shell::folders::Folders;
+use crate::shell::links;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
@@ -38,6 +42,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) roots: &'a [String],
     /// Folders that are closed although they may be below a root.
     pub(crate) closed: &'a [String],
+    /// Links in the paths of the command.
+    pub(crate) links: &'a [PathLink],
 }
 
 /// Why the text as a whole is outside of the small grammar, if it is.
@@ -88,18 +94,22 @@ pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
 
 /// The simple commands of `outline`, in order.
 pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> {
-    let mut folder = ground.place.cwd.map(str::to_owned);
+    let mut folders = Folders::new(ground.place.cwd.map(str::to_owned));
     let mut parts = Vec::with_capacity(outline.commands.len());
     for event in &outline.events {
-        let ShellEvent::Run(index) = event else { continue };
-        let Some(command) = outline.commands.get(*index) else { continue };
-        let place = CommandLocation { cwd: folder.as_deref(), ..ground.place };
-        let part = part(command, Ground { place, ..ground });
-        if matches!(part.words.first().map(String::as_str), Some("cd" | "pushd" | "popd")) {
-            let target = part.words.get(1).filter(|_| part.words.len() == 2 && part.literal);
-            folder = target.and_then(|target| resolve(target, folder.as_deref()));
+        if let ShellEvent::Run(index) = event
+            && let Some(command) = outline.commands.get(*index)
+        {
+            let judged = folders.current().iter().map(|folder| {
+                let place = CommandLocation { cwd: folder.as_deref(), ..ground.place };
+                part(command, Ground { place, ..ground })
+            });
+            // All of them have the same words; the strictest judgement counts.
+            parts.extend(judged.max_by_key(|part| (part.barred.is_some(), part.acts.is_some())));
         }
-        parts.push(part);
+        folders.step(event, outline, |target, folder| {
+            links::leads_elsewhere(target, folder, ground.links)
+        });
     }
     parts
 }
@@ -254,7 +264,7 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     if leaves && !is_inside(text, ground) {
         return Err(format!("{text} is outside of the workspace"));
     }
-    Ok(())
+    links::check(text, ground)
 }
 
 /// Checks that `word` names files and folders of the workspace that hold no secrets. A listing shows
@@ -277,11 +287,13 @@ pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), S
         if !is_inside(&text, ground) {
             return Err(format!("{said} is outside of the workspace"));
         }
+        links::check(&text, ground)?;
     }
     Ok(())
 }
 
-fn is_inside(text: &str, ground: Ground<'_>) -> bool {
+/// True if the path `text` lies in the workspace and not in a closed folder. Links are not followed.
+pub(crate) fn is_inside(text: &str, ground: Ground<'_>) -> bool {
     let Some(path) = resolve(text, ground.place.cwd) else { return false };
     let path = shown(&path);
     ground.roots.iter().any(|root| is_below(&path, root))

@@ -1,0 +1,153 @@
+//! Working directories that the simple commands of a list may run in, after `cd`.
+
+use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
+use crate::shell::word::{Word, resolve};
+
+/// Maximum number of possible working directories; above it, the directory is unknown.
+const FOLDERS_MAX: usize = 16;
+
+/// A working directory; `None` if it is unknown.
+pub(crate) type Folder = Option<String>;
+
+/// Possible working directories at one point of a script.
+///
+/// A `cd` may fail, be skipped or run in a subshell. Only directly behind `cd … &&` the new
+/// directory is certain.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    /// All directories that were possible so far.
+    possible: Vec<Folder>,
+    /// Those that are possible if the commands of the current `&&` list succeeded.
+    current: Vec<Folder>,
+    /// True while the list consists of simple commands that are joined by `&&`.
+    is_plain_list: bool,
+}
+
+impl Folders {
+    pub(crate) fn new(cwd: Folder) -> Folders {
+        Folders { possible: vec![cwd.clone()], current: vec![cwd], is_plain_list: true }
+    }
+
+    /// Directories in which the next command may run.
+    pub(crate) fn current(&self) -> &[Folder] {
+        &self.current
+    }
+
+    /// Continues behind `event` of `outline`. `is_link` is true for a target that leads through a
+    /// symbolic link, where the shell and the programs that it runs disagree about `..`.
+    pub(crate) fn step(
+        &mut self,
+        event: &ShellEvent,
+        outline: &Outline,
+        is_link: impl Fn(&str, Option<&str>) -> bool,
+    ) {
+        match event {
+            ShellEvent::Run(index) => {
+                let command = outline.commands.get(*index);
+                if let Some(command) = command.filter(|command| changes_folder(command)) {
+                    self.change(target(command), is_link);
+                }
+            }
+            ShellEvent::And => {}
+            ShellEvent::End => {
+                self.current.clone_from(&self.possible);
+                self.is_plain_list = true;
+            }
+            ShellEvent::Open(Scope::Subshell | Scope::Group) if self.is_plain_list => {}
+            _ => {
+                self.current.clone_from(&self.possible);
+                self.is_plain_list = false;
+            }
+        }
+    }
+
+    fn change(&mut self, target: Option<&str>, is_link: impl Fn(&str, Option<&str>) -> bool) {
+        let changed = self.current.iter().map(|folder| {
+            let target = target.filter(|target| !is_link(target, folder.as_deref()))?;
+            resolve(target, folder.as_deref())
+        });
+        let mut changed: Vec<Folder> = changed.collect();
+        changed.sort();
+        changed.dedup();
+        for folder in &changed {
+            if !self.possible.contains(folder) {
+                self.possible.push(folder.clone());
+            }
+        }
+        if self.possible.len() > FOLDERS_MAX {
+            self.possible = vec![None];
+            self.current = vec![None];
+        } else if self.is_plain_list {
+            self.current = changed;
+        } else {
+            self.current.clone_from(&self.possible);
+        }
+    }
+}
+
+/// True if `command` changes the working directory.
+fn changes_folder(command: &SimpleCommand) -> bool {
+    let program = command.words.first().and_then(Word::literal);
+    program.is_some_and(|program| matches!(program, "cd" | "pushd" | "popd"))
+}
+
+/// The directory that `command` changes to, if it is known.
+fn target(command: &SimpleCommand) -> Option<&str> {
+    let [program, target] = command.words.as_slice() else { return None };
+    // `-` is the last directory, `+1` an entry of the stack.
+    let target = target.literal().filter(|target| !target.starts_with(['-', '+']))?;
+    (program.literal() != Some("popd")).then_some(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::reader;
+
+    /// Directories in which the last command of `text` may run.
+    fn last(text: &str) -> Vec<String> {
+        let outline = reader::read(text);
+        let mut folders = Folders::new(Some("/w".to_owned()));
+        let mut last = Vec::new();
+        for event in &outline.events {
+            if matches!(event, ShellEvent::Run(_)) {
+                last = folders.current().to_vec();
+            }
+            folders.step(event, &outline, |_, _| false);
+        }
+        last.into_iter().map(|folder| folder.unwrap_or_else(|| "?".to_owned())).collect()
+    }
+
+    #[test]
+    fn directory_is_certain_only_directly_behind_a_successful_cd() {
+        for (text, folders) in [
+            ("ls", &["/w"] as &[&str]),
+            ("cd a/b && ls", &["/w/a/b"]),
+            ("cd a && cd b && ls", &["/w/a/b"]),
+            ("true; cd a && ls", &["/w/a"]),
+            ("(cd a && ls)", &["/w/a"]),
+            ("cd a/b; ls", &["/w", "/w/a/b"]),
+            ("cd a/b\nls", &["/w", "/w/a/b"]),
+            ("cd a || ls", &["/w", "/w/a"]),
+            ("true || cd a && ls", &["/w", "/w/a"]),
+            ("true | cd a && ls", &["/w", "/w/a"]),
+            ("cd a | ls", &["/w", "/w/a"]),
+            ("! cd a && ls", &["/w", "/w/a"]),
+            ("(cd a) && ls", &["/w", "/w/a"]),
+            ("(cd a); ls", &["/w", "/w/a"]),
+            ("{ true; cd a; } && ls", &["/w", "/w/a"]),
+            ("cd a && cd - && ls", &["?"]),
+            ("cd && ls", &["?"]),
+            ("pushd a && popd && ls", &["?"]),
+            ("cd $x && ls", &["?"]),
+        ] {
+            assert_eq!(last(text), folders, "{text}");
+        }
+    }
+
+    #[test]
+    fn many_directories_are_unknown() {
+        let commands: Vec<String> = (0..20).map(|at| format!("cd d{at}")).collect();
+        assert_eq!(last(&format!("{}; ls", commands.join("; "))), ["?"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Symbolic links in the paths of a command: the paths that must be resolved before the command is
+//! judged, and the judgement of resolved ones.
+
+use posse_actors::ports::{CommandPath, PathLink};
+
+use crate::shell::allow::{Ground, is_inside};
+use crate::shell::folders::Folders;
+use crate::shell::outline::ShellEvent;
+use crate::shell::reader;
+use crate::shell::sensitive::is_sensitive;
+use crate::shell::word::{braces, expand_home, is_glob, is_reserved, matches, resolve, shown};
+
+/// Maximum number of paths that are resolved for one command.
+const PATHS_MAX: usize = 1024;
+
+/// All paths that the words of `command` may name, run in `cwd` by a user with this home folder.
+///
+/// Words that are not paths are included, because a word's meaning depends on the program. Above
+/// the maximum the root folder stands for all of them, with more levels than are scanned.
+pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
+    let outline = reader::read(command);
+    let mut paths: Vec<CommandPath> = Vec::new();
+    let mut folders = Folders::new(Some(cwd.to_owned()));
+    for event in &outline.events {
+        if let ShellEvent::Run(index) | ShellEvent::After(index) = event
+            && let Some(command) = outline.commands.get(*index)
+        {
+            let targets = command.redirects.iter().map(|redirect| &redirect.target);
+            let words = command.words.iter().chain(targets).flat_map(|word| braces(&word.text));
+            for text in words {
+                for folder in folders.current() {
+                    add(&text, folder.as_deref(), home, &mut paths);
+                }
+                if paths.len() > PATHS_MAX {
+                    return vec![CommandPath { path: "/".to_owned(), levels: usize::MAX }];
+                }
+            }
+        }
+        folders.step(event, &outline, |_, _| false);
+    }
+    paths
+}
+
+/// Adds the paths that the word `text` may name in `folder`.
+fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath>) {
+    let text = expand_home(text, home, folder);
+    for text in names(&text) {
+        let Some(path) = joined(text, folder) else { continue };
+        let path = without_patterns(&path);
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+}
+
+/// Checks that no link leads `text` out of the workspace or to a secret.
+pub(crate) fn check(text: &str, ground: Ground<'_>) -> Result<(), String> {
+    for text in names(text) {
+        let Some(path) = joined(text, ground.place.cwd) else { continue };
+        for link in ground.links {
+            let Some(rest) = rest_behind(&link.path, &path) else { continue };
+            let said = shown(text);
+            let Some(target) = &link.target else {
+                return Err(format!("the links of the path {said} cannot be resolved"));
+            };
+            let full = format!("{target}/{}", shown(&rest));
+            if is_sensitive(target) || is_sensitive(full.trim_end_matches('/')) {
+                return Err(format!("{said} leads to {target}, which may hold secrets"));
+            }
+            if !is_inside(target, ground) {
+                return Err(format!("{said} leads to {target}, which is outside of the workspace"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True if `text` leads through one of `links` in `folder`.
+pub(crate) fn leads_elsewhere(text: &str, folder: Option<&str>, links: &[PathLink]) -> bool {
+    let Some(path) = joined(text, folder) else { return false };
+    links.iter().any(|link| rest_behind(&link.path, &path).is_some())
+}
+
+/// True if `path` ends with the parts of the literal word `text`.
+pub(crate) fn is_named_by(path: &str, text: &str) -> bool {
+    let text = text.trim_start_matches("./").trim_end_matches('/');
+    let before = path.strip_suffix(text).filter(|_| !text.is_empty());
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+/// `text`, and the file in it if a position or a test follows: `test.py::name`, `main.rs:12`.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    [Some(text), text.split_once(':').map(|(file, _)| file)]
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.is_empty())
+}
+
+/// `text` behind `folder`, without `.` and empty parts. `None` if it is not known where it leads.
+fn joined(text: &str, folder: Option<&str>) -> Option<String> {
+    resolve(text, folder)?;
+    let base = if text.starts_with('/') { "" } else { folder? };
+    let parts = base.split('/').chain(text.split('/'));
+    let parts: Vec<&str> = parts.filter(|part| !matches!(*part, "" | ".")).collect();
+    Some(format!("/{}", parts.join("/")))
+}
+
+/// `path` up to its first pattern, and the number of levels from there.
+fn without_patterns(path: &str) -> CommandPath {
+    let parts: Vec<&str> = path.split('/').collect();
+    let plain = |part: &&&str| !is_glob(part) && !part.chars().any(is_reserved);
+    let fixed = parts.iter().take_while(plain).count();
+    let path = parts[..fixed].join("/");
+    CommandPath {
+        path: if path.is_empty() { "/".to_owned() } else { path },
+        levels: parts.len() - fixed,
+    }
+}
+
+/// The part of `path` behind `link`, with patterns in `path`. `None` if `path` cannot lead through
+/// `link`.
+fn rest_behind(link: &str, path: &str) -> Option<String> {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    let mut known = link.split('/').filter(|part| !part.is_empty());
+    let same = known.all(|name| parts.next().is_some_and(|part| matches(part, name)));
+    same.then(|| parts.collect::<Vec<_>>().join("/"))
+}

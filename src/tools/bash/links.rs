@@ -1,0 +1,163 @@
+//! Resolution of the symbolic links in the paths that a command names.
+//!
+//! The policy judges text only, so links are resolved here, before it is asked. A link that changes
+//! between this and the run is not noticed: the sandbox is the boundary.
+
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+use posse_actors::ports::{CommandPath, PathLink};
+
+/// Maximum number of folder entries that are looked at for the patterns of one command.
+const ENTRIES_MAX: usize = 4096;
+/// Maximum number of levels below a path that patterns may select.
+const LEVELS_MAX: usize = 16;
+
+/// The links among `paths`, and among the entries that their patterns may match.
+pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
+    let mut links: Vec<PathLink> = Vec::new();
+    let mut entries_left = ENTRIES_MAX;
+    for named in paths {
+        let path = Path::new(&named.path);
+        add(path, &mut links);
+        if named.levels > 0 && scan(path, named.levels, &mut entries_left, &mut links).is_none() {
+            links.push(PathLink { path: named.path.clone(), target: None });
+        }
+    }
+    links
+}
+
+/// Adds `path` if it leads through a link.
+fn add(path: &Path, links: &mut Vec<PathLink>) {
+    let target = target(path);
+    if target.as_deref() == Some(path) {
+        return;
+    }
+    let text = |path: &Path| path.to_str().map(str::to_owned);
+    // The command names paths in UTF-8, so that no other path matches it.
+    let Some(name) = text(path) else { return };
+    if links.iter().all(|known| known.path != name) {
+        links.push(PathLink { path: name, target: target.as_deref().and_then(text) });
+    }
+}
+
+/// Adds the links below `folder`, `levels` deep. `None` if there are too many entries.
+fn scan(
+    folder: &Path,
+    levels: usize,
+    entries_left: &mut usize,
+    links: &mut Vec<PathLink>,
+) -> Option<()> {
+    if levels > LEVELS_MAX {
+        return None;
+    }
+    let entries = match folder.read_dir() {
+        Ok(entries) => entries,
+        Err(error) => return is_missing(error.kind()).then_some(()),
+    };
+    for entry in entries {
+        *entries_left = entries_left.checked_sub(1)?;
+        let entry = entry.ok()?;
+        let kind = entry.file_type().ok()?;
+        if kind.is_symlink() {
+            add(&entry.path(), links);
+        }
+        let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+        if levels > 1 && is_folder {
+            scan(&entry.path(), levels - 1, entries_left, links)?;
+        }
+    }
+    Some(())
+}
+
+/// `path` without links and `..`; the end of it need not exist. `None` if a link leads nowhere or
+/// cannot be read.
+fn target(path: &Path) -> Option<PathBuf> {
+    match path.canonicalize() {
+        Ok(target) => Some(target),
+        Err(error) if is_missing(error.kind()) && path.symlink_metadata().is_err() => {
+            let Some(Component::Normal(name)) = path.components().next_back() else { return None };
+            Some(target(path.parent()?)?.join(name))
+        }
+        Err(_) => None,
+    }
+}
+
+fn is_missing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn named(path: &Path, levels: usize) -> CommandPath {
+        CommandPath { path: path.display().to_string(), levels }
+    }
+
+    #[test]
+    fn links_are_resolved_to_what_the_kernel_would_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        fs::create_dir_all(at("src/deep")).unwrap();
+        fs::create_dir_all(at("outside/folder")).unwrap();
+        fs::write(at("src/plain.rs"), "").unwrap();
+        symlink(at("outside/folder"), at("src/folder")).unwrap();
+        symlink("plain.rs", at("src/second.rs")).unwrap();
+        symlink("nowhere", at("src/dangling")).unwrap();
+        symlink("loop", at("src/loop")).unwrap();
+        let target = |name: &str| -> Option<Option<String>> {
+            let links = resolve(&[named(&at(name), 0)]);
+            assert!(links.len() < 2, "{links:?}");
+            let link = links.into_iter().next()?;
+            assert_eq!(link.path, at(name).display().to_string());
+            Some(link.target)
+        };
+        let leads = |name: &str| Some(Some(at(name).display().to_string()));
+        assert_eq!(target("src/plain.rs"), None);
+        assert_eq!(target("src/new/file"), None);
+        assert_eq!(target("src/plain.rs/below"), None);
+        assert_eq!(target("src/second.rs"), leads("src/plain.rs"));
+        assert_eq!(target("src/folder"), leads("outside/folder"));
+        assert_eq!(target("src/folder/new/x"), leads("outside/folder/new/x"));
+        assert_eq!(target("src/folder/../x"), leads("outside/x"));
+        assert_eq!(target("src/dangling"), Some(None));
+        assert_eq!(target("src/loop/x"), Some(None));
+    }
+
+    #[test]
+    fn entries_that_a_pattern_may_match_are_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        symlink("/etc/hostname", root.join("a/b/link")).unwrap();
+        symlink("a", root.join("to a")).unwrap();
+        let paths = |levels| -> Vec<String> {
+            let links = resolve(&[named(&root, levels)]);
+            let mut paths: Vec<_> = links.into_iter().map(|link| link.path).collect();
+            paths.sort();
+            paths
+        };
+        let at = |name: &str| root.join(name).display().to_string();
+        assert_eq!(paths(1), [at("to a")]);
+        assert_eq!(paths(2), [at("to a")]);
+        assert_eq!(paths(3), [at("a/b/link"), at("to a"), at("to a/b/link")]);
+    }
+
+    #[test]
+    fn large_folders_are_not_resolved() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for at in 0..=ENTRIES_MAX {
+            fs::write(root.join(at.to_string()), "").unwrap();
+        }
+        let path = root.display().to_string();
+        let unknown = PathLink { path, target: None };
+        assert_eq!(resolve(&[named(&root, 1)]), std::slice::from_ref(&unknown));
+        assert_eq!(resolve(&[named(&root, usize::MAX)]), [unknown]);
+    }
+}
