@@ -35,6 +35,9 @@ pub struct Trusted {
     pub trusted_ms: u64,
     /// Trusted settings by key; empty if too large to store.
     pub settings: BTreeMap<String, Value>,
+    /// Environment variables whose values its providers may receive, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<String>,
     /// Its agents that were agreed to: SHA-256 of each file, in hex, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agents: BTreeMap<String, String>,
@@ -181,6 +184,7 @@ mod tests {
             digest: digest.to_owned(),
             trusted_ms: 1,
             settings: [("model".to_owned(), json!(digest))].into(),
+            variables: Vec::new(),
             agents: BTreeMap::new(),
             skills: BTreeMap::new(),
         }

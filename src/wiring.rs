@@ -55,6 +55,7 @@ pub(crate) fn place(
         file: args.config.as_deref(),
         trust_project: args.trust_project,
         trusted: trusted.as_ref().map(|trusted| trusted.digest.as_str()),
+        trusted_variables: trusted.as_ref().map_or(&[], |trusted| &trusted.variables),
         presets: &presets,
         flags,
     };

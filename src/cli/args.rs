@@ -463,6 +463,10 @@ pub enum TrustAction {
         /// Trust without confirmation if the file has this SHA-256
         #[arg(long, value_name = "SHA256")]
         accept: Option<String>,
+        /// With --accept: let the project's providers receive the value of this environment
+        /// variable (repeatable)
+        #[arg(long, value_name = "NAME", requires = "accept")]
+        send_variable: Vec<String>,
     },
     /// Revoke the trust in a project
     Revoke {

@@ -41,11 +41,21 @@ pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
             let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
             Ok(print(&if args.json { format!("{:#}\n", case.json()) } else { case.text() }))
         }
-        Some(TrustAction::Add { accept }) => {
+        Some(TrustAction::Add { accept, send_variable }) => {
             let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
-            add(&case, &trust, accept.as_deref(), args.json)
+            let accept =
+                accept.as_deref().map(|digest| Accepted { digest, variables: send_variable });
+            add(&case, &trust, accept, args.json)
         }
     }
+}
+
+/// Consent given by flags.
+struct Accepted<'a> {
+    /// SHA-256 of the project, as [`ProjectTrust::digest`] computes it.
+    digest: &'a str,
+    /// Environment variables whose values the project's providers may receive.
+    variables: &'a [String],
 }
 
 /// A project and the trusted version of it.
@@ -123,6 +133,22 @@ impl ProjectTrust {
     /// Settings that need consent, by key.
     fn settings(&self) -> BTreeMap<String, Value> {
         self.waiting().map(|wanted| (wanted.key.clone(), wanted.value.clone())).collect()
+    }
+
+    /// Environment variables whose values the project's providers would receive, each with the
+    /// addresses that they are sent to.
+    fn variables(&self) -> BTreeMap<&str, Vec<String>> {
+        let mut variables: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for wanted in self.waiting() {
+            let Some(variable) = config::key_variable(&wanted.key, &wanted.value) else { continue };
+            let address = wanted.key.replace(".apiKeyEnv", ".baseURL");
+            let address = self.waiting().find(|wanted| wanted.key == address);
+            let address = address.map_or("an address that is not set", |wanted| {
+                wanted.value.as_str().unwrap_or_default()
+            });
+            variables.entry(variable).or_default().push(printable(address));
+        }
+        variables
     }
 
     /// SHA-256 of the configuration file; empty without one.
@@ -237,6 +263,9 @@ impl ProjectTrust {
             row("sha256", &digest);
         }
         row("state", self.state());
+        if let Some(before) = self.before.as_ref().filter(|before| !before.variables.is_empty()) {
+            row("sends", &before.variables.join(", "));
+        }
         if self.state() == "changed"
             && let Some(before) = &self.before
         {
@@ -279,7 +308,7 @@ impl ProjectTrust {
             .map(|wanted| {
                 let (fate, why) = match wanted.fate {
                     Fate::Counts(_) => ("counts", None),
-                    Fate::Waits => ("waits", None),
+                    Fate::Waits | Fate::NotAllowed => ("waits", None),
                     Fate::Refused(why) => ("refused", Some(why)),
                 };
                 json!({
@@ -301,6 +330,7 @@ impl ProjectTrust {
             "contents": self.contents.json(self.agents.keys(), self.skills.keys()),
             "state": self.state(),
             "trustedSha256": self.before.as_ref().map(|before| &before.digest),
+            "trustedVariables": self.before.as_ref().map(|before| &before.variables),
             "settings": settings,
         })
     }
@@ -314,7 +344,7 @@ fn setting_effect(wanted: &ProjectSetting) -> Option<&'static str> {
     let field = wanted.key.strip_prefix("providers.")?.split('.').nth(1)?;
     Some(match field {
         "baseURL" => "prompts, replies and tool results are sent there",
-        "apiKeyEnv" => "the value of this variable is sent to that provider",
+        "apiKeyEnv" => "the value of this variable is sent to that provider, if you allow it",
         "headers" => "is sent with each request to that provider",
         "auth" => "how the key is sent to that provider",
         _ => return None,
@@ -328,14 +358,29 @@ fn shown(key: &str, value: &Value) -> String {
 fn add(
     case: &ProjectTrust,
     trust: &TrustStore,
-    accept: Option<&str>,
+    accepted: Option<Accepted<'_>>,
     as_json: bool,
 ) -> TrustResult {
     let Some(whole) = case.digest().filter(|_| case.wants_trust()) else {
         return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { case.text() }));
     };
-    match accept {
-        Some(digest) if digest.eq_ignore_ascii_case(&whole) => (),
+    let variables = case.variables();
+    let allowed: Vec<String> = match accepted {
+        Some(accepted) if accepted.digest.eq_ignore_ascii_case(&whole) => {
+            let unknown = |name: &&String| !variables.contains_key(name.as_str());
+            if let Some(name) = accepted.variables.iter().find(unknown) {
+                let what = format!("--send-variable {name}: no provider of the project uses it");
+                let names: Vec<&str> = variables.keys().copied().collect();
+                let fix = match names.join(", ") {
+                    names if names.is_empty() => "leave it out".to_owned(),
+                    names => format!("the project's providers use {names}"),
+                };
+                let code = ErrorCode::TrustVariableUnknown;
+                return Err(Failure::new(code, Exit::Usage, what).fix(fix).into());
+            }
+            let accepts = |name: &&&str| accepted.variables.iter().any(|given| given == **name);
+            variables.keys().filter(accepts).map(|name| (*name).to_owned()).collect()
+        }
         Some(_) => {
             let what = "the file differs from the accepted one";
             let name = case.file.as_ref().map(|file| file.name.clone());
@@ -356,23 +401,36 @@ fn add(
         None if !confirmed(&format!("{}trust these settings", case.text())) => {
             return Ok(Exit::Failed);
         }
-        None => (),
-    }
+        // One question for each, because a key can be worth more than all other settings.
+        None => {
+            let allows = |(name, addresses): &(&&str, &Vec<String>)| {
+                let addresses = addresses.join(" and ");
+                confirmed(&format!("send the value of {} to {addresses}", printable(name)))
+            };
+            variables.iter().filter(allows).map(|(name, _)| (*name).to_owned()).collect()
+        }
+    };
     let trusted = Trusted {
         project: case.identity.clone(),
         digest: case.config_digest().to_owned(),
         trusted_ms: now_ms(),
         settings: case.settings(),
+        variables: allowed.clone(),
         agents: case.agents.clone(),
         skills: case.skills.clone(),
     };
     trust.add(trusted)?;
     if as_json {
-        let added = json!({ "trusted": case.identity.path, "sha256": whole });
+        let added = json!({ "trusted": case.identity.path, "sha256": whole, "variables": allowed });
         return Ok(print(&format!("{added:#}\n")));
     }
     let path = printable(&case.identity.path);
-    Ok(print(&format!("trusted {path} until its configuration changes\n")))
+    let withheld = variables.keys().filter(|name| !allowed.iter().any(|given| given == **name));
+    let withheld: Vec<String> = withheld
+        .map(|name| format!("the value of {} is not sent to its providers\n", printable(name)))
+        .collect();
+    let trusted = format!("trusted {path} until its configuration changes\n");
+    Ok(print(&(trusted + &withheld.concat())))
 }
 
 fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {

@@ -23,7 +23,7 @@ use crate::file::{ConfigFile, ReadPolicy};
 use crate::preferences::Preferences;
 use crate::schema::{self, ConfigKey, ValueKind};
 use crate::{Notice, looks_like_key};
-pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass};
+pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass, key_variable};
 pub(crate) use walk::Walk;
 
 /// Keys that are named in one notice.

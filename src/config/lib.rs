@@ -23,7 +23,9 @@ use serde_json::Value;
 pub use describe::{json_schema, reference};
 pub use edit::{edit, explain};
 pub use environment::{Dirs, Environment};
-pub use layers::{Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass};
+pub use layers::{
+    Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass, key_variable,
+};
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
     ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
@@ -48,6 +50,8 @@ pub struct Sources<'a> {
     pub trust_project: bool,
     /// SHA-256 of the project's file that the user trusts, in hex. Another one is not trusted.
     pub trusted: Option<&'a str>,
+    /// Environment variables whose values providers of the trusted project may receive as keys.
+    pub trusted_variables: &'a [String],
     /// Providers that exist without being configured, and the variables with their keys.
     pub presets: &'a [(&'static str, Option<&'static str>)],
     /// Settings from flags: key, value, flag.

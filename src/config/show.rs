@@ -46,6 +46,7 @@ fn ignored(
     file.wanted.iter().filter_map(move |wanted| match wanted.fate {
         Fate::Counts(_) => None,
         Fate::Waits => Some((file, wanted, "project not trusted: ignored")),
+        Fate::NotAllowed => Some((file, wanted, "variable not allowed: ignored")),
         Fate::Refused(why) => Some((file, wanted, why)),
     })
 }

@@ -18,7 +18,8 @@ pub struct Preset {
     pub protocol: Protocol,
     /// Base URL of its API, if it is the same for all users.
     pub base_url: Option<&'static str>,
-    /// The environment variable that people keep its key in.
+    /// The environment variable with its key. A set variable selects the provider automatically, so it
+    /// must name one model provider; general credentials such as `GITHUB_TOKEN` are not allowed here.
     pub key_variable: Option<&'static str>,
     /// Placeholder for servers that accept any key.
     pub placeholder_key: Option<&'static str>,

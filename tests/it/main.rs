@@ -26,6 +26,8 @@ mod hooks;
 mod persistent_grants;
 // Repositories that act before consent.
 mod before_consent;
+// Variables that a trusted project may receive.
+mod trust_variables;
 // Errors for invalid arguments.
 mod arguments;
 // Whole tasks in the other protocols.

@@ -182,6 +182,7 @@ error_codes! {
     TrustStale = "TRU005", "2", "The file differs from the accepted one.", "review it again with `posse trust show`";
     TrustUnconfirmed = "TRU006", "4", "Trusting a project requires a confirmation, and there is no terminal.", "review `posse trust show`, then follow the message";
     TrustTooMany = "TRU007", "8", "The maximum number of projects is trusted.", "`posse trust revoke PATH` ends one";
+    TrustVariableUnknown = "TRU008", "2", "No provider of the project uses the variable that was given.", "see `posse trust show`";
     NothingToUndo = "UND001", "1", "There is no change to undo.", "only changes of file tools can be undone";
     ChangedSince = "UND002", "1", "The file was modified after the change.", "undo that modification first";
     BeforeImageMissing = "UND003", "1", "The earlier content of a file is not available.", "restore it by other means";

@@ -209,6 +209,7 @@ mod tests {
             file: None,
             trust_project: false,
             trusted: None,
+            trusted_variables: &[],
             presets: &[],
             flags: args.flags.overrides(),
         };
@@ -301,6 +302,7 @@ mod tests {
             file: None,
             trust_project: false,
             trusted: None,
+            trusted_variables: &[],
             presets: &[],
             flags: Vec::new(),
         };

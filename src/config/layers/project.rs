@@ -55,6 +55,8 @@ pub enum Fate {
     Counts(TrustClass),
     /// The setting would apply if the project were trusted.
     Waits,
+    /// The project is trusted, but may not receive the value of this environment variable.
+    NotAllowed,
     /// The setting never applies. Contains the reason.
     Refused(&'static str),
 }
@@ -160,6 +162,7 @@ impl LayerReader {
         let fate = match (refused, found.key.project, trust) {
             (Some(why), _, _) => Fate::Refused(why),
             (None, Project::Harmless, _) => Fate::Counts(TrustClass::Harmless),
+            (None, _, Some(_)) if !may_send(found, sources) => Fate::NotAllowed,
             (None, _, Some(trust)) => Fate::Counts(trust),
             (None, _, None) => Fate::Waits,
         };
@@ -228,6 +231,14 @@ impl LayerReader {
         if split {
             parts.push(format!(
                 "rules of \"{RULES}\" that do not deny or ask cannot be set by a repository"
+            ));
+        }
+        let unsent = keys(|fate| *fate == Fate::NotAllowed);
+        if !unsent.is_empty() {
+            parts.push(format!(
+                "{} not used: `posse trust add` asks about each variable whose value the project \
+                 may receive",
+                names(unsent.iter().copied())
             ));
         }
         if !waiting.is_empty() {
@@ -314,6 +325,17 @@ impl LayerReader {
         let text = format!("{names} cannot be set by a repository: the provider is yours; ignored");
         self.notice(ErrorCode::ConfigProjectForbidden, text);
     }
+}
+
+/// False for an `apiKeyEnv` whose variable the user has not allowed for the project.
+fn may_send(found: &ConfigLeaf, sources: &Sources<'_>) -> bool {
+    let Some(variable) = key_variable(&found.path, &found.value) else { return true };
+    sources.trusted_variables.iter().any(|allowed| allowed == variable)
+}
+
+/// The environment variable that the setting `key` sends to a provider, if it does.
+pub fn key_variable<'a>(key: &str, value: &'a Value) -> Option<&'a str> {
+    value.as_str().filter(|_| key.starts_with("providers.") && key.ends_with(".apiKeyEnv"))
 }
 
 /// True if a rule only restricts. An unknown rule does not.
