@@ -42,16 +42,36 @@ enum ConnectionEnd {
     Dropped(String),
 }
 
-/// Serves one connection to its end.
-pub(super) async fn serve(
+/// A client whose first line was accepted.
+#[derive(Debug)]
+pub(super) struct Admitted {
     stream: UnixStream,
-    session: SessionHandle,
+    /// Reader of `stream` behind the first line.
+    reader: LineReader,
+    hello: Hello,
+    /// Name of the client for the user.
+    name: String,
+}
+
+impl Admitted {
+    /// Tells the client that it is not served.
+    pub(super) async fn refuse(self, refused: AttachRefusal, bounds: AttachBounds) {
+        refuse(self.stream, refused, bounds.refusal_max).await;
+    }
+}
+
+/// Reads and checks the first line of a client. `None` if the client left or was refused.
+pub(super) async fn handshake(
+    stream: UnixStream,
     place: &SocketAddress,
     bounds: AttachBounds,
-) {
+) -> Option<Admitted> {
     let process = match peer_process(&stream) {
         Ok(process) => process,
-        Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
+        Err(refused) => {
+            refuse(stream, refused, bounds.refusal_max).await;
+            return None;
+        }
     };
     let mut stream = stream;
     let mut reader = LineReader::new(HELLO_BYTES_MAX, READ_BYTES);
@@ -59,15 +79,24 @@ pub(super) async fn serve(
     let first = match timeout(bounds.handshake_max, reader.next(&mut stream)).await {
         Ok(Some(BoundedLine::Whole(first))) => Hello::read(&first),
         Ok(Some(BoundedLine::TooLong)) => invalid("the first line is too long"),
-        Ok(None) => return,
+        Ok(None) => return None,
         Err(_) => invalid("no first line was received"),
     };
     let hello = match first.and_then(|hello| admit(hello, place)) {
         Ok(hello) => hello,
-        Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
+        Err(refused) => {
+            refuse(stream, refused, bounds.refusal_max).await;
+            return None;
+        }
     };
     reader.set_limit(LINE_BYTES_MAX);
     let name = process.map_or("another process".to_owned(), |process| format!("process {process}"));
+    Some(Admitted { stream, reader, hello, name })
+}
+
+/// Serves an admitted client to its end.
+pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: AttachBounds) {
+    let Admitted { stream, reader, hello, name } = client;
     let records = session.last_record();
     let accepted = AttachAccepted {
         session_id: session.id().clone(),

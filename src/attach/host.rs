@@ -1,5 +1,6 @@
 //! Server side: accepts attach connections up to a limit and ends them with the session.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,19 +10,22 @@ use posse_frontend::remote_session::SocketGuard;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::SocketAddress;
-use crate::connection::serve;
+use crate::connection::{handshake, serve};
 use crate::handshake::{AttachRefusal, HostReply, line};
 
 /// Limits for what clients can cost the owner of a session.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "bounds end so")]
 pub(crate) struct AttachBounds {
-    /// Maximum number of simultaneous connections.
+    /// Maximum number of simultaneously attached front ends.
     pub(crate) connections_max: usize,
+    /// Maximum number of connections that have not sent their first line; a further one replaces
+    /// the oldest, so that silent clients do not keep others out.
+    pub(crate) handshakes_max: usize,
     /// Time limit for the first line of a client.
     pub(crate) handshake_max: Duration,
     /// Time after which a client that reads nothing is disconnected.
@@ -38,6 +42,7 @@ impl Default for AttachBounds {
     fn default() -> AttachBounds {
         AttachBounds {
             connections_max: 16,
+            handshakes_max: 64,
             handshake_max: Duration::from_secs(5),
             stalled_read_max: Duration::from_mins(1),
             invalid_lines_max: 100,
@@ -121,20 +126,37 @@ async fn listen(
     mut ended: oneshot::Receiver<()>,
 ) {
     let mut served = JoinSet::new();
+    let mut handshakes = JoinSet::new();
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         tokio::select! {
             biased;
             _ = &mut ended => break,
             Some(_) = served.join_next() => (),
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if served.len() < bounds.connections_max => {
-                    let (session, place) = (session.clone(), Arc::clone(place));
-                    served.spawn(async move { serve(stream, session, &place, bounds).await });
-                }
-                Ok((stream, _)) => {
+            Some(client) = handshakes.join_next() => {
+                let Ok(Some(client)) = client else { continue };
+                if served.len() < bounds.connections_max {
+                    served.spawn(serve(client, session.clone(), bounds));
+                } else {
                     let most = bounds.connections_max;
                     let message = format!("the limit of {most} attached front ends is reached");
-                    refuse(stream, AttachRefusal::new(ErrorCode::AttachLimit, message), bounds.refusal_max).await;
+                    let refused = AttachRefusal::new(ErrorCode::AttachLimit, message);
+                    client.refuse(refused, bounds).await;
+                }
+            }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    oldest_first.retain(|handshake| !handshake.is_finished());
+                    if oldest_first.len() >= bounds.handshakes_max {
+                        // Those that were just accepted can read a first line that is there.
+                        tokio::task::yield_now().await;
+                        if let Some(oldest) = oldest_first.pop_front() {
+                            oldest.abort();
+                        }
+                    }
+                    let place = Arc::clone(place);
+                    let handshake = async move { handshake(stream, &place, bounds).await };
+                    oldest_first.push_back(handshakes.spawn(handshake));
                 }
                 // Probably too many open files, which may be a temporary condition.
                 Err(error) => {
@@ -144,6 +166,7 @@ async fn listen(
             },
         }
     }
+    drop(handshakes);
     while served.join_next().await.is_some() {}
 }
 
@@ -198,6 +221,29 @@ mod tests {
         drop(stage.end().await);
         host.close().await;
         assert!(!dir.path().join("attach.sock").exists());
+    }
+
+    #[tokio::test]
+    async fn silent_connections_do_not_keep_a_front_end_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = SocketAddress::new(dir.path(), dir.path().join("attach.sock"));
+        let stage = SessionBuilder::new(vec![ModelStep::Say(vec!["hi".to_owned()])]).start().await;
+        // No time limit helps here.
+        let bounds =
+            AttachBounds { handshake_max: Duration::from_hours(1), ..AttachBounds::default() };
+        let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
+        while !dir.path().join("attach.sock").exists() {
+            tokio::task::yield_now().await;
+        }
+        let mut silent = Vec::new();
+        for _ in 0..500 {
+            silent.push(UnixStream::connect(place.address().unwrap().path).await.unwrap());
+        }
+        let joined = join(&place, joining(AttachRole::Observer)).await.unwrap();
+        drop(silent);
+        drop(joined);
+        drop(stage.end().await);
+        host.close().await;
     }
 
     #[tokio::test]
