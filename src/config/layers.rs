@@ -10,7 +10,7 @@ pub(crate) use check::{check, duration, example, from_text, hint, is_model, is_n
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::text::clipped;
@@ -138,6 +138,8 @@ pub(crate) struct LayerReader {
     displaced: BTreeMap<String, Option<Leaf>>,
     /// The repository's file.
     pub(crate) project: Option<ProjectFile>,
+    /// Resolved paths of the user's files that contain a key.
+    pub(crate) key_files: Vec<PathBuf>,
     saved: Option<Saved>,
 }
 
@@ -157,6 +159,9 @@ impl LayerReader {
             Ok(Some(source)) => source,
         };
         self.judge_mode(&source);
+        if has_key(&source) {
+            self.key_files.extend(path.canonicalize());
+        }
         let mut walk = Walk::of(&source);
         if walk.from_future {
             self.notices.push(from_future(&walk));
@@ -331,15 +336,11 @@ impl LayerReader {
 
     /// Warns if other users could change the file or read keys in it.
     fn judge_mode(&mut self, source: &ConfigFile) {
-        // A key of a local server has no known form.
-        let has_key = || {
-            source.text.contains("\"apiKey\"") || source.text.split(['"', '\'']).any(looks_like_key)
-        };
         let text = if source.is_foreign {
             "belongs to another user"
         } else if source.mode & 0o022 != 0 {
             "can be changed by other users"
-        } else if source.mode & 0o044 != 0 && has_key() {
+        } else if source.mode & 0o044 != 0 && has_key(source) {
             "holds a secret and can be read by other users"
         } else {
             return;
@@ -348,6 +349,11 @@ impl LayerReader {
         let text = format!("{} {text}; {fix}", source.name);
         self.notice(ErrorCode::FileNotTrusted, text);
     }
+}
+
+/// True if the file contains a key. A key of a local server has no known form.
+fn has_key(source: &ConfigFile) -> bool {
+    source.text.contains("\"apiKey\"") || source.text.split(['"', '\'']).any(looks_like_key)
 }
 
 /// A file of a later version counts as far as it is understood.

@@ -27,6 +27,9 @@ pub struct Settings {
     pub contexts: ContextSizes,
     /// `--trust-project`: the project's settings apply to this run.
     pub trust_project: bool,
+    /// Resolved paths of the user's configuration files that contain a key. No tool and no command
+    /// may access them.
+    pub key_files: Vec<PathBuf>,
     /// `defaultAgent`.
     pub default_agent: String,
     /// `defaultProvider`.
@@ -340,6 +343,7 @@ impl Settings {
                 sub_agent: context_size(layers, "subAgent"),
             },
             trust_project: false,
+            key_files: Vec::new(),
             default_agent: layers.read("defaultAgent"),
             default_provider: layers.read("defaultProvider"),
             model: layers.read("model"),

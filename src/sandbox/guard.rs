@@ -150,7 +150,11 @@ impl Sandbox {
             return Ok(Vec::new());
         }
         let protection = self.protections.of(&self.surroundings, &[], scratch)?;
-        Ok(protection.secrets_inside())
+        let Surroundings { roots, own, .. } = &self.surroundings;
+        let inside = |path: &&PathBuf| roots.iter().any(|root| path.starts_with(root));
+        let mut exposed = protection.secrets_inside();
+        exposed.extend(own.iter().filter(inside).cloned());
+        Ok(exposed)
     }
 }
 

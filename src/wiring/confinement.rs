@@ -7,7 +7,7 @@ use posse_actors::event::SandboxTier;
 use posse_actors::ports::AnswerSource;
 use secrecy::SecretString;
 
-use crate::config::{Layers, SandboxSettings, SettingOrigin};
+use crate::config::{Dirs, Layers, SandboxSettings, SettingOrigin, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::wiring::session::Setup;
@@ -32,7 +32,7 @@ pub(crate) fn sandbox(
     let surroundings = Surroundings {
         roots,
         also_writable: settings.writable_roots.clone(),
-        own: setup.dirs.own_folders(),
+        own: own_paths(setup.dirs, setup.settings),
         home: setup.environment.home(),
         runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
         readable_secrets: settings.readable_secrets.clone(),
@@ -45,6 +45,14 @@ pub(crate) fn sandbox(
         check(&sandbox, settings)?;
     }
     Ok(sandbox)
+}
+
+/// Paths that belong to posse, which no tool and no command may access: its folders, and
+/// configuration files that contain a key.
+pub(crate) fn own_paths(dirs: &Dirs, settings: &Settings) -> Vec<PathBuf> {
+    let mut paths = dirs.own_folders();
+    paths.extend(settings.key_files.iter().cloned());
+    paths
 }
 
 /// A sandbox that does not confine. `secrets` are masked in output.

@@ -536,7 +536,10 @@ fn policy_settings(
             .iter()
             .map(|path| path.display().to_string())
             .collect(),
-        own_dirs: setup.dirs.own_folders().iter().map(|dir| dir.display().to_string()).collect(),
+        own_dirs: confinement::own_paths(setup.dirs, setup.settings)
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect(),
         read_only_agents: subagents::readers(roster),
         agents: subagents::policies(roster),
         invocations: subagents::invocations(roster, setup.settings),

@@ -471,6 +471,51 @@ fn approval_lifts_protection_for_one_command() {
 }
 
 #[test]
+fn configuration_file_with_a_key_is_hidden_from_commands_and_tools() {
+    const KEY: &str = "key-of-a-local-server";
+    // The weaker tier can hide a file outside of the workspace only.
+    for (backend, folder) in [("namespaces", "work/extra"), ("landlock", "extra")] {
+        let look = "cd $AT && cat posse.json; cat posse.json >&2; cat other"
+            .replace("$AT", if folder == "extra" { "../extra" } else { "extra" });
+        let server = ModelServer::start(vec![
+            runs(&look),
+            calls(&[("read_file", json!({"path": "local.json"}))]),
+            says("done"),
+        ]);
+        let machine = Machine::with(&server);
+        let file = machine.path(folder).join("posse.json");
+        std::fs::create_dir_all(machine.path(folder)).unwrap();
+        let settings = json!({"providers": {"other": {"apiKey": KEY}}}).to_string();
+        std::fs::write(&file, settings).unwrap();
+        std::fs::write(machine.path(folder).join("other"), "ordinary").unwrap();
+        std::os::unix::fs::symlink(&file, machine.work("local.json")).unwrap();
+        let config = file.display().to_string();
+        let mut command = machine.command(&["run", "--yes", "--config", &config, "look"]);
+        command.env("POSSE_SANDBOX_BACKEND", backend);
+        RunningPosse::start(command).end().assert_code(0);
+        let results = server.tool_results().join("\n");
+        assert!(!results.contains(KEY) && results.contains("ordinary"), "{backend}: {results}");
+        assert!(results.contains("Permission denied"), "{backend}: {results}");
+        let refused = if folder == "extra" { "is outside the workspace" } else { "hard-deny: own" };
+        assert!(results.contains(refused), "{backend}: {results}");
+    }
+}
+
+#[test]
+fn configuration_file_with_a_key_in_the_workspace_makes_every_command_ask_on_the_weaker_tier() {
+    let server = ModelServer::start(vec![runs("cat other"), says("done")]);
+    let allow = json!({"permissions": [{"tool": "bash", "decision": "allow"}]});
+    let machine = Machine::configured(&server, &allow, &json!({}));
+    machine.write("other", "ordinary");
+    machine.write("own.json", r#"{"providers": {"other": {"apiKey": "key-of-a-local-server"}}}"#);
+    let mut command = machine.command(&["run", "--config", "own.json", "look"]);
+    command.env("POSSE_SANDBOX_BACKEND", "landlock");
+    RunningPosse::start(command).end().assert_code(4);
+    let results = server.tool_results();
+    assert!(results[0].contains("cannot be hidden here"), "{results:?}");
+}
+
+#[test]
 fn every_command_is_asked_about_in_an_unscannable_workspace() {
     for arguments in [&["run", "look"][..], &["run", "--yes", "look"]] {
         let server = ModelServer::start(vec![runs("ls > seen"), runs("ls > seen"), says("done")]);
