@@ -39,6 +39,16 @@ pub fn command_paths(command: &str, cwd: &str, home: Option<&str>) -> Vec<Comman
     shell::links::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
+/// Programs that `command` runs, through any wrapper, each with its arguments. Programs that are
+/// known only at run time are missing.
+pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec<String>> {
+    let outline = shell::reader::read(command);
+    let findings = shell::walk::walk(&outline, command, cwd, home.unwrap_or(HOME_UNKNOWN));
+    let runs = findings.runs.iter();
+    runs.flat_map(|run| run.programs.iter().filter_map(|at| Some(run.words.get(*at..)?.to_vec())))
+        .collect()
+}
+
 /// Errors in the user's rules.
 pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()

@@ -1,10 +1,12 @@
 //! Protection of control files and secrets during one run.
 
-use posse_actors::event::SandboxTier;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use posse_actors::event::SandboxTier;
+use posse_base::secrets::{HOME_STORES, is_secret};
 
 use crate::plan::Plan;
 use crate::protect::{Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites};
@@ -141,6 +143,25 @@ impl Sandbox {
             is_complete
         });
         Ok(looked.any(|is_complete| is_complete))
+    }
+
+    /// True if the secret file or credential store `path` is hidden from commands.
+    pub fn hides(&self, path: &Path) -> bool {
+        let Surroundings { roots, home, readable_secrets, .. } = &self.surroundings;
+        let tier = self.backend().tier();
+        if readable_secrets.iter().any(|readable| readable == path) {
+            return false;
+        }
+        let below_root = roots.iter().find_map(|root| path.strip_prefix(root).ok());
+        let below_home = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
+        let in_root = below_root.is_some_and(|path| is_secret(&path.to_string_lossy()));
+        let in_home =
+            below_home.is_some_and(|path| HOME_STORES.iter().any(|store| path == Path::new(store)));
+        match tier {
+            SandboxTier::Full => in_root || in_home,
+            SandboxTier::Reduced => in_home && below_root.is_none(),
+            SandboxTier::None | SandboxTier::Unknown(_) => false,
+        }
     }
 
     /// Secrets that commands could read: on the reduced tier, those inside the session's roots.

@@ -4,6 +4,7 @@
 
 mod background;
 pub mod links;
+mod registries;
 mod report;
 
 use std::os::fd::OwnedFd;
@@ -111,7 +112,7 @@ impl Tool for Bash {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, self.sandbox.scan_incomplete(), arguments);
+        let prepared = prepare(&self.env, &self.sandbox, arguments);
         Box::pin(std::future::ready(prepared))
     }
 
@@ -215,11 +216,12 @@ fn exemptions_of(action: &Action) -> Exemptions {
 
 fn prepare(
     env: &ToolEnvironment,
-    has_lost_sight: bool,
+    sandbox: &Sandbox,
     arguments: Value,
 ) -> Result<Prepared, ToolError> {
     let Arguments { command, workdir, timeout_ms, background, unprotect } = parsed(arguments)?;
     check(&command)?;
+    let has_lost_sight = sandbox.scan_incomplete();
     let unprotected = unprotected(env, &unprotect)?;
     let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
     let directory = place.open_dir()?;
@@ -228,7 +230,8 @@ fn prepare(
     let stat = fstat(&directory)
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
     let cwd = place.absolute().display().to_string();
-    let links = links::resolve(&env.command_paths.of(&command, &cwd));
+    registries::check(env, sandbox, &command, place.absolute())?;
+    let links = links::resolve(&env.commands.paths(&command, &cwd));
     let mut operations = vec![Operation::Execute {
         command: command.clone(),
         cwd: cwd.clone(),

@@ -86,22 +86,32 @@ pub struct ToolEnvironment {
     pub recall: stored_output::Recall,
     /// Registry of file changes, for checks of parallel commands.
     pub written: ToolWrites,
-    /// Finds the paths that a command names, whose links are resolved before it is judged.
-    pub command_paths: CommandPaths,
+    /// Reads commands as the policy does.
+    pub commands: CommandReader,
 }
 
-/// Function that finds the paths that a command names, as the policy reads commands.
+/// Functions that read a command as the policy does.
+///
+/// Each takes the command, its working directory and the home folder of the user, if it is known.
 #[derive(Debug, Clone)]
-pub struct CommandPaths {
-    /// Takes the command, its working directory and the home folder of the user, if it is known.
-    pub find: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
+pub struct CommandReader {
+    /// Returns the paths that the command names, whose links are resolved before it is judged.
+    pub paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
+    /// Returns the programs that the command runs, each with its arguments.
+    pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
     /// The home folder of the user, if it is known.
     pub home: Option<String>,
 }
 
-impl CommandPaths {
-    fn of(&self, command: &str, cwd: &str) -> Vec<CommandPath> {
-        (self.find)(command, cwd, self.home.as_deref())
+impl CommandReader {
+    /// Paths of `command`.
+    fn paths(&self, command: &str, cwd: &str) -> Vec<CommandPath> {
+        (self.paths)(command, cwd, self.home.as_deref())
+    }
+
+    /// Programs of `command` with their arguments.
+    fn programs(&self, command: &str, cwd: &str) -> Vec<Vec<String>> {
+        (self.programs)(command, cwd, self.home.as_deref())
     }
 }
 
@@ -123,7 +133,11 @@ impl ToolEnvironment {
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
             // Without a policy that reads commands there are no grants either.
-            command_paths: CommandPaths { find: |_, _, _| Vec::new(), home: None },
+            commands: CommandReader {
+                paths: |_, _, _| Vec::new(),
+                programs: |_, _, _| Vec::new(),
+                home: None,
+            },
         }
     }
 }

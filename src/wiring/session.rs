@@ -27,7 +27,9 @@ use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
-use crate::permission::{NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths};
+use crate::permission::{
+    NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths, command_programs,
+};
 use crate::project;
 use crate::provider::replay::Tape;
 use crate::sandbox::Sandbox;
@@ -35,7 +37,7 @@ use crate::stored_output;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
-use crate::tools::{CommandPaths, ToolEnvironment};
+use crate::tools::{CommandReader, ToolEnvironment};
 use crate::wiring::clock::{RealClock, RealIds, random, today};
 use crate::wiring::confinement::{self};
 use crate::wiring::hooks::hook_settings;
@@ -211,7 +213,7 @@ impl ConfinedWorkspace {
             tool_settings::environment(setup.settings, workspace, session_dir, setup.dry_run);
         env.written = sandbox.written();
         let home = setup.environment.get("HOME").map(str::to_owned);
-        env.command_paths = CommandPaths { find: command_paths, home };
+        env.commands = CommandReader { paths: command_paths, programs: command_programs, home };
         env.recall = stored_output::reader(&kept.journal, StateDir::new(setup.dirs.state.clone()));
         let (sandbox, env) = (Arc::new(sandbox), Arc::new(env));
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })

@@ -501,6 +501,46 @@ fn configuration_file_with_a_key_is_hidden_from_commands_and_tools() {
     }
 }
 
+/// Dependency confusion: without its configuration, npm asks the public registry.
+#[test]
+fn installation_is_refused_if_the_file_that_names_the_registry_is_hidden() {
+    let server = ModelServer::start(vec![
+        runs("npm install left-pad"),
+        runs("cd src && FOO=1 npx prettier ."),
+        runs("npm run build"),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write(".npmrc", "registry=http://127.0.0.1:9/\n//127.0.0.1:9/:_authToken=abc\n");
+    machine.write("src/index.js", "");
+    let mut command = machine.command(&["run", "--yes", "install"]);
+    command.env("POSSE_SANDBOX_BACKEND", "namespaces");
+    RunningPosse::start(command).end();
+    let results = server.tool_results();
+    for (result, program) in [(&results[0], "npm"), (&results[1], "npx")] {
+        assert!(result.contains(&format!("SH008 {program} was not run")), "{result}");
+        assert!(result.contains("names the package registry"), "{result}");
+        assert!(!result.contains("abc"), "{result}");
+    }
+    assert!(!results[2].contains("SH008"), "{}", results[2]);
+
+    // Once the user lets tools read the file, the package manager uses it.
+    let install = "npm install left-pad --fetch-retries=0 --no-audit";
+    let server = ModelServer::start(vec![runs(install), says("done")]);
+    let file = machine.work(".npmrc").canonicalize().unwrap();
+    let settings = json!({
+        "defaultProvider": "local", "sandbox": {"readSecrets": [file]},
+        "providers": {"local": {
+            "type": "openai-compatible", "baseURL": server.base_url(), "model": "m", "auth": "none",
+        }},
+    });
+    machine.write_config(&settings.to_string());
+    let mut command = machine.command(&["run", "--yes", "install"]);
+    command.env("POSSE_SANDBOX_BACKEND", "namespaces");
+    RunningPosse::start(command).end();
+    assert!(!server.tool_results()[0].contains("SH008"), "{:?}", server.tool_results());
+}
+
 #[test]
 fn configuration_file_with_a_key_in_the_workspace_makes_every_command_ask_on_the_weaker_tier() {
     let server = ModelServer::start(vec![runs("cat other"), says("done")]);
