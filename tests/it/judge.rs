@@ -63,7 +63,7 @@ fn linked_workspace(machine: &Machine) -> Vec<(&'static str, bool)> {
         ("cat < innocent.txt", false),
         ("cat *.txt", false),
         ("cat dangling.txt", false),
-        ("ls dirlink/", false),
+        ("ls keys/", false),
         ("pytest dirlink/x.py", false),
         ("pytest src/up/x.py::test_a", false),
         ("cat folder/deep/../../../x", false),

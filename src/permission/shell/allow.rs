@@ -4,17 +4,29 @@
 use posse_actors::ports::PathLink;
 
 use crate::paths::is_below;
+use crate::shell::Names;
 use crate::shell::danger::CommandLocation;
 use crate::shell::folders::Folders;
 use crate::shell::links;
 use crate::shell::options::spec_for;
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
-use crate::shell::word::{Form, Word, braces, expand_home, has_active, is_glob, resolve, shown};
+use crate::shell::word::{
+    Form, Word, active, braces, expand_home, has_active, is_glob, resolve, shown,
+};
 
 /// Variables that change nothing but words, colours and amounts of output.
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
+
+/// System files that describe the machine and never a user or a secret.
+const SYSTEM_FILES: Names = Names(
+    "\
+    /etc/alpine-release /etc/arch-release /etc/centos-release /etc/debian_version \
+    /etc/fedora-release /etc/issue /etc/lsb-release /etc/os-release /etc/redhat-release \
+    /etc/system-release /etc/timezone /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo \
+    /proc/uptime /proc/version /usr/lib/os-release",
+);
 
 /// A complete simple command and its coverage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,7 +201,8 @@ fn grant_obstacle(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -
         if word.form.has_backslash() || word.form.has(Form::DOLLAR_QUOTED) {
             return Some(format!("`{}` is not written plainly", shown(&word.text)));
         }
-        if word.is_unknown() || has_active(&word.text, &['~']) {
+        let is_home = has_active(&word.text, &['~']) && !is_home_path(word);
+        if word.is_unknown() || is_home {
             return Some("part of it is known only when it runs".to_owned());
         }
         if word.form.has(Form::ARRAY) {
@@ -197,6 +210,13 @@ fn grant_obstacle(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -
         }
     }
     None
+}
+
+/// True for `~` and `~/path`: the home folder of the user, which is known.
+fn is_home_path(word: &Word) -> bool {
+    let mut rest = word.text.chars();
+    let begins = rest.next() == Some(active('~'));
+    begins && rest.clone().next().is_none_or(|c| c == '/') && !has_active(rest.as_str(), &['~'])
 }
 
 fn is_inert(word: &Word) -> bool {
@@ -264,7 +284,7 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     if leaves && !is_inside(text, ground) {
         return Err(format!("{text} is outside of the workspace"));
     }
-    links::check(text, ground)
+    links::check(text, false, ground)
 }
 
 /// Checks that `word` names files and folders of the workspace that hold no secrets. A listing shows
@@ -284,10 +304,14 @@ pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), S
         if is_glob(&resolved) && may_be_sensitive(&resolved, lists) {
             return Err(format!("{said} may match a file with secrets"));
         }
-        if !is_inside(&text, ground) {
+        if SYSTEM_FILES.has(&resolved) {
+            continue;
+        }
+        // A listing outside of the workspace shows names and sizes, no content.
+        if !is_inside(&text, ground) && (!lists || is_closed(&text, ground)) {
             return Err(format!("{said} is outside of the workspace"));
         }
-        links::check(&text, ground)?;
+        links::check(&text, lists, ground)?;
     }
     Ok(())
 }
@@ -296,6 +320,12 @@ pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), S
 pub(crate) fn is_inside(text: &str, ground: Ground<'_>) -> bool {
     let Some(path) = resolve(text, ground.place.cwd) else { return false };
     let path = shown(&path);
-    ground.roots.iter().any(|root| is_below(&path, root))
-        && !ground.closed.iter().any(|closed| is_below(&path, closed))
+    ground.roots.iter().any(|root| is_below(&path, root)) && !is_closed(text, ground)
+}
+
+/// True if the path `text` may lie in a folder that is closed.
+pub(crate) fn is_closed(text: &str, ground: Ground<'_>) -> bool {
+    let Some(path) = resolve(text, ground.place.cwd) else { return true };
+    let path = shown(&path);
+    ground.closed.iter().any(|closed| is_below(&path, closed))
 }

@@ -35,6 +35,12 @@ pub(crate) const DOWNLOADED: Danger = Danger {
     rule: "run-download",
     reason: "it would run what it downloads unseen; download to a file, read it, then run it",
 };
+/// Runs decoded text.
+pub(crate) const DECODED: Danger = Danger {
+    rule: "run-decoded",
+    reason: "it would run text that it decodes, whose content is not shown; decode to a file, read \
+             it, then run it",
+};
 /// Stops the machine.
 pub(crate) const HOST: Danger = Danger {
     rule: "stop-machine",

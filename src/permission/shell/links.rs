@@ -3,7 +3,7 @@
 
 use posse_actors::ports::{CommandPath, PathLink};
 
-use crate::shell::allow::{Ground, is_inside};
+use crate::shell::allow::{Ground, is_closed, is_inside};
 use crate::shell::folders::Folders;
 use crate::shell::outline::ShellEvent;
 use crate::shell::reader;
@@ -53,8 +53,9 @@ fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath
     }
 }
 
-/// Checks that no link leads `text` out of the workspace or to a secret.
-pub(crate) fn check(text: &str, ground: Ground<'_>) -> Result<(), String> {
+/// Checks that no link leads `text` out of the workspace or to a secret. A listing may leave the
+/// workspace.
+pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), String> {
     for text in names(text) {
         let Some(path) = joined(text, ground.place.cwd) else { continue };
         for link in ground.links {
@@ -67,7 +68,7 @@ pub(crate) fn check(text: &str, ground: Ground<'_>) -> Result<(), String> {
             if is_sensitive(target) || is_sensitive(full.trim_end_matches('/')) {
                 return Err(format!("{said} leads to {target}, which may hold secrets"));
             }
-            if !is_inside(target, ground) {
+            if !is_inside(target, ground) && (!lists || is_closed(target, ground)) {
                 return Err(format!("{said} leads to {target}, which is outside of the workspace"));
             }
         }

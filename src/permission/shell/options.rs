@@ -200,11 +200,11 @@ static SPECS: &[Spec] = &[
     Spec { after: Some(&RUNNER), ..spec(&["yarn", "test"], FILES, &[NPM]) },
     spec(
         &["go", "test"],
-        NAMES,
+        FILES,
         &["-v -race -short -cover -failfast -json -benchmem -count: -timeout: -parallel: -cpu: \
             -p: -tags: -run:text -bench:text -skip:text"],
     ),
-    spec(&["go", "vet"], NAMES, &["-v"]),
+    spec(&["go", "vet"], FILES, &["-v"]),
     // Left out of pytest: `-p`, `-c`, `--rootdir`, `-o` and `--confcutdir` load or lead elsewhere.
     spec(
         &["pytest"],

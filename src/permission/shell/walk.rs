@@ -6,19 +6,22 @@
 
 mod coarse;
 mod hidden;
+mod taint;
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::shell::danger::{
-    CommandLocation, DOWNLOADED, Danger, FORK_BOMB, globbed_program, program_danger, written,
+    CommandLocation, Danger, FORK_BOMB, globbed_program, program_danger, written,
 };
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::word::{
     Form, HOME, PWD, UNKNOWN, Word, braces, expand_home, is_glob, is_reserved, resolve, shown,
 };
-use crate::shell::wrappers::{DOWNLOADERS, wrapper_named};
+use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Names, reader};
+
+use taint::Taint;
 
 /// Maximum nesting of scripts in words; deeper ones get the coarse check.
 const DEPTH_MAX: usize = 48;
@@ -79,8 +82,8 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
 /// Standard input of a command.
 #[derive(Debug, Clone, Default)]
 struct CommandInput {
-    /// Data from the network.
-    tainted: bool,
+    /// Sources of unknown content.
+    taint: Taint,
     /// Known text.
     text: Option<Rc<str>>,
 }
@@ -88,8 +91,8 @@ struct CommandInput {
 /// Output of a command.
 #[derive(Debug, Clone, Default)]
 struct Effects {
-    /// Its output comes from the network.
-    downloads: bool,
+    /// Sources of unknown content in its output.
+    taint: Taint,
     /// It executes its input.
     runs_input: bool,
     /// Known text of its output.
@@ -100,8 +103,8 @@ struct Effects {
 #[derive(Debug, Clone)]
 struct Arg {
     text: String,
-    /// Contains downloaded data.
-    tainted: bool,
+    /// Sources of unknown content in it.
+    taint: Taint,
     /// May be several words, or none.
     splits: bool,
 }
@@ -161,12 +164,12 @@ impl Level {
     fn end_stage(&mut self, pipes: bool) {
         let stage = std::mem::take(&mut self.stage);
         let before = self.piped.take();
-        self.all.downloads |= stage.downloads;
+        self.all.taint |= stage.taint;
         self.all.runs_input |= stage.runs_input && before.is_none();
         if pipes {
             let read = before.as_ref().unwrap_or(&self.input);
-            let tainted = stage.downloads || read.tainted;
-            self.piped = Some(CommandInput { tainted, text: stage.text });
+            let taint = stage.taint | read.taint;
+            self.piped = Some(CommandInput { taint, text: stage.text });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
                 (Some(before), Some(more)) if before.len() + more.len() <= TEXT_BYTES_MAX => {
@@ -181,8 +184,8 @@ impl Level {
 /// One outline being walked.
 struct Pass<'a> {
     outline: &'a Outline,
-    /// Substitutions that contain downloaded data.
-    tainted: Vec<bool>,
+    /// Sources of unknown content in each substitution.
+    taints: Vec<Taint>,
     /// Process substitutions that execute their input.
     writing: Vec<bool>,
     levels: Vec<Level>,
@@ -218,20 +221,29 @@ impl Pass<'_> {
         }
     }
 
-    fn is_tainted(&self, word: &Word) -> bool {
-        word.substitutions.iter().any(|id| self.tainted.get(*id).copied().unwrap_or_default())
+    /// Sources of unknown content in `word`.
+    fn taint(&self, word: &Word) -> Taint {
+        let taints = word.substitutions.iter().filter_map(|id| self.taints.get(*id));
+        taints.fold(Taint::default(), |all, taint| all | *taint)
     }
 
-    /// True if standard input of `command` comes from a download.
-    fn feeds_download(&self, command: &SimpleCommand) -> bool {
-        let mut redirects = command.redirects.iter();
-        redirects.any(|redirect| redirect.feeds() && self.is_tainted(&redirect.target))
+    /// Sources of unknown content that `command` reads by redirections.
+    fn taint_of_input(&self, command: &SimpleCommand) -> Taint {
+        let redirects = command.redirects.iter().filter(|redirect| redirect.feeds());
+        redirects.fold(Taint::default(), |all, redirect| all | self.taint(&redirect.target))
     }
 }
 
 impl Walker {
     fn found(&mut self, danger: Danger) {
         self.findings.danger.get_or_insert(danger);
+    }
+
+    /// Text with this taint is executed.
+    fn runs_unknown(&mut self, taint: Taint) {
+        if let Some(danger) = taint.danger() {
+            self.found(danger);
+        }
     }
 
     /// Runs `walk` and goes back to the working directory.
@@ -259,7 +271,7 @@ impl Walker {
         }
         let mut pass = Pass {
             outline,
-            tainted: coarse::taints(outline),
+            taints: coarse::taints(outline),
             writing: vec![false; outline.substitutions],
             levels: vec![Level { input, ..Level::default() }],
         };
@@ -290,8 +302,8 @@ impl Walker {
         }
         match closed.scope {
             Some(Scope::Substitution(id) | Scope::Reading(id)) => {
-                if let Some(tainted) = pass.tainted.get_mut(id) {
-                    *tainted |= closed.all.downloads;
+                if let Some(taint) = pass.taints.get_mut(id) {
+                    *taint |= closed.all.taint;
                 }
             }
             Some(Scope::Writing(id)) => {
@@ -304,7 +316,7 @@ impl Walker {
             }
             _ => {
                 let Some(level) = pass.levels.last_mut() else { return };
-                level.stage.downloads |= closed.all.downloads;
+                level.stage.taint |= closed.all.taint;
                 level.stage.runs_input |= closed.all.runs_input;
                 level.stage.text = closed.all.text;
             }
@@ -342,12 +354,12 @@ impl Walker {
         };
         let input = level.reads();
         let effects = self.command(command, pass, input);
-        let fed = effects.downloads && pass.feeds_download(command);
+        let fed = pass.taint_of_input(command);
         let Some(level) = pass.levels.last_mut() else { return };
-        if fed && (level.stage.runs_input || level.all.runs_input) {
-            self.found(DOWNLOADED);
+        if level.stage.runs_input || level.all.runs_input {
+            self.runs_unknown(fed);
         }
-        level.stage.downloads |= effects.downloads;
+        level.stage.taint |= effects.taint;
     }
 
     /// Remembers that a function calls another, or itself.
@@ -415,19 +427,19 @@ impl Walker {
         mut input: CommandInput,
     ) -> Effects {
         let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
-        let mut taints = false;
+        let mut taints = Taint::default();
         for redirect in &command.redirects {
-            let tainted = pass.is_tainted(&redirect.target);
+            let taint = pass.taint(&redirect.target);
             let body = redirect.body.and_then(|body| pass.outline.bodies.get(body)?.as_ref());
             if redirect.feeds() && redirect.operator != "<&" {
-                let tainted = tainted || body.is_some_and(|body| pass.is_tainted(body));
+                let taint = body.map_or(taint, |body| taint | pass.taint(body));
                 let text = match redirect.operator {
                     "<<<" => Some(text_of(&redirect.target.text).into()),
                     "<<" | "<<-" => body.map(|body| text_of(&body.text).into()),
                     _ => None,
                 };
-                input = CommandInput { tainted, text };
-                taints |= tainted;
+                input = CommandInput { taint, text };
+                taints |= taint;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
                 let text = expand_home(&redirect.target.text, place.home, place.cwd);
@@ -438,14 +450,14 @@ impl Walker {
         }
         let mut arguments = Vec::new();
         for word in &command.words {
-            let (tainted, splits) = (pass.is_tainted(word), word.form.has(Form::SPLITS));
+            let (taint, splits) = (pass.taint(word), word.form.has(Form::SPLITS));
             for text in braces(&word.text) {
                 if arguments.len() >= WORDS_MAX {
                     self.findings.unsure = true;
                     break;
                 }
                 let text = expand_home(&text, place.home, place.cwd);
-                arguments.push(Arg { text, tainted, splits });
+                arguments.push(Arg { text, taint, splits });
             }
         }
         let targets = command.redirects.iter().map(|redirect| &redirect.target);
@@ -456,10 +468,10 @@ impl Walker {
         let feeds_runner = (command.words.iter().chain(targets))
             .flat_map(|word| &word.substitutions)
             .any(|id| pass.writing.get(*id).copied().unwrap_or_default());
-        if feeds_runner && (effects.downloads || input.tainted) {
-            self.found(DOWNLOADED);
+        if feeds_runner {
+            self.runs_unknown(effects.taint | input.taint);
         }
-        effects.downloads |= taints || arguments.iter().any(|argument| argument.tainted);
+        effects.taint |= arguments.iter().fold(taints, |all, argument| all | argument.taint);
         effects
     }
 
@@ -478,9 +490,9 @@ impl Walker {
         let mut at = 0;
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
-            if first.tainted && first.text.contains(UNKNOWN) {
-                // The program itself was downloaded.
-                self.found(DOWNLOADED);
+            if first.text.contains(UNKNOWN) {
+                // The program itself may be downloaded or decoded.
+                self.runs_unknown(first.taint);
             }
             if first.text.contains([UNKNOWN, HOME, PWD]) {
                 self.findings.unsure = true;
@@ -514,8 +526,8 @@ impl Walker {
             if name == "xargs" {
                 // The last words of the program are what it reads.
                 let words = words.get(skipped..).unwrap_or_default();
-                if input.tainted && coarse::is_open_shell(words) {
-                    self.found(DOWNLOADED);
+                if coarse::is_open_shell(words) {
+                    self.runs_unknown(input.taint);
                 }
                 self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
             }
@@ -530,15 +542,15 @@ impl Walker {
         if let Some(danger) = program_danger(call.name, call.words, place) {
             self.found(danger);
         }
-        let mut downloads = DOWNLOADERS.has(call.name);
+        let mut taint = Taint::of_program(call.name, call.words.iter().copied());
         if let Some(effects) = self.functions.get(call.name) {
-            downloads |= effects.downloads;
-            if effects.runs_input && call.input.tainted {
-                self.found(DOWNLOADED);
+            taint |= effects.taint;
+            if effects.runs_input {
+                self.runs_unknown(call.input.taint);
             }
         }
         let mut effects = self.hidden(call, run);
-        effects.downloads |= downloads;
+        effects.taint |= taint;
         effects
     }
 

@@ -10,10 +10,11 @@ const GRANTS: [&str; 8] =
     ["cat", "head", "ls", "grep", "git diff", "pytest", "cd links", "cd src/deep"];
 
 /// The links of the workspace; an empty target cannot be resolved.
-const LINKS: [(&str, &str); 10] = [
+const LINKS: [(&str, &str); 11] = [
     ("/w/dirlink", "/etc"),
     ("/w/dirlink/hosts", "/etc/hosts"),
     ("/w/src/deep/../../dirlink/hosts", "/etc/hosts"),
+    ("/w/keys", "/home/user/.ssh"),
     ("/w/keys/notes", "/home/user/.ssh/notes"),
     ("/w/innocent.txt", "/w/.env"),
     ("/w/src/same.rs", "/w/src/main.rs"),
@@ -46,8 +47,8 @@ fn path_that_leads_out_of_the_workspace_or_to_a_secret_asks() {
             "cat ./dirlink//hosts",
             "cat /w/dirlink/hosts",
             "cat dirlink/new",
-            "ls dirlink",
-            "ls dirlink/",
+            "ls keys",
+            "ls own",
             "grep root dirlink/hosts",
             "cat keys/notes",
             "cat key?/notes",
@@ -75,6 +76,8 @@ fn path_that_leads_out_of_the_workspace_or_to_a_secret_asks() {
             "cat README.md dirlinks",
             "cat innocent.txt.md",
             "ls src",
+            "ls dirlink",
+            "ls dirlink/",
             "cat links/main.rs",
             "pytest src/test_y.py::test_a",
             "cd src/deep && cat ../main.rs",

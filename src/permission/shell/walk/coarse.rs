@@ -1,6 +1,7 @@
 //! A second, coarser look: linear, without any nesting, for what cannot be read properly.
 
 use super::base;
+use super::taint::Taint;
 use crate::shell::danger::{
     CommandLocation, DELETES, DEVICE, DOWNLOADED, Danger, FORK_BOMB, is_disk, is_system,
 };
@@ -70,9 +71,9 @@ pub(super) fn is_open_shell(words: &[&str]) -> bool {
     SHELLS.has(base(program)) && !fixed
 }
 
-/// Substitutions that contain a downloading program, through any wrapper.
-pub(super) fn taints(outline: &Outline) -> Vec<bool> {
-    let mut tainted = vec![false; outline.substitutions];
+/// Taint of each substitution by its programs, through any wrapper.
+pub(super) fn taints(outline: &Outline) -> Vec<Taint> {
+    let mut tainted = vec![Taint::default(); outline.substitutions];
     let mut open: Vec<Option<usize>> = Vec::new();
     for event in &outline.events {
         match event {
@@ -92,13 +93,10 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
             ShellEvent::Run(index) => {
                 let Some(id) = open.last().copied().flatten() else { continue };
                 let words = outline.commands.get(*index).map(|command| &command.words);
-                let fetches = words
-                    .into_iter()
-                    .flatten()
-                    .take(8)
-                    .any(|word| DOWNLOADERS.has(base(&word.text)));
+                let words: Vec<&str> =
+                    words.into_iter().flatten().map(|word| word.text.as_str()).collect();
                 if let Some(taint) = tainted.get_mut(id) {
-                    *taint |= fetches;
+                    *taint |= Taint::of_words(&words);
                 }
             }
             _ => {}

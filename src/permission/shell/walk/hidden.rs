@@ -1,8 +1,9 @@
 //! Scripts and commands that hide in the arguments of a program.
 
+use super::taint::{Taint, runs_decoded_text};
 use super::{Arg, Call, CommandInput, Effects, Run, Walker, text_of};
 use crate::shell::Names;
-use crate::shell::danger::{CommandLocation, DELETES, DOWNLOADED, is_system};
+use crate::shell::danger::{CommandLocation, DECODED, DELETES, is_system};
 use crate::shell::word::{UNKNOWN, ansi_c, resolve};
 use crate::shell::wrappers::{SHELLS, is_assignment, is_interpreter};
 
@@ -84,18 +85,11 @@ impl Walker {
     /// A whole word that is shell text.
     fn texts(&mut self, argument: Option<&Arg>, input: &CommandInput) -> Effects {
         let Some(argument) = argument else { return Effects::default() };
-        self.note_download(argument.tainted);
+        self.runs_unknown(argument.taint);
         self.findings.unsure |= argument.text.contains(UNKNOWN);
         let mut effects = self.nested_apart(&text_of(&argument.text), input.clone());
-        effects.downloads |= argument.tainted;
+        effects.taint |= argument.taint;
         effects
-    }
-
-    /// A download is executed, if it is `tainted`.
-    fn note_download(&mut self, tainted: bool) {
-        if tainted {
-            self.found(DOWNLOADED);
-        }
     }
 
     /// `eval`: its words are one text, run here.
@@ -106,7 +100,7 @@ impl Walker {
         let same = |argument: &&Arg| even && argument.text == "eval";
         let skipped = rest.iter().take_while(same).count();
         let rest = rest.get(skipped..).unwrap_or_default();
-        self.note_download(rest.iter().any(|argument| argument.tainted));
+        self.runs_unknown(taint_of(rest));
         self.findings.unsure |= rest.iter().any(|argument| argument.text.contains(UNKNOWN));
         let text: Vec<String> = rest.iter().map(|argument| text_of(&argument.text)).collect();
         self.nested(&text.join(" "), input.clone())
@@ -146,7 +140,7 @@ impl Walker {
         }
         match operand {
             Some(file) if !reads && !is_input(&file.text) => {
-                self.note_download(file.tainted);
+                self.runs_unknown(file.taint);
                 self.findings.unsure = true;
                 Effects::default()
             }
@@ -157,7 +151,7 @@ impl Walker {
     /// The input is executed.
     fn run_input(&mut self, input: &CommandInput) -> Effects {
         self.findings.unsure |= input.text.is_none();
-        self.note_download(input.tainted);
+        self.runs_unknown(input.taint);
         match &input.text {
             Some(text) => self.nested_apart(text, CommandInput::default()),
             None => Effects { runs_input: true, ..Effects::default() },
@@ -180,16 +174,19 @@ impl Walker {
         });
         if given {
             // `python -c "$(curl …)"`.
-            self.note_download(rest.iter().take(4).any(|argument| argument.tainted));
+            self.runs_unknown(taint_of(rest.get(..4).unwrap_or(rest)));
+            if rest.iter().any(|argument| runs_decoded_text(&argument.text)) {
+                self.found(DECODED);
+            }
             return Effects::default();
         }
         match operand {
             Some(file) if !is_input(&file.text) => {
-                self.note_download(file.tainted);
+                self.runs_unknown(file.taint);
                 Effects::default()
             }
             _ => {
-                self.note_download(input.tainted);
+                self.runs_unknown(input.taint);
                 Effects { runs_input: true, ..Effects::default() }
             }
         }
@@ -201,7 +198,7 @@ impl Walker {
             return self.run_input(input);
         }
         self.findings.unsure = true;
-        self.note_download(file.is_some_and(|file| file.tainted));
+        self.runs_unknown(file.map_or_else(Taint::default, |file| file.taint));
         Effects::default()
     }
 
@@ -392,6 +389,11 @@ impl Walker {
         }
         None
     }
+}
+
+/// Sources of unknown content in `arguments`.
+fn taint_of(arguments: &[Arg]) -> Taint {
+    arguments.iter().fold(Taint::default(), |all, argument| all | argument.taint)
 }
 
 /// Names of standard input.
