@@ -21,6 +21,8 @@ use posse_actors::ports::Confinement;
 const RUNS: usize = 200;
 /// Bytes that the process holds.
 const RESIDENT: usize = 300 << 20;
+/// Folders of a large workspace.
+const FOLDERS: usize = 25_000;
 /// Minimum thinking time of a model.
 const THOUGHT: Duration = Duration::from_millis(20);
 
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
             continue;
         }
         for thought in [Duration::ZERO, THOUGHT] {
-            let ((median, p99), ahead) = runtime.block_on(confined(backend, thought));
+            let ((median, p99), ahead) = runtime.block_on(confined(backend, thought, 0));
             let how = if thought.is_zero() { "at once" } else { "after a thought" };
             let name = |what: &str| format!("true by {}, {how}, {what}", backend.as_str());
             good &= table::at_most(&name("median"), median, median_max, "ms");
@@ -62,6 +64,11 @@ fn main() -> ExitCode {
             if backend == Backend::Namespaces {
                 let ratio = median / bubblewrap.0;
                 good &= table::at_most(&name("against bubblewrap"), ratio, 1.6, "x");
+            }
+            if backend == Backend::Namespaces && !thought.is_zero() {
+                let ((large, _), _) = runtime.block_on(confined(backend, thought, FOLDERS));
+                let more = large - median;
+                good &= table::at_most(&name("25,000 folders: more"), more, 15.0, "ms");
             }
         }
     }
@@ -87,11 +94,16 @@ fn plainly(command: impl Fn() -> Command) -> (f64, f64) {
     summed_up((0..RUNS).map(run).collect())
 }
 
-/// Time of a command, and the percentage with prepared rules.
-async fn confined(backend: Backend, thought: Duration) -> ((f64, f64), f64) {
+/// Time of a command in a workspace with this number of folders, and the percentage with prepared
+/// rules.
+async fn confined(backend: Backend, thought: Duration, folders: usize) -> ((f64, f64), f64) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for folder in ["work", "state"] {
         std::fs::create_dir(place.path().join(folder)).unwrap();
+    }
+    for at in 0..folders {
+        let folder = format!("work/{}/{}/{}", at % 50, at / 50 % 25, at / 1250);
+        std::fs::create_dir_all(place.path().join(folder)).unwrap();
     }
     let surroundings = Surroundings {
         roots: vec![place.path().join("work")],

@@ -251,6 +251,12 @@ pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + u
     pairs.map(|(_, name, class)| (*name, *class))
 }
 
+/// True for the name of the folder or file with which a work tree refers to its repository, in any
+/// form that some file system takes for it.
+pub fn is_dot_git(name: &[u8]) -> bool {
+    matches!(&*fold(name), b".git" | b"git~1")
+}
+
 /// True if git accepts a folder with these names, in lower case, as a repository.
 pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("head") && ((has("objects") && has("refs")) || has("commondir"))

@@ -7,6 +7,7 @@
 
 mod check;
 mod exemptions;
+mod folder_watch;
 mod gitconfig;
 mod links;
 mod moved_repositories;
@@ -137,6 +138,11 @@ struct BaselineItem {
     birth: Option<SystemTime>,
     parent: Option<Identity>,
     is_mounted: bool,
+}
+
+/// True if a repository is found at a path that is protected as a whole, such as `.vscode`.
+fn is_covered(known: Option<&BaselineItem>, item: &ProtectedItem) -> bool {
+    item.sort == Sort::Repository && known.is_some_and(|known| known.sort != Sort::Repository)
 }
 
 /// State before a command. Return it to [`Protection::check_after`]; a dropped survey is checked by
@@ -547,8 +553,11 @@ impl GuardState {
         };
         let pointed = baseline.pointed.clone();
         for (at, item) in items.into_iter().chain(pointed) {
-            if let Some(before) = self.item_state(at, &item) {
-                baseline.items.insert((at, item.path), before);
+            let key = (at, Arc::clone(&item.path));
+            if !is_covered(baseline.items.get(&key), &item)
+                && let Some(before) = self.item_state(at, &item)
+            {
+                baseline.items.insert(key, before);
             }
         }
         self.retain_left(&baseline);

@@ -100,6 +100,8 @@ mod exec;
 mod untrusted_repo;
 // Denied actions of the sandbox, each with an allowed twin.
 mod sandbox;
+// Repositories, pointers, links and control files in random combinations.
+mod random_trees;
 // A model that does what an attacker wrote.
 mod prompt_injection;
 // Rules about the source that no compiler checks.

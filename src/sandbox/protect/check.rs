@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::openat;
@@ -18,7 +19,7 @@ use crate::protect::state::{self, State};
 use crate::protect::tool_writes::Log;
 use crate::protect::{
     Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
-    ProtectionMethod, Watched,
+    ProtectionMethod, Watched, is_covered,
 };
 
 /// Maximum number of check rounds while there is something to handle: processes may still be
@@ -85,8 +86,11 @@ impl GuardState {
         items.extend(baseline.pointed.iter().cloned());
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
-            if let Some(current) = self.item_state(at, &item) {
-                now.insert((at, item.path), current);
+            let key = (at, Arc::clone(&item.path));
+            if !is_covered(now.get(&key), &item)
+                && let Some(current) = self.item_state(at, &item)
+            {
+                now.insert(key, current);
             }
         }
         // Changes by our own tools since then are part of the expected state.
@@ -173,6 +177,13 @@ impl GuardState {
         }
         if self.is_in_new_worktree(key.0, &key.1) {
             self.left(key, current, ProtectedChange::Changed);
+            return;
+        }
+        if let (State::File { copy: Some(old), .. }, State::File { copy: Some(new), .. }) =
+            (old, new)
+            && current.sort == Sort::Settings
+            && gitconfig::only_registers(old, new)
+        {
             return;
         }
         // It was on a mount that the command could not write, so another program did this.
@@ -461,9 +472,10 @@ fn has_only_paths(bytes: &[u8]) -> bool {
     let mut is_in_paths = false;
     text.lines().map(str::trim_end).all(|line| match line.split_once('=') {
         _ if line.is_empty() || line.starts_with(['#', ';']) => true,
+        // A clone has the headers of further sections, without settings.
         _ if line.starts_with('[') => {
             is_in_paths = line == "[paths]";
-            is_in_paths
+            true
         }
         // A name with a colon is an option of a path, such as `default:pushurl`.
         Some((name, value)) => {

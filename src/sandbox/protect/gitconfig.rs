@@ -127,6 +127,32 @@ pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
     Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
 }
 
+/// True if `new` differs from `old` only in harmless settings of branches and submodules, such as
+/// those that `git submodule update --init` and `git switch --track` write.
+pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
+    let settings = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        parse(&lines)
+    };
+    let (Some(old), Some(new)) = (settings(old), settings(new)) else { return false };
+    let is_registration = |setting: &&Setting| {
+        matches!(setting.section.as_str(), "branch" | "submodule") && setting.subsection.is_some()
+    };
+    let others = |settings: &[Setting]| -> Vec<(String, String)> {
+        let others = settings.iter().filter(|setting| !is_registration(setting));
+        others.map(|setting| (setting.name(), setting.value.clone())).collect()
+    };
+    let mut added = new.iter().filter(is_registration).filter(|setting| {
+        !old.iter().any(|known| (known.name(), &known.value) == (setting.name(), &setting.value))
+    });
+    // The source of a submodule that is registered already does not change.
+    let is_new = |setting: &Setting| {
+        setting.section == "branch" || !old.iter().any(|known| known.name() == setting.name())
+    };
+    others(&old) == others(&new) && added.all(|setting| is_harmless(setting) && is_new(setting))
+}
+
 /// Folders and files that a configuration refers to and that act as part of it: `core.hooksPath`
 /// and includes.
 pub(super) fn referenced_paths(bytes: &[u8]) -> Vec<(bool, String)> {
@@ -358,6 +384,29 @@ mod tests {
             assert_eq!(clean(text.as_bytes()), None, "{text}");
         }
         assert_eq!(clean(b"[a]\nb = \xff\n"), None);
+    }
+
+    #[test]
+    fn registered_branches_and_submodules_are_harmless() {
+        let old = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = /srv/a\n";
+        let adds = |text: &str| only_registers(old.as_bytes(), format!("{old}{text}").as_bytes());
+        assert!(adds(""));
+        assert!(adds("[branch \"a\"]\n\tremote = origin\n\tmerge = refs/heads/a\n"));
+        assert!(adds("[submodule \"s\"]\n\turl = ../s\n\tactive = true\n"));
+        for text in [
+            "[submodule \"s\"]\n\tupdate = !evil\n",
+            "[submodule \"s\"]\n\turl = ext::sh -c evil\n",
+            "[core]\n\tfsmonitor = evil\n",
+            "[core]\n\tprotectNTFS = false\n",
+            "[remote \"origin\"]\n\turl = /srv/other\n",
+            "[submodule]\n\trecurse = true\n",
+            "[alias] x = !evil\n",
+        ] {
+            assert!(!adds(text), "{text}");
+        }
+        assert!(!only_registers(old.as_bytes(), b"[core]\n\tbare = false\n"));
+        let with = |url: &str| format!("[submodule \"s\"]\n\turl = {url}\n");
+        assert!(!only_registers(with("../s").as_bytes(), with("/srv/evil").as_bytes()));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Inside a git folder only git's own names count: branches may have any name. Only the 256 folders
 //! of loose objects are skipped; no pointer file may lead there. A folder of another role, such as
-//! one below `vendor`, is scanned as an ordinary folder if a link in an ordinary folder leads there.
+//! one below `vendor`, is scanned as an ordinary folder if a link in an ordinary folder leads there,
+//! and so are the names directly in the folders above it, where programs look as well.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,7 @@ use posse_base::paths::normalise;
 use posse_base::protected::{self, Class};
 use posse_base::secrets;
 
+use crate::protect::folder_watch::FolderWatch;
 use crate::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 
 /// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
@@ -25,6 +27,10 @@ pub(super) const SETTLED: Duration = Duration::from_millis(20);
 
 /// Maximum number of scans until the targets of links are stable.
 const LINK_ROUNDS_MAX: usize = 3;
+
+/// Number of scanned folders from which further ones are watched for changes; for fewer, examining
+/// them each time is cheap.
+const UNWATCHED_MAX: usize = 1000;
 
 /// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
@@ -75,6 +81,17 @@ enum FolderRole {
     Git,
 }
 
+/// Extent to which protected names count in a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameScope {
+    /// They do not, except for repositories.
+    Nowhere,
+    /// In the folder, and not in the folders below it.
+    Here,
+    /// In the folder and in all folders below it.
+    Below,
+}
+
 /// Kind of a protected name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
@@ -114,17 +131,28 @@ struct ScannedFolder {
     /// True if a later change would be visible in its times.
     is_settled: bool,
     role: FolderRole,
+    names: NameScope,
     /// Number of the first scan that found a folder of any identity at this path.
     path_met: u64,
     /// Number of the first scan that found it, and of the last one.
     first_met: u64,
     last_met: u64,
     entries: usize,
-    below: Vec<(Arc<Path>, FolderRole)>,
+    below: Vec<(Arc<Path>, FolderRole, NameScope)>,
     items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
     /// Links in an ordinary folder, with their text. A link cannot change without its folder.
     links: Vec<(Arc<Path>, PathBuf)>,
+}
+
+/// A folder that is due in a scan.
+#[derive(Debug, Clone, Copy)]
+struct ScanPath<'a> {
+    path: &'a Arc<Path>,
+    role: FolderRole,
+    names: NameScope,
+    /// True if the path leads to the same folder as in the last scan.
+    is_same_path: bool,
 }
 
 /// Result of a scan.
@@ -138,7 +166,7 @@ pub(super) struct ScanResult {
 }
 
 /// Cached state of one root.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Scan {
     /// By path as bytes: comparing components costs more than the rest of the scan.
     folders: HashMap<OsString, ScannedFolder>,
@@ -147,6 +175,22 @@ pub(super) struct Scan {
     number: u64,
     /// Folders of another role to which links of ordinary folders lead.
     link_targets: BTreeSet<Arc<Path>>,
+    /// Watches of folders. `None` for a small workspace.
+    watch: Option<FolderWatch>,
+    unwatched_max: usize,
+}
+
+impl Default for Scan {
+    fn default() -> Scan {
+        Scan {
+            folders: HashMap::new(),
+            identities: HashMap::new(),
+            number: 0,
+            link_targets: BTreeSet::new(),
+            watch: None,
+            unwatched_max: UNWATCHED_MAX,
+        }
+    }
 }
 
 impl Scan {
@@ -193,6 +237,21 @@ impl Scan {
 
     /// Scans everything below `root`, breadth first.
     pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
+        if let Some(watch) = &mut self.watch {
+            watch.update();
+        }
+        let found = self.run_rounds(root, bounds);
+        if !found.is_complete {
+            // Folders below those that were read have not been examined.
+            self.watch = None;
+        } else if let Some(watch) = &mut self.watch {
+            watch.finish();
+        }
+        found
+    }
+
+    /// Scans until the targets of links are stable.
+    fn run_rounds(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
         let mut folders_read = 0;
@@ -215,14 +274,23 @@ impl Scan {
     fn run_once(&mut self, root: &Root, bounds: ScanBounds, begin: Instant) -> ScanResult {
         let mut found = ScanResult { is_complete: true, ..ScanResult::default() };
         let targets = self.link_targets.clone();
+        // Programs that are started in the target of a link look for files in these, too.
+        let above: HashSet<&Path> =
+            targets.iter().flat_map(|path| path.ancestors().skip(1)).collect();
         let start: Arc<Path> = Path::new("").into();
-        let starts = std::iter::once(start).chain(targets.iter().cloned());
-        let mut level: Vec<_> = starts.map(|path| (path, FolderRole::Plain)).collect();
+        // The last part is true if the path leads to the same folder as in the last scan.
+        let mut level = vec![(start, FolderRole::Plain, NameScope::Below, true)];
+        level.extend(targets.iter().map(|path| {
+            let is_git =
+                path.file_name().is_some_and(|name| protected::is_dot_git(name.as_bytes()));
+            let role = if is_git { FolderRole::Git } else { FolderRole::Plain };
+            (Arc::clone(path), role, NameScope::Below, false)
+        }));
         let mut folders = 0;
         let mut entries = 0;
         while !level.is_empty() {
             let mut next = Vec::new();
-            for (path, role) in level {
+            for (path, role, names, is_same_path) in level {
                 folders += 1;
                 let too_long = folders % FOLDERS_PER_LOOK == 0 && begin.elapsed() > bounds.time;
                 if folders > bounds.folders || entries > bounds.entries || too_long {
@@ -230,14 +298,20 @@ impl Scan {
                     next.clear();
                     break;
                 }
-                let Some(folder) = self.visit(root, &path, role, &mut found, bounds) else {
-                    continue;
-                };
+                let read_before = found.folders_read;
+                let place = ScanPath { path: &path, role, names, is_same_path };
+                let Some(folder) = self.visit(root, place, &mut found, bounds) else { continue };
+                // The names in a folder that was not read again lead to the same folders.
+                let is_same = found.folders_read == read_before;
                 entries += folder.entries;
                 found.items.extend(folder.items.iter().cloned());
                 found.secrets.extend(folder.secrets.iter().cloned());
-                let below = folder.below.iter().filter(|(path, _)| !targets.contains(path));
-                next.extend(below.cloned());
+                let below = folder.below.iter().filter(|(path, ..)| !targets.contains(path));
+                next.extend(below.map(|(path, role, names)| {
+                    let is_above = *names == NameScope::Nowhere && above.contains(&**path);
+                    let names = if is_above { NameScope::Here } else { *names };
+                    (Arc::clone(path), *role, names, is_same)
+                }));
             }
             level = next;
         }
@@ -247,6 +321,9 @@ impl Scan {
             let known: HashSet<Identity> =
                 self.folders.values().map(|folder| folder.identity).collect();
             self.identities.retain(|identity, _| known.contains(identity));
+            if let Some(watch) = &mut self.watch {
+                watch.keep_only(&known);
+            }
         }
         found
     }
@@ -259,9 +336,10 @@ impl Scan {
 
     fn link_target(&self, root: &Root, link: &Path, text: &Path) -> Option<Arc<Path>> {
         let is_ordinary = |path: &Path| {
-            let role = self.folders.get(path.as_os_str()).map(|folder| folder.role);
-            matches!(role, Some(FolderRole::Plain | FolderRole::Held | FolderRole::Git))
-                && !self.link_targets.contains(path)
+            let known = self.folders.get(path.as_os_str());
+            known.is_some_and(|folder| {
+                folder.names == NameScope::Below || folder.role == FolderRole::Held
+            }) && !self.link_targets.contains(path)
         };
         // The usual case, without system calls: links are relative and lead to ordinary folders.
         let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
@@ -283,11 +361,22 @@ impl Scan {
     fn visit(
         &mut self,
         root: &Root,
-        path: &Arc<Path>,
-        role: FolderRole,
+        place: ScanPath<'_>,
         found: &mut ScanResult,
         bounds: ScanBounds,
     ) -> Option<&ScannedFolder> {
+        let ScanPath { path, role, names, is_same_path } = place;
+        let number = self.number;
+        if is_same_path
+            && let Some(watch) = &self.watch
+            && let Some(known) = self.folders.get_mut(path.as_os_str())
+            && (known.role, known.names) == (role, names)
+            && known.is_settled
+            && watch.is_unchanged(known.identity)
+        {
+            known.last_met = number;
+            return self.folders.get(path.as_os_str());
+        }
         // A link on the way leads to another folder, or to the same folder with the same content.
         let stat = match root.stat(path) {
             Ok(stat) if stat.kind == PlaceKind::Folder => stat,
@@ -297,22 +386,44 @@ impl Scan {
                 return None;
             }
         };
-        let number = self.number;
-        let known = self.folders.get_mut(path.as_os_str());
-        let same = known.as_ref().is_some_and(|known| known.identity == stat.identity);
-        let first_met = known.as_ref().filter(|_| same).map_or(number, |known| known.first_met);
-        let path_met = known.as_ref().map_or(number, |known| known.path_met);
-        if let Some(known) = known {
-            let unchanged = same && known.changed == stat.changed && known.is_settled;
-            if unchanged && known.role == role {
-                known.last_met = number;
-                // Returning the earlier borrow would extend it to the whole function.
-                return self.folders.get(path.as_os_str());
-            }
+        if self.watch.is_none() && self.folders.len() >= self.unwatched_max {
+            self.watch = FolderWatch::begin();
         }
+        if let Some(known) = self.folders.get_mut(path.as_os_str())
+            && known.identity == stat.identity
+            && known.changed == stat.changed
+            && known.is_settled
+            && (known.role, known.names) == (role, names)
+        {
+            known.last_met = number;
+            // Returning the earlier borrow would extend it to the whole function.
+            return self.folders.get(path.as_os_str());
+        }
+        self.read(root, place, stat.identity, found, bounds)
+    }
+
+    /// Reads the folder at `place`, which was `identity` just now.
+    fn read(
+        &mut self,
+        root: &Root,
+        place: ScanPath<'_>,
+        identity: Identity,
+        found: &mut ScanResult,
+        bounds: ScanBounds,
+    ) -> Option<&ScannedFolder> {
+        let ScanPath { path, role, names, .. } = place;
+        let number = self.number;
+        let known = self.folders.get(path.as_os_str());
+        let same = known.filter(|known| known.identity == identity);
+        let first_met = same.map_or(number, |known| known.first_met);
+        let path_met = known.map_or(number, |known| known.path_met);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let left = bounds.entries;
+        let watch = &mut self.watch;
         let read = root.open_folder(path).and_then(|folder| {
+            if let Some(watch) = watch {
+                watch.add(&folder, Stat::at(&folder, Path::new(""))?.identity);
+            }
             // Describes the opened folder, not a later one of the same name.
             let stat = Stat::at(&folder, Path::new(""))?;
             place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
@@ -332,6 +443,7 @@ impl Scan {
             changed: stat.changed,
             is_settled: is_timestamp_final(stat.changed, now),
             role,
+            names,
             path_met,
             first_met,
             last_met: number,
@@ -379,27 +491,26 @@ fn classify_content(
     }
     for Listed { name, kind, .. } in listed {
         let child: Arc<Path> = path.join(&name).into();
-        let sort = classify_entry(folder.role, is_repository, above, &name, kind);
+        let scope = (folder.role, folder.names);
+        let sort = classify_entry(scope, is_repository, above, &name, kind);
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
-        if folder.role == FolderRole::Plain
-            && kind == PlaceKind::Link
-            && !protected::is_vendored(name.as_bytes())
-        {
+        let is_ordinary = folder.names == NameScope::Below;
+        if is_ordinary && kind == PlaceKind::Link && !protected::is_vendored(name.as_bytes()) {
             let text = place::link_target(opened, Path::new(&name)).unwrap_or_default();
             folder.links.push((Arc::clone(&child), text.into()));
         }
         // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
-        let visible = matches!(folder.role, FolderRole::Plain | FolderRole::Held) && may_hide;
+        let visible = (is_ordinary || folder.role == FolderRole::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
         if is_secret {
             folder.secrets.push(child);
         } else if kind == PlaceKind::Folder
-            && let Some(role) = role_below(folder.role, is_repository, &name, sort)
+            && let Some((role, names)) = role_below(scope, is_repository, &name, sort)
         {
-            folder.below.push((child, role));
+            folder.below.push((child, role, names));
         }
     }
 }
@@ -421,7 +532,7 @@ fn looks_like_repository(listed: &[Listed]) -> bool {
 }
 
 fn classify_entry(
-    role: FolderRole,
+    (role, names): (FolderRole, NameScope),
     is_repository: bool,
     above: &OsStr,
     name: &OsStr,
@@ -455,12 +566,12 @@ fn classify_entry(
         class = class.or_else(|| protected::names_in(&folded).next().map(|(_, class)| class));
     }
     let class = class?;
-    let is_dot_git = matches!(&*folded, b".git" | b"git~1");
+    let is_dot_git = protected::is_dot_git(name.as_bytes());
     match (class, role) {
         (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),
         (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
         (Class::Authority, FolderRole::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
-        (_, FolderRole::Plain) => Some(Sort::Name(class)),
+        _ if names != NameScope::Nowhere => Some(Sort::Name(class)),
         _ => None,
     }
 }
@@ -472,41 +583,50 @@ fn is_own(folded: &[u8]) -> bool {
 
 /// Role of a folder within its parent. `None`: it is not scanned.
 fn role_below(
-    role: FolderRole,
+    (role, names): (FolderRole, NameScope),
     is_repository: bool,
     name: &OsStr,
     sort: Option<Sort>,
-) -> Option<FolderRole> {
+) -> Option<(FolderRole, NameScope)> {
     match sort {
-        Some(Sort::Repository) => return Some(FolderRole::Git),
-        Some(Sort::Name(_)) => return Some(FolderRole::Held),
+        Some(Sort::Repository) => return Some((FolderRole::Git, NameScope::Here)),
+        Some(Sort::Name(_)) => return Some((FolderRole::Held, NameScope::Nowhere)),
         Some(_) => return None,
         None => {}
     }
     let folded = protected::fold(name.as_bytes());
+    let names = match names {
+        // The first part of a protected name of two parts, such as `.cargo/config.toml`.
+        NameScope::Here if protected::names_in(&folded).next().is_some() => NameScope::Here,
+        NameScope::Here | NameScope::Nowhere => NameScope::Nowhere,
+        NameScope::Below => NameScope::Below,
+    };
     let is_inside = matches!(
         role,
         FolderRole::Inside | FolderRole::Git | FolderRole::Info | FolderRole::Objects
     );
     if is_repository {
         match &*folded {
-            b"info" => return Some(FolderRole::Info),
-            b"objects" => return Some(FolderRole::Objects),
+            b"info" => return Some((FolderRole::Info, names)),
+            b"objects" => return Some((FolderRole::Objects, names)),
             _ => {}
         }
     }
     if role == FolderRole::Objects
+        && names == NameScope::Nowhere
         && name.len() == 2
         && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
     {
         return None;
     }
     if is_inside {
-        return Some(FolderRole::Inside);
+        return Some((FolderRole::Inside, names));
     }
     match role {
-        FolderRole::Plain if protected::is_vendored(name.as_bytes()) => Some(FolderRole::Vendored),
-        same => Some(same),
+        FolderRole::Plain if protected::is_vendored(name.as_bytes()) => {
+            Some((FolderRole::Vendored, NameScope::Nowhere))
+        }
+        same => Some((same, names)),
     }
 }
 
@@ -524,3 +644,6 @@ fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> b
     let below_secret = secrets::is_secret(above);
     !below_secret && secrets::is_secret(named)
 }
+
+#[cfg(test)]
+mod tests;

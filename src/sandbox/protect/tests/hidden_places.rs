@@ -237,8 +237,8 @@ fn steps_of_a_rebase_that_run_commands_are_removed() {
 #[test]
 fn settings_of_a_mercurial_clone_stay_if_they_only_name_other_repositories() {
     let world = ProtectedWorkspace::new();
-    let findings =
-        world.after(|root| write(root, "h/.hg/hgrc", "# example\n[paths]\ndefault = /srv/a\n"));
+    let findings = world
+        .after(|root| write(root, "h/.hg/hgrc", "# example\n[paths]\ndefault = /srv/a\n[ui]\n"));
     assert_eq!(findings, []);
     for text in [
         "[hooks]\nupdate = ./evil\n",
@@ -251,4 +251,52 @@ fn settings_of_a_mercurial_clone_stay_if_they_only_name_other_repositories() {
         let findings = world.after(|root| write(root, "h/.hg/hgrc", text));
         assert!(!world.exists("h/.hg/hgrc"), "{text} {findings:?}");
     }
+}
+
+#[test]
+fn protected_folder_that_is_a_repository_is_moved_aside() {
+    for name in [".vscode", ".claude"] {
+        let world = ProtectedWorkspace::with(|root| {
+            fs::remove_dir_all(root.join(".vscode")).unwrap();
+        });
+        let findings = world.after(|root| {
+            repository(&root.join(name));
+            write(root, &format!("{name}/tasks.json"), "planted");
+        });
+        assert!(!world.exists(name), "{findings:?}");
+    }
+}
+
+#[test]
+fn names_count_in_the_folders_above_the_target_of_a_link() {
+    for path in ["vendor/CLAUDE.md", "vendor/.cargo/config.toml", "vendor/a/.envrc"] {
+        let world = ProtectedWorkspace::with(|root| {
+            write(root, "vendor/a/b/x.c", "");
+            symlink("vendor/a/b", root.join("b")).unwrap();
+        });
+        let findings = world.after(|root| write(root, path, "planted"));
+        assert!(!world.exists(path), "{findings:?}");
+    }
+}
+
+#[test]
+fn objects_of_a_bare_repository_in_the_workspace_are_scanned() {
+    let world = ProtectedWorkspace::with(|root| write(root, "src/objects/deep/main.c", ""));
+    let findings = world.after(|root| {
+        write(root, "src/HEAD", "ref: refs/heads/main\n");
+        fs::create_dir(root.join("src/refs")).unwrap();
+        write(root, "src/objects/deep/CLAUDE.md", "planted");
+    });
+    assert!(!world.exists("src/objects/deep/CLAUDE.md"), "{findings:?}");
+}
+
+#[test]
+fn link_to_a_git_folder_is_scanned_through() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        symlink(".git", root.join("g")).unwrap();
+        write(root, ".git/.mcp.json", "planted");
+        write(root, ".git/sub/AGENTS.md", "planted");
+    });
+    assert!(!world.exists("g/.mcp.json") && !world.exists("g/sub/AGENTS.md"), "{findings:?}");
 }

@@ -1,0 +1,131 @@
+//! Random trees: commands make repositories, pointers, links and control files out of pieces, and
+//! nothing planted may be left that a program of the host would read without a report.
+
+mod host_model;
+mod pieces;
+mod programs;
+mod sandboxed;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posse::sandbox::{Finding, ProtectAction, Protection};
+use proptest::prelude::*;
+
+use host_model::Reading;
+use pieces::Piece;
+
+/// Number of trees in a run with `POSSE_CASES`, and without.
+const TREES: [u32; 2] = [20_000, 400];
+
+/// Texts that were reported to the person, each with the path at which it was.
+#[derive(Debug, Default)]
+struct Reports {
+    left: Vec<(String, PathBuf)>,
+    is_incomplete: bool,
+}
+
+impl Reports {
+    /// Notes what the findings say about the readings.
+    fn note(&mut self, root: &Path, findings: &[Finding], readings: &BTreeSet<Reading>) {
+        for finding in findings {
+            let is_told = matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_));
+            let Ok(told) = finding.path.strip_prefix(root) else { continue };
+            if !is_told {
+                continue;
+            }
+            self.is_incomplete |= told.as_os_str().is_empty();
+            for reading in readings {
+                if ways(root, reading).iter().any(|way| way.starts_with(told)) {
+                    self.left.push((reading.token.clone(), reading.real_path.clone()));
+                }
+            }
+        }
+    }
+
+    /// True if the reading was reported: at its path, or at its path within a work tree that was
+    /// moved since.
+    fn cover(&self, root: &Path, reading: &Reading) -> bool {
+        let at = &reading.real_path;
+        self.left.iter().filter(|(token, _)| *token == reading.token).any(|(_, told)| {
+            told == at
+                || at.ancestors().skip(1).any(|worktree| {
+                    let below = at.strip_prefix(worktree).unwrap_or(at);
+                    root.join(worktree).join(".git").symlink_metadata().is_ok()
+                        && told.ends_with(below)
+                })
+        })
+    }
+}
+
+/// Paths below the root that lead to the file of a reading: its own, with links resolved up to each
+/// folder on the way, and as a whole.
+fn ways(root: &Path, reading: &Reading) -> Vec<PathBuf> {
+    let path = &reading.path;
+    let resolved = path.ancestors().skip(1).filter_map(|above| {
+        let real = fs::canonicalize(root.join(above)).ok()?;
+        Some(real.strip_prefix(root).ok()?.join(path.strip_prefix(above).ok()?))
+    });
+    resolved.chain([path.clone(), reading.real_path.clone()]).collect()
+}
+
+/// Runs the commands on the tree of a user, and returns the readings that nobody was told about.
+fn unreported(parts: u16, commands: &[Vec<Piece>]) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().canonicalize().unwrap();
+    let root = base.join("ws");
+    fs::create_dir(&root).unwrap();
+    for operation in pieces::user_tree(parts) {
+        operation.apply(&root);
+    }
+    let quarantine = base.join("quarantine");
+    let protection =
+        Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), quarantine);
+    let protection = Arc::new(protection.unwrap());
+    let mut reports = Reports::default();
+    let mut serial = 0;
+    let mut log = Vec::new();
+    for command in commands {
+        let survey = protection.survey();
+        for piece in command {
+            for operation in piece.operations(&mut serial) {
+                operation.apply(&root);
+                log.push(format!("{operation:?}"));
+            }
+        }
+        let findings = protection.check_after(survey);
+        let readings = host_model::readings(&root);
+        reports.note(&root, &findings, &readings);
+        log.extend(findings.iter().map(|finding| format!("-- {finding}")));
+        let missed: Vec<&Reading> =
+            readings.iter().filter(|reading| !reports.cover(&root, reading)).collect();
+        if !missed.is_empty() && !reports.is_incomplete {
+            return Err(format!("{missed:#?}\n{}", log.join("\n")));
+        }
+    }
+    Ok(())
+}
+
+/// Number of trees of one of the `shares` tests that run beside each other.
+fn trees(shares: u32) -> u32 {
+    TREES[usize::from(std::env::var_os("POSSE_CASES").is_none())] / shares
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: trees(2), max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_planted_is_read_without_a_report(
+        parts in any::<u16>(),
+        commands in pieces::commands(),
+    ) {
+        unreported(parts, &commands).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn nothing_planted_in_a_whole_tree_is_read_without_a_report(commands in pieces::commands()) {
+        unreported(u16::MAX, &commands).map_err(TestCaseError::fail)?;
+    }
+}
