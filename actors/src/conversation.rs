@@ -72,7 +72,7 @@ id!(
 pub enum Message {
     /// System prompt: the instructions of the agent.
     System {
-        /// The text.
+        /// Text of the system prompt.
         content: String,
     },
     /// Message of the user, or a notice of posse.
@@ -205,11 +205,11 @@ pub struct ToolCall {
 pub enum StopReason {
     /// Normal end of the reply.
     EndTurn,
-    /// The reply contains at least one call.
+    /// The reply contains at least one tool call.
     ToolUse,
     /// The reply was cut off at the limit of output tokens.
     MaxTokens,
-    /// The provider withheld the reply.
+    /// The provider withheld the reply with its content filter.
     ContentFilter,
     /// The provider reported an error, or the reply is unusable.
     Error,

@@ -46,7 +46,7 @@ pub struct Delegation {
     pub subagents: Vec<Subagent>,
     /// Common limits of all subagents.
     pub limits: GovernorLimits,
-    /// Maximum sizes of tasks and answers.
+    /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
     /// Maximum model replies of a subagent; its definition may set a lower number.
     pub turns_max: u32,
@@ -168,7 +168,8 @@ pub(crate) struct SubagentInfo {
 
 type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 
-/// Shared state of the delegation tools and their connection to the session.
+/// State that the delegation tools and the session share, and the connection of the tools to the
+/// session.
 pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
     /// Provider of the main agent.

@@ -69,7 +69,7 @@ pub enum Event {
         /// fork.
         forked_from: Option<Branch>,
     },
-    /// State that a forked session inherits.
+    /// State that a forked session takes over from the original session.
     #[serde(rename = "session.forked")]
     SessionForked {
         /// The original session.
@@ -87,13 +87,13 @@ pub enum Event {
     SessionResumed {
         /// Number of the last record before the resume.
         records: u64,
-        /// Configuration of the resumed session. `None` in records of earlier versions.
+        /// Configuration with which the session was resumed. `None` in records of earlier versions.
         with: Option<Box<ResumedConfig>>,
         /// Differences to the earlier configuration, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<String>,
     },
-    /// Short title of the session. May be repeated; the last one counts.
+    /// Title of the session, written by a model. The event may be repeated; the last title counts.
     #[serde(rename = "session.titled")]
     SessionTitled {
         /// The title, in one line.
@@ -170,9 +170,9 @@ pub enum Event {
     /// The user runs a tool directly. This record precedes all other records of the call.
     #[serde(rename = "user.call")]
     UserCall {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
         /// Id of the message that informs the model. The message is queued when the call has ended.
         message_id: MessageId,
@@ -263,9 +263,9 @@ pub enum Event {
     /// An invocation started.
     #[serde(rename = "agent.invocation.started")]
     InvocationStarted {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// The model.
+        /// Name of the model.
         model: String,
         /// Names of the tools that the model sees.
         tools: Vec<String>,
@@ -288,7 +288,7 @@ pub enum Event {
         /// Class of the failure: `provider.*`, `limit`, `crashed`, `content_filter`, `loop`,
         /// `hook`, `journal`, …
         class: String,
-        /// Cause.
+        /// Cause in words.
         cause: String,
         /// Number of model replies.
         turns: u32,
@@ -309,9 +309,9 @@ pub enum Event {
     ModelRequest {
         /// Number of the requested reply within the invocation, from 1.
         turn: u32,
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// The model.
+        /// Name of the model.
         model: String,
         /// Number of messages in the request.
         messages: usize,
@@ -319,13 +319,13 @@ pub enum Event {
     /// A piece of visible text. Ephemeral.
     #[serde(rename = "model.text.delta")]
     TextDelta {
-        /// The piece.
+        /// New text.
         text: String,
     },
     /// A piece of thinking. Ephemeral.
     #[serde(rename = "model.thinking.delta")]
     ThinkingDelta {
-        /// The piece.
+        /// New text of the thinking.
         text: String,
     },
     /// The model finished a reply.
@@ -387,7 +387,7 @@ pub enum Event {
     /// An attempt failed. The request is sent again after a wait.
     #[serde(rename = "provider.retry")]
     ProviderRetry {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
         /// Number of the failed attempt, from 1.
         attempt: u32,
@@ -402,7 +402,7 @@ pub enum Event {
     /// it. Ephemeral.
     #[serde(rename = "provider.waiting")]
     ProviderWaiting {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
         /// Remaining wait before the next attempt, in milliseconds.
         wait_ms: u64,
@@ -418,7 +418,7 @@ pub enum Event {
     /// The provider has sent nothing for a while during an attempt. Ephemeral.
     #[serde(rename = "provider.silent")]
     ProviderSilent {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
         /// Duration of the silence in milliseconds.
         silent_ms: u64,
@@ -447,9 +447,9 @@ pub enum Event {
     /// The model, or the user, requested a tool call.
     #[serde(rename = "tool.requested")]
     ToolRequested {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// Arguments as JSON text, as the model wrote them.
         arguments: String,
@@ -457,9 +457,9 @@ pub enum Event {
     /// A call starts: the intent record, written before any side effect.
     #[serde(rename = "tool.started")]
     ToolStarted {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// One-line description of the effect.
         summary: String,
@@ -474,7 +474,7 @@ pub enum Event {
     /// Output of a running call. Ephemeral.
     #[serde(rename = "tool.output.delta")]
     ToolOutputDelta {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
         /// New output.
         text: String,
@@ -482,9 +482,9 @@ pub enum Event {
     /// A call succeeded: the outcome record.
     #[serde(rename = "tool.completed")]
     ToolCompleted {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// Result for the model.
         content: Vec<ContentPart>,
@@ -497,9 +497,9 @@ pub enum Event {
     /// A call failed, was denied or did not start: the outcome record.
     #[serde(rename = "tool.failed")]
     ToolFailed {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// Result for the model.
         content: Vec<ContentPart>,
@@ -515,9 +515,9 @@ pub enum Event {
     /// result.
     #[serde(rename = "tool.outcome_unknown")]
     ToolOutcomeUnknown {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// Result for the model.
         content: Vec<ContentPart>,
@@ -527,16 +527,16 @@ pub enum Event {
     /// The sandbox confined the process of a call, as reported by the operating system.
     #[serde(rename = "sandbox.enforced")]
     SandboxEnforced {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
         /// Sandbox tier of the process.
         tier: SandboxTier,
-        /// Details of the report.
+        /// Details of the report by the sandbox.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         report: Value,
     },
 
-    /// A command continues in the background, and its call ends.
+    /// A command became a background job: it continues after the end of its call.
     #[serde(rename = "job.started")]
     JobStarted {
         /// The call that started the command. The background job has the same id.
@@ -544,7 +544,7 @@ pub enum Event {
         /// One-line description of the command.
         summary: String,
     },
-    /// A command in the background has ended.
+    /// A background job has ended.
     #[serde(rename = "job.ended")]
     JobEnded {
         /// The call that started the command, which is also the id of the job.
@@ -607,7 +607,7 @@ pub enum Event {
         tool: Option<String>,
         /// Error code: `HK001`, …
         code: String,
-        /// Cause.
+        /// Cause in words.
         cause: String,
         /// True if the failure counts as a denial; false if it is ignored.
         blocked: bool,
@@ -623,9 +623,9 @@ pub enum Event {
     PermissionRequested {
         /// Id of the request; an answer must name it.
         request_id: QuestionId,
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
         /// One-line description of the effect.
         summary: String,
@@ -656,7 +656,7 @@ pub enum Event {
         scope: Scope,
         /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
-        /// The `binding` of the request that the answer applies to.
+        /// Hash to which the answer is bound: the `binding` of the request.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
         /// Name of the attached front end that answered; `None` for the front end that owns the

@@ -14,7 +14,7 @@ pub struct Limits {
     pub duration_max: Option<Duration>,
     /// Maximum read-only calls of one turn that run in parallel.
     pub parallel_calls_max: usize,
-    /// Maximum calls per turn; further calls get an error.
+    /// Maximum calls in one reply. Further calls do not run and get an error as their result.
     pub calls_per_turn_max: usize,
     /// Maximum bytes of the arguments of one call.
     pub arguments_bytes_max: usize,

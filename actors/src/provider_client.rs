@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
 /// A model request with all its attempts.
 pub(crate) struct ModelRequest {
-    /// Index of the model within the account.
+    /// Index of the model in `Args::providers`.
     pub(crate) model: usize,
     pub(crate) request: Request,
     pub(crate) origin: Arc<Origin>,

@@ -191,7 +191,7 @@ pub struct OpenQuestion {
     pub request_id: QuestionId,
     /// Invocation that made the call.
     pub origin: Option<Arc<Origin>>,
-    /// The call.
+    /// Id of the call.
     pub call_id: CallId,
     /// One-line description of the effect.
     pub summary: String,

@@ -41,7 +41,7 @@ pub(crate) const PROBE: Duration = Duration::from_secs(2);
 
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
-    /// The outbox has new entries.
+    /// The outbox has new entries, or does not wait for disk space any more.
     Wake,
     Opened(Result<Result<OpenedJournal, JournalError>, tokio::task::JoinError>),
     Committed(usize, Result<Committed, JournalError>),

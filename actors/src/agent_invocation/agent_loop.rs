@@ -28,7 +28,7 @@ pub(crate) struct LoopBounds {
     pub(crate) settles: bool,
 }
 
-/// Initial state of a loop: a new run, or one that is resumed.
+/// Initial state of a loop, for a new run or one that is resumed.
 #[derive(Debug, Default)]
 pub(crate) struct LoopStart {
     /// Valid history, except that the results of the calls in `pending` are missing.
@@ -62,14 +62,14 @@ pub(crate) enum LoopInput {
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
     /// There is no usable reply; the run ends with this ending.
     Unanswered(Ending),
-    /// A call finished.
+    /// A call ended with this result.
     CallEnded(CallId, ToolOutput),
     /// A message was queued.
     QueuedInput(QueuedInput),
     /// The hooks have reviewed the final answer. `None`: the answer is accepted; otherwise this
     /// message makes the run continue.
     Settled(Option<QueuedInput>),
-    /// Stop now.
+    /// Stop the run with this ending.
     Stop(Ending),
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum LoopInput {
 pub(crate) enum Effect {
     AskModel,
     Start(ToolCall),
-    /// Record this result of a call that never started.
+    /// Record this result of a call that does not run.
     Skip(ToolCall, ToolOutput),
     /// Record that this message entered the history.
     Deliver(QueuedInput),
@@ -151,7 +151,7 @@ impl AgentLoop {
         &self.history
     }
 
-    /// Continues with a compacted history, just before a model request.
+    /// Replaces the history by a compacted one. Has an effect only before a model request.
     pub(crate) fn replace_history(&mut self, history: Vec<Arc<Message>>) {
         if matches!(self.phase, Phase::Waiting) {
             self.history = history;

@@ -320,7 +320,7 @@ fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) ->
     waiting.iter().position(is_it).unwrap_or_default()
 }
 
-/// Content that compaction keeps.
+/// Content that a compaction must keep.
 #[derive(Debug, Clone, Default)]
 struct RetainedContent {
     beside: Vec<String>,

@@ -278,7 +278,7 @@ fn client_lost() -> Unanswered {
     Unanswered { error: ProviderError::Unreachable { source }, next_try: Some(Duration::MAX) }
 }
 
-/// Capabilities that `request` needs from a model.
+/// Capabilities and context size that `request` needs from a model.
 fn needs(request: &Request) -> Needs {
     let (mut bytes, mut images) = (0, 0);
     for message in &request.messages {

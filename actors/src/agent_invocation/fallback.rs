@@ -11,7 +11,7 @@ use crate::ports::{Abilities, ProviderError};
 /// Maximum number of doublings of the time for which a failed model is not tried again.
 const REST_DOUBLINGS: u32 = 4;
 
-/// Capabilities that a request needs from a model.
+/// Capabilities and context size that a request needs from a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) tools: bool,

@@ -1,4 +1,4 @@
-//! Prices of model tokens, as known at the start of a session.
+//! Prices of model tokens, and costs computed from them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -69,7 +69,7 @@ pub struct ModelPricing {
 
 type FindPricing = Box<dyn FnOnce() -> ModelPricing + Send>;
 
-/// Pricing of a model, looked up on first use.
+/// Pricing of a model that is looked up on first use. Clones share the result.
 #[derive(Debug, Clone)]
 pub struct PriceLookup(Arc<LazyLock<ModelPricing, FindPricing>>);
 

@@ -30,7 +30,7 @@ pub enum AnnouncedEvent {
     Ephemeral {
         /// Time of the event in milliseconds since 1970.
         ts: u64,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// The invocation that the event belongs to; `None` if it belongs to the session.
         origin: Option<Arc<Origin>>,

@@ -101,7 +101,7 @@ pub struct Grant {
     pub scope: Scope,
 }
 
-/// Invocation that an event belongs to.
+/// Invocation that an event, a call or a message belongs to, with its agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {

@@ -75,7 +75,7 @@ pub struct StoredRecord {
     pub ts: u64,
     /// Id, created by the sender. A record that is sent again has the same id.
     pub id: RecordId,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// The event. Declared before `origin`: both have a field `agent`, and the event reads its own
     /// first.

@@ -117,7 +117,7 @@ word_enum! {
     CompactionCause {
         /// The user requested it.
         Request = "request",
-        /// The next request would have exceeded the context budget.
+        /// The next request would have exceeded the threshold of the context budget.
         Threshold = "threshold",
         /// The provider rejected a request as too long for the model.
         Overflow = "overflow",

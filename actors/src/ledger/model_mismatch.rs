@@ -1,4 +1,4 @@
-//! Detects replies from another model than the requested one. Pure.
+//! Detection of replies that come from another model than the requested one. Pure.
 
 /// Returns true if `answered` names a different model than `asked`. A date, a revision, a folder or
 /// a service variant in a name does not count as a difference.

@@ -1,4 +1,4 @@
-//! Accounts as a table for people, and as JSON for programs. Pure.
+//! Accounts as a table for display and as JSON for programs. Pure.
 
 use serde_json::{Value, json};
 

@@ -50,7 +50,7 @@ pub enum Operation {
     },
     /// Runs a command in a shell.
     Execute {
-        /// The whole command.
+        /// The complete command.
         command: String,
         /// Absolute working directory with symbolic links resolved.
         cwd: String,
@@ -87,7 +87,7 @@ pub struct PathLink {
     pub target: Option<String>,
 }
 
-/// Result of preparing a call.
+/// Result of preparing a call: its effect, and the data for performing it.
 pub struct Prepared {
     /// The effect, which is judged and shown.
     pub action: Action,

@@ -16,7 +16,7 @@ use crate::ports::{PortFuture, ToolAnnotations};
 /// Input of a hook: the point of the session with its data.
 #[derive(Debug, Clone)]
 pub struct HookInvocation {
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// The invocation; `None` for events of the session.
     pub origin: Option<Arc<Origin>>,
@@ -27,39 +27,39 @@ pub struct HookInvocation {
 /// A hook event with its data.
 #[derive(Debug, Clone)]
 pub enum HookPayload {
-    /// See [`HookEvent::SessionStart`].
+    /// A session started: [`HookEvent::SessionStart`].
     SessionStart,
-    /// See [`HookEvent::SessionEnd`].
+    /// A session is about to end: [`HookEvent::SessionEnd`].
     SessionEnd {
         /// Reason for the end: `completed`, `failed`, `interrupted`, …
         reason: SessionEndReason,
     },
-    /// See [`HookEvent::UserPromptSubmit`].
+    /// The user sent a prompt: [`HookEvent::UserPromptSubmit`].
     UserPromptSubmit {
         /// The prompt: text and images.
         content: Vec<ContentPart>,
     },
-    /// See [`HookEvent::BeforeModelRequest`].
+    /// A model request is about to be sent: [`HookEvent::BeforeModelRequest`].
     BeforeModelRequest {
         /// Number of the requested reply within the invocation, from 1.
         turn: u32,
         /// Number of messages in the history.
         messages: usize,
-        /// The model.
+        /// Name of the model.
         model: String,
     },
-    /// See [`HookEvent::AfterModelResponse`].
+    /// A complete reply arrived: [`HookEvent::AfterModelResponse`].
     AfterModelResponse {
         /// Number of the reply within the invocation, from 1.
         turn: u32,
         /// The reply.
         message: AssistantMessage,
     },
-    /// See [`HookEvent::PreToolUse`].
+    /// A tool call is about to be judged: [`HookEvent::PreToolUse`].
     PreToolUse(HookedCall),
-    /// See [`HookEvent::PostToolUse`].
+    /// A call succeeded, with this result: [`HookEvent::PostToolUse`].
     PostToolUse(HookedCall, Vec<ContentPart>),
-    /// See [`HookEvent::ToolError`].
+    /// A call failed or did not run: [`HookEvent::ToolError`].
     ToolError {
         /// The failed call.
         used: HookedCall,
@@ -68,7 +68,7 @@ pub enum HookPayload {
         /// Reason of the failure.
         class: ToolFailureClass,
     },
-    /// See [`HookEvent::PermissionRequest`].
+    /// A permission request is about to be opened: [`HookEvent::PermissionRequest`].
     PermissionRequest {
         /// The call.
         used: HookedCall,
@@ -77,7 +77,7 @@ pub enum HookPayload {
         /// Reason of the request.
         reason: String,
     },
-    /// See [`HookEvent::Stop`].
+    /// The model gave its final answer: [`HookEvent::Stop`].
     Stop {
         /// The final answer.
         answer: String,

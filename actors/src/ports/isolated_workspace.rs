@@ -40,7 +40,7 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
     fn discard(&self, id: &InvocationId);
 }
 
-/// Isolated workspace of one subagent.
+/// An open isolated workspace of one subagent.
 #[derive(Clone)]
 pub struct IsolatedWorkspace {
     /// Working directory in the workspace.

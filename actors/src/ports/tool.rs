@@ -218,7 +218,7 @@ pub enum SideEffect {
 /// Origin of a call: session, invocation and agent.
 #[derive(Debug, Clone)]
 pub struct CallContext {
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// Id of the call.
     pub call_id: CallId,
@@ -264,7 +264,7 @@ pub struct OutputDelta {
     pub text: String,
 }
 
-/// Resources of a running call.
+/// Origin, channels and limits for a running call.
 #[derive(Clone)]
 pub struct RunContext {
     /// Origin of the call.

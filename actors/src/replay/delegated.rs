@@ -20,7 +20,7 @@ pub struct Delegated {
     pub caller: Arc<Origin>,
     /// The call that last started or resumed it.
     pub call_id: CallId,
-    /// The provider profile.
+    /// Name of the provider profile.
     pub provider: String,
     /// Working directory of the session at its last start.
     pub cwd: String,

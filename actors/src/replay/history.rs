@@ -72,7 +72,7 @@ impl FoldedHistory {
         }
     }
 
-    /// Replaces all messages.
+    /// Replaces all messages, after a compaction or a fork.
     pub(super) fn replace(&mut self, messages: &[Arc<Message>]) {
         self.last_results = None;
         self.places.clear();

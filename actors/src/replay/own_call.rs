@@ -13,9 +13,9 @@ use crate::replay::Replay;
 pub struct OpenOwnCall {
     /// Origin under which the call was recorded and judged.
     pub origin: Arc<Origin>,
-    /// The call.
+    /// Id of the call.
     pub call_id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
     /// Id of the message that informs the model.
     pub message_id: MessageId,

@@ -14,14 +14,14 @@ use crate::outcome::Ending;
 use crate::ports::AnswerSource;
 use crate::root_session::{FailPoints, Resumption};
 
-/// Settings of a session besides its ports.
+/// Settings for starting a session, besides its ports.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
     /// Id of the session.
     pub session_id: SessionId,
     /// Version of posse, for the journal.
     pub posse: String,
-    /// Working directory, for the journal.
+    /// Working directory of the session.
     pub cwd: String,
     /// Name of the main agent.
     pub agent: String,

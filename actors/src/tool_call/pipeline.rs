@@ -31,7 +31,7 @@ const OUTPUT_IN_FLIGHT: usize = 64;
 /// Result of the pipeline.
 #[derive(Debug)]
 pub(crate) enum CallEnd {
-    /// The call ran, with these arguments.
+    /// The tool ran, with the arguments `input`.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
     /// The call did not run. `class` is the reason, as in [`Event::ToolFailed`].
     Refused { class: ToolFailureClass, output: ToolOutput },
