@@ -83,8 +83,8 @@ pub(crate) struct Args {
 /// invocation.
 #[derive(Default)]
 pub(crate) struct Resumed {
-    /// Calls of the last reply, if some of them have not ended. Their results are not in the
-    /// history yet.
+    /// All calls of the last reply, if some of them have not ended; otherwise empty. The history
+    /// does not contain their results yet.
     pub(crate) pending: Vec<UnfinishedCall>,
     /// Queued messages that were not delivered.
     pub(crate) queued: Vec<QueuedInput>,
@@ -93,7 +93,7 @@ pub(crate) struct Resumed {
     pub(crate) actions: ActionLog,
 }
 
-/// A call of the last reply of an earlier incarnation, which did not end all calls of this reply.
+/// A call of the last reply, of which an earlier incarnation left some calls open.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UnfinishedCall {
     pub(crate) call: ToolCall,

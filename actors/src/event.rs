@@ -144,13 +144,13 @@ pub enum Event {
         /// Id of the queued message; `None` for a message that was not queued.
         message_id: Option<MessageId>,
     },
-    /// A message was queued for an agent, which receives it at its next safe point: between two
-    /// model requests or calls.
+    /// A message was queued for an agent, which receives it later, at a time that depends on
+    /// `kind`.
     #[serde(rename = "message.queued")]
     MessageQueued {
         /// Id of the message.
         message_id: MessageId,
-        /// Time of delivery.
+        /// Kind of the message, which decides about the time of delivery.
         kind: MessageKind,
         /// Text and images.
         content: Vec<ContentPart>,
@@ -645,7 +645,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
     },
-    /// A permission request was allowed.
+    /// A permission request was answered: the call is allowed.
     #[serde(rename = "permission.granted")]
     PermissionGranted {
         /// Id of the request.

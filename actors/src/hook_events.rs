@@ -28,8 +28,8 @@ pub(crate) struct HookOutcome {
     pub(crate) notes: Vec<String>,
 }
 
-/// Runs the hooks for `occasion`, records each result, and combines the results. If a hook panics,
-/// this counts as a failure, which denies where
+/// Runs the hooks for `occasion`, records each result, and combines the results. A panic of the
+/// hook runner counts as a failure, which denies where
 /// [`HookEvent::may_fail_closed`](crate::event::HookEvent::may_fail_closed) is true.
 pub(crate) async fn fire(
     hooks: Arc<dyn Hook>,

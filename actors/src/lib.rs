@@ -9,8 +9,8 @@
 //! the outside world through traits in [`ports`]; the root package `posse` implements them.
 //!
 //! The modules are declared below by layer, lowest first: basis, vocabulary, events and records,
-//! ports, logic without actors, actors. A module uses only layers below its own and earlier modules
-//! of its own layer.
+//! ports, logic without actors, actors. A module uses only layers below its own; `KERNEL_LAYERS` in
+//! `tests/it/tidy.rs` lists the permitted order within a layer.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]

@@ -203,9 +203,9 @@ impl<M: Message> SupervisedRef<M> {
         }
     }
 
-    /// Makes a request with `message`, sends it, and waits for the result. If the actor dies before
-    /// it reports a result, the request is made again and sent to its successor. Returns `None` if
-    /// the actor is not running and will not be replaced.
+    /// Makes a request with `message`, sends it to the current incarnation, and waits for the
+    /// result. If the actor dies before it reports a result, the request is made again and sent to
+    /// its successor. Returns `None` as soon as there is no incarnation.
     pub(crate) async fn call_until_answered<T: Send + 'static>(
         &self,
         message: impl Fn(Report<T>) -> M,

@@ -51,7 +51,8 @@ pub const AGENT_CUT_OFF: &str = "The session broke off while an agent worked on 
 /// Result of a fold: state of a session, or of one invocation, according to its records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
-    /// History of the folded invocation, without system messages. Always valid.
+    /// History of the main agent, or of the folded invocation, without system messages. Always
+    /// valid.
     pub messages: Vec<Arc<Message>>,
     /// Calls of the last reply without a recorded end, in the order of the model.
     pub open_calls: Vec<OpenCall>,
@@ -61,11 +62,11 @@ pub struct Replayed {
     pub grants: Vec<Grant>,
     /// Queued messages that were not delivered, oldest first.
     pub queued: Vec<QueuedInput>,
-    /// Tokens of the folded invocation; of the whole session in the fold of the main invocation.
+    /// Tokens of the folded invocation; in the fold of the main agent, of the whole session.
     pub usage: Usage,
     /// Spending of the whole session.
     pub accounts: Accounts,
-    /// Number of model replies of the folded invocation.
+    /// Number of model replies of the main agent, or of the folded invocation.
     pub turns: u32,
     /// Number of the last record, 0 if there was none.
     pub last_record: u64,
@@ -91,7 +92,7 @@ pub struct Replayed {
     /// Memory of subagents that a fork took over from its original session.
     #[serde(default, skip_serializing_if = "Memories::is_empty")]
     pub inherited: Memories,
-    /// Actions of the calls of the folded invocation. Empty in the fold of the main invocation.
+    /// Actions of the calls of the folded invocation. Empty in the fold of the main agent.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
     /// Title of the session; `None` if it has none.

@@ -91,7 +91,7 @@ pub(crate) enum Effect {
 
 #[derive(Debug)]
 enum Phase {
-    /// A model request is in progress.
+    /// A model request is in progress, or the loop has not begun.
     Waiting,
     /// Calls are running. If an ending is set, they are being stopped.
     Calling(Vec<Slot>, Option<Ending>),

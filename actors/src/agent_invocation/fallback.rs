@@ -1,7 +1,8 @@
 //! Fallback policy: chooses the next model to use among several. Pure; times are monotonic.
 //!
 //! It takes the first model in configured order that is suitable and not known to be unavailable.
-//! If all are unavailable, it takes the one that is expected to recover first.
+//! If all are unavailable, it takes the one that is expected to recover first, if that is before
+//! the end of patience.
 
 use std::time::Duration;
 

@@ -25,8 +25,8 @@ pub enum HookEvent {
     PermissionRequest,
     /// A call succeeded, and its outcome is recorded. A block withholds the result from the model.
     PostToolUse,
-    /// A call failed, was denied or did not run, and this is recorded. A block withholds the
-    /// details from the model.
+    /// A call failed, was denied or did not run, and this is recorded. A block withholds the result
+    /// from the model.
     ToolError,
     /// The model gave its final answer. A block makes the run continue, at most `Limits::holds_max`
     /// times.

@@ -2,7 +2,7 @@
 //! Pure.
 //!
 //! Spent and reserved amounts together never exceed a limit, as long as no request costs more than
-//! its reservation. If one does, no further request is granted until there is room again.
+//! its reservation. While they exceed it, nothing is granted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,9 +13,11 @@ use crate::cost::{Amount, Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 pub struct WorstCaseCost {
     /// Maximum input tokens.
     pub input: u64,
-    /// Maximum price of an input token, in micro-USD per million tokens; 0 if no price is needed.
+    /// Maximum price of an input token, in micro-USD per million tokens; 0 if unknown, which is
+    /// possible only without a limit of money.
     pub input_price: u64,
-    /// Price of an output token, in micro-USD per million tokens; 0 if no price is needed.
+    /// Price of an output token, in micro-USD per million tokens; 0 if unknown, which is possible
+    /// only without a limit of money.
     pub output_price: u64,
     /// Maximum output tokens of the reply, if the budget allows them.
     pub output: u64,

@@ -17,7 +17,7 @@ use crate::transcript_writer::Transcript;
 const ENDED_MAX: usize = 1024;
 
 /// Grants of the user, and the state of permission requests. Calls read the grants; only the
-/// coordinator adds some.
+/// coordinator adds grants.
 #[derive(Clone)]
 pub(crate) struct GrantView {
     /// Grants with the scope of the session.

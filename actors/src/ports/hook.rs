@@ -141,7 +141,8 @@ pub struct HookReport {
     pub hook: String,
     /// Decision or failure of the hook.
     pub says: HookResult,
-    /// Message of the hook for the user, and for the model if the result reaches it.
+    /// Message of the hook for the user and, if the hook denies or changes something that the model
+    /// sees, for the model. `None` if there is none.
     pub message: Option<String>,
     /// Data for programs, from the hook.
     pub metadata: Value,

@@ -35,7 +35,7 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
     /// were no changes, and the workspace was removed.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>>;
 
-    /// Removes the workspace of a subagent that never started. Returns before the removal is
+    /// Removes the workspace of a subagent that never started. May return before the removal is
     /// complete.
     fn discard(&self, id: &InvocationId);
 }

@@ -236,7 +236,7 @@ pub enum ProviderError {
     /// The provider is overloaded or has an internal error. Wait, then retry.
     #[error("the provider is overloaded")]
     Overloaded {
-        /// Wait requested by the provider, if plausible.
+        /// Wait requested by the provider; `None` if it requested none, or an implausible one.
         retry_after: Option<Duration>,
         /// Cause, for the user and the log.
         source: BoxError,
@@ -244,7 +244,7 @@ pub enum ProviderError {
     /// The rate limit is exceeded. All requests to the model wait, then retry.
     #[error("the provider limits the rate of requests")]
     RateLimited {
-        /// Wait requested by the provider, if plausible.
+        /// Wait requested by the provider; `None` if it requested none, or an implausible one.
         retry_after: Option<Duration>,
         /// Cause, for the user and the log.
         source: BoxError,

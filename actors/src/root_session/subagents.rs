@@ -81,8 +81,8 @@ pub(super) struct Subagents {
     stopping: Option<StopInProgress>,
     /// Subagents that were running when an earlier process ended, and are not resumed yet.
     returning: Vec<Delegated>,
-    /// Subagents that were stopped with the main agent. Its next prompt is told that they can be
-    /// resumed.
+    /// Subagents that were stopped with the main agent. With its next prompt, the main agent learns
+    /// that they can be resumed.
     stopped: Vec<InvocationId>,
 }
 

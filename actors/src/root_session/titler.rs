@@ -209,7 +209,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Initial state of the title, which a resumed session already has.
+    /// Initial state of the title. A resumed session keeps the title that it has.
     pub(super) fn titler(&self, clients: &Clients) -> Titler {
         let resumption = self.settings.resumption.as_ref();
         let known = resumption.filter(|resumption| resumption.branch.is_none());

@@ -52,12 +52,12 @@ impl MemoryStore {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
 
-    /// Sets if the disk is simulated as full, so that writes fail.
+    /// Simulates a full disk, on which writes fail (`true`), or ends the simulation (`false`).
     pub fn set_full(&self, full: bool) {
         self.shared.full.store(full, Ordering::SeqCst);
     }
 
-    /// Sets if the disk is simulated as nearly full.
+    /// Simulates a nearly full disk (`true`), or ends the simulation (`false`).
     pub fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Ordering::SeqCst);
     }

@@ -380,7 +380,8 @@ impl Transcript {
     }
 
     /// Records an event, or announces it if it is ephemeral, without waiting. Records keep their
-    /// order. An event is lost only if the writer gives up.
+    /// order. A durable event is lost only if the writer gives up; an ephemeral one also if too
+    /// many wait.
     pub(crate) fn note(&self, origin: Option<&Arc<Origin>>, event: Event) {
         let entry = if event.is_durable() {
             self.durable_entry(origin, event, Durability::Written, None)
