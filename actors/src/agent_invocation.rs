@@ -1,8 +1,8 @@
-//! One run of the agent loop, from a prompt to a final answer: performs the effects that the loop
-//! requests.
+//! Actor of an invocation: runs the agent loop from a prompt to a final answer, and performs the
+//! effects that the loop requests.
 //!
-//! No handler waits for the model, a tool or a person, so an interrupt is never delayed by slow
-//! work.
+//! No message handler waits for the model, a tool or a person, so an interrupt takes effect at
+//! once.
 
 mod agent_loop;
 mod auto_compact;
@@ -49,11 +49,11 @@ use calls::RunningCall;
 use ending::{failed_event, limit_event};
 use model_turn::{ModelOutcome, OpenTurn, RequestClearance};
 
-/// The time that an invocation may take.
+/// Time limit of an invocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimeLimit {
     pub(crate) whole: Duration,
-    /// Without what an earlier incarnation took.
+    /// Time that is left after earlier incarnations.
     pub(crate) left: Duration,
 }
 
@@ -61,16 +61,17 @@ pub(crate) struct TimeLimit {
 pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
-    /// The models that may be asked; the first is the one that was chosen.
+    /// Models that may be used; the first is the configured one.
     pub(crate) model_routes: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
-    /// Valid history. Ends with the message to answer, or with the reply whose calls are pending.
+    /// Valid history with the system message. It ends with the message to answer, or with the reply
+    /// whose calls are pending.
     pub(crate) history: Vec<Arc<Message>>,
     pub(crate) resumed: Resumed,
-    /// Time limit, if there is one.
+    /// Time limit; `None`: no limit.
     pub(crate) time: Option<TimeLimit>,
-    /// Tokens that it may use, if there is a limit.
+    /// Maximum tokens of the invocation; `None`: no limit.
     pub(crate) tokens_max: Option<u64>,
     /// Context budget and compaction.
     pub(crate) fitter: ContextFitter,
@@ -78,46 +79,48 @@ pub(crate) struct Args {
     pub(crate) report: Report<InvocationOutcome>,
 }
 
-/// State of an earlier incarnation of an invocation.
+/// State that an invocation takes over from an earlier incarnation. The default is a new
+/// invocation.
 #[derive(Default)]
 pub(crate) struct Resumed {
-    /// The calls of the last reply, if not all of them are done; their results end the history.
+    /// All calls of the last reply, if some of them have not ended; otherwise empty. The history
+    /// does not contain their results yet.
     pub(crate) pending: Vec<UnfinishedCall>,
-    /// Messages that wait already.
+    /// Queued messages that were not delivered.
     pub(crate) queued: Vec<QueuedInput>,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
     pub(crate) actions: ActionLog,
 }
 
-/// A call of a reply that an earlier incarnation did not get done.
+/// A call of the last reply, of which an earlier incarnation left some calls open.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UnfinishedCall {
     pub(crate) call: ToolCall,
-    /// Its result, if it has one. If not, nothing has happened yet.
+    /// Result of the call. `None` if the call must start, or wait again for its subagent.
     pub(crate) output: Option<ToolOutput>,
-    /// True if observers know the invocation.
+    /// True if the event `tool.requested` is recorded for the call.
     pub(crate) requested: bool,
-    /// The question about it that is open in front of the user.
+    /// Permission request of the call that is still open; `None` if there is none.
     pub(crate) question: Option<QuestionId>,
-    /// It had started a subagent and waits for it again.
+    /// True if the call has started a subagent and waits for it again.
     pub(crate) attached: bool,
 }
 
-/// Options of model requests.
+/// Options of all model requests of an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RequestOptions {
     /// True if replies are streamed.
     pub stream: bool,
-    /// Upper bound of a reply, if one is wanted.
+    /// Maximum tokens of a reply; `None`: the provider's default.
     pub tokens_max: Option<u64>,
-    /// Sampling temperature, if one is wanted.
+    /// Sampling temperature; `None`: the provider's default.
     pub temperature: Option<f64>,
-    /// Reasoning effort, if set.
+    /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
 }
 
-/// Final state of an invocation.
+/// Final state of an invocation that has ended.
 #[derive(Debug)]
 pub(crate) struct InvocationOutcome {
     pub(crate) ending: Ending,
@@ -131,28 +134,29 @@ pub(crate) struct InvocationOutcome {
 
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
-    /// The journal has space and hooks have run: the model request may start.
+    /// The hooks before a model request have finished, and the journal has space.
     Cleared(Result<Result<RequestClearance, Unrecorded>, JoinError>),
     Replied(Result<ModelOutcome, JoinError>),
-    /// Hooks have seen the final answer.
+    /// The model has written the summary for a compaction, or failed.
     Summarised(Result<Result<String, String>, JoinError>),
     Settled(Result<HookOutcome, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(QueuedInput, RpcReplyPort<Result<(), QueueFull>>),
-    /// Take back a message that waits. Without an answer nothing runs any more.
+    /// Withdraw a queued message and reply with its content. No reply means that the invocation has
+    /// ended.
     Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
-    /// Already recorded. A dropped report means that it was not delivered.
+    /// Deliver a message that is already recorded. A dropped report means that it was not accepted.
     Notice(QueuedInput, Report<()>),
     Stop(Ending),
     TimeUp,
 }
 
-/// A message could not be queued: too many wait.
+/// Error: a message was not queued, because too many messages wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
 impl QueuedInput {
-    /// Records that it entered the history.
+    /// Records that the message was delivered and entered the history.
     pub(crate) fn note_delivered(self, transcript: &Transcript, origin: &Arc<Origin>) {
         let QueuedInput { id, kind: _, content } = self;
         transcript.note(Some(origin), Event::MessageDelivered { message_id: id.clone() });
@@ -171,33 +175,33 @@ pub(crate) struct State {
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
-    /// Token calibration for its history.
+    /// Token calibration for the history.
     calibration: TokenCalibration,
     fitter: ContextFitter,
-    /// Time limit in total.
+    /// Time limit including earlier incarnations; `None`: no limit.
     time_max: Option<Duration>,
     agent_loop: AgentLoop,
     calls: HashMap<CallId, RunningCall>,
-    /// Questions about calls that did not start yet, from an earlier incarnation.
+    /// Open permission requests of calls that have not started, from an earlier incarnation.
     asked: HashMap<CallId, QuestionId>,
-    /// Calls that an earlier incarnation had started agents with.
+    /// Calls that have started subagents in an earlier incarnation and wait for them again.
     attached: HashSet<CallId>,
     report: Option<Report<InvocationOutcome>>,
     clearing: Option<OwnedTask>,
     asking: Option<OpenTurn>,
-    /// History that a model is summarising before the next request.
+    /// Summary that a model is writing before the next request.
     fitting: Option<PendingSummary>,
-    /// The user's last message at the start, if the run began with one.
+    /// The last message of the history at the start, if it is a user message.
     prompt: Option<Arc<Message>>,
-    /// Requests in a row that the provider refused for their size.
+    /// Number of consecutive requests that the provider rejected for their size.
     overflows: u32,
     settling: Option<OwnedTask>,
-    /// Number of times that hooks made this run continue.
+    /// Number of times that hooks have made this run continue.
     holds: u32,
-    /// Actions of its calls so far.
+    /// Log of the actions of its calls.
     actions: ActionLog,
     _time_limit: Option<OwnedTask>,
-    /// The last field: its drop means that nothing of the invocation is left.
+    /// Must be the last field: when it is dropped, nothing of the invocation is left.
     presence: AliveToken,
 }
 

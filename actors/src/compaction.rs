@@ -1,8 +1,8 @@
-//! Compaction of a history, step by step as far as needed: repeated outputs, old outputs, then the
-//! oldest turns, replaced by a summary.
+//! Compaction of a history, in steps until it fits: removal of repeated outputs, then of old
+//! outputs, then of the oldest turns, which a summary replaces.
 //!
-//! Pure, deterministic and without a model. The result is as valid as the input: a reply keeps its
-//! calls and the results right behind it. The latest turns stay unchanged.
+//! Pure, deterministic and without a model. The result is as valid as the input: the results of a
+//! reply's calls still follow the reply. The latest turns stay unchanged.
 
 mod outputs;
 mod segments;
@@ -20,35 +20,39 @@ use segments::{HistorySegment, units};
 
 pub(crate) use summary::{history_text, instruction as summary_instruction};
 
-/// Target of a compaction. Tokens are estimates, see [`tokens_of`].
+/// Target and options of a compaction. Tokens are estimates, see [`tokens_of`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CompactionGoal {
-    /// Tokens of all messages; less is removed where more would not be needed.
+    /// Target size of all messages in tokens. Nothing more is removed once this size is reached.
     pub tokens_max: u64,
-    /// Replies at the end that stay as they are, with the results of their calls.
+    /// Number of latest model replies that stay unchanged, with the results of their calls; at
+    /// least one.
     pub turns_kept: usize,
-    /// Tokens of the summary, in about.
+    /// Approximate maximum size of the summary in tokens.
     pub summary_tokens: u64,
-    /// Text that the user wants to keep.
+    /// Topic that the user wants to keep: the summary contains it and sentences with its words.
+    /// `None`: no topic.
     pub keep: Option<String>,
-    /// Summary of the removed turns by a model; without it, their beginnings are listed.
+    /// Summary of the removed turns, written by a model. `None`: the rules list the beginnings of
+    /// the answers instead.
     pub summary: Option<String>,
-    /// Outputs of the latest replies that have more tokens than this are masked as well: for what
-    /// no provider would take otherwise.
+    /// Size in tokens above which outputs of the latest replies are removed as well. Set after a
+    /// provider rejected the request for its size; `None`: these outputs stay.
     pub clip_latest: Option<u64>,
-    /// Background activity, one line each, listed in each summary.
+    /// Lines about running background work, which the summary lists.
     pub beside: Vec<String>,
-    /// True if the first message is the task of the whole conversation and stays.
+    /// True if the first message is the task of the whole conversation and must stay.
     pub keeps_task: bool,
-    /// Number of user messages since the last reply that may be removed first, from the oldest on:
-    /// they were never answered, and newer ones follow.
+    /// Number of unanswered user messages that may be shortened to their beginning, counted from
+    /// the first message after the last reply. The last user message always stays complete.
     pub unanswered: usize,
-    /// True if the latest replies may be removed as well, provided that a user message follows.
+    /// True if the latest replies and the shortened user messages may be removed as well, which
+    /// requires that another user message follows them.
     pub replies_go: bool,
 }
 
 impl CompactionGoal {
-    /// Target of a compaction on request: a quarter of the current size.
+    /// Target of a compaction on request: a quarter of the current size of `history`.
     pub fn quarter(
         history: &[Arc<Message>],
         turns_kept: usize,
@@ -64,47 +68,47 @@ impl CompactionGoal {
     }
 }
 
-/// A history that became shorter.
+/// Result of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompactedHistory {
     /// The compacted history.
     pub history: Vec<Arc<Message>>,
-    /// Bytes it had before.
+    /// Size of the history before, in bytes.
     pub bytes_before: usize,
-    /// Bytes it has now.
+    /// Size of the compacted history in bytes.
     pub bytes_after: usize,
-    /// Tokens it had before, estimated.
+    /// Size of the history before, in estimated tokens.
     pub tokens_before: u64,
-    /// Tokens it has now, estimated.
+    /// Size of the compacted history in estimated tokens.
     pub tokens_after: u64,
-    /// Replies that were removed.
+    /// Number of removed model replies.
     pub turns_removed: usize,
-    /// Tool outputs that were masked in turns that stay.
+    /// Number of tool outputs that were replaced by a line in turns that stay.
     pub outputs_removed: usize,
-    /// Messages of the user that were never answered, and of which only the beginning stays.
+    /// Number of unanswered user messages that were shortened to their beginning.
     pub prompts_removed: usize,
-    /// Number of removed messages at the beginning.
+    /// Number of messages that were removed from the beginning of the history.
     pub messages_removed: usize,
 }
 
-/// Bytes of text, arguments and images in `history`.
+/// Number of bytes of texts, thinking, calls and image addresses in `history`.
 pub fn bytes_of(history: &[Arc<Message>]) -> usize {
     history.iter().map(|message| bytes(message)).sum()
 }
 
-/// Tokens of `history`, estimated.
+/// Estimated tokens of `history`.
 pub(crate) fn size_of(history: &[Arc<Message>]) -> u64 {
     history.iter().map(|message| tokens_of(message)).sum()
 }
 
-/// Number of user messages since the last reply.
+/// Number of user messages at the end of `history`, after the last reply and its results.
 pub(crate) fn messages_since_reply(history: &[Arc<Message>]) -> usize {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     history.iter().rev().take_while(is_user).count()
 }
 
-/// Compacts `history` (valid, without system messages). `None` if it is short enough or nothing can
-/// be removed.
+/// Compacts `history`, which must be valid and without system messages. Returns `None` if it is
+/// small enough or nothing can be removed. The result may exceed the target.
 pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<CompactedHistory> {
     let before = size_of(history);
     if before <= goal.tokens_max {
@@ -140,7 +144,8 @@ pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<Compac
     (best.tokens_after < before).then_some(best)
 }
 
-/// Number of old units to remove so that the rest and a summary fit.
+/// Number of units of `old`, from the first on, to remove so that the rest and a summary fit into
+/// the target.
 fn cut(old: &[HistorySegment], outputs: &Outputs, goal: &CompactionGoal) -> usize {
     let mut tokens = outputs.total.saturating_add(goal.summary_tokens);
     for (nth, unit) in old.iter().enumerate() {
@@ -195,7 +200,8 @@ fn result(
     }
 }
 
-/// Puts skills that were activated in `gone` behind the summary, as far as they fit.
+/// Inserts the skills that were activated in the removed messages `gone` behind the summary, as far
+/// as they fit.
 fn keep_skills(gone: &[Arc<Message>], kept: &mut [Arc<Message>], goal: &CompactionGoal) {
     // Bytes for tokens: a quarter of the available space.
     let bytes_max = usize::try_from(goal.tokens_max).unwrap_or(usize::MAX);

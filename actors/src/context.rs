@@ -1,7 +1,7 @@
-//! Context budgets, their use, and the composition of a request.
+//! Context budgets, token estimates of a history, and the composition of a request.
 //!
-//! Tokens are estimated from bytes and calibrated with counts reported by providers. Reducing a
-//! history that does not fit: [`compaction`](crate::compaction).
+//! Tokens are estimated from bytes and calibrated with the counts that providers report. The module
+//! [`compaction`](crate::compaction) shortens a history that exceeds its budget.
 
 mod meter;
 mod weights;
@@ -14,29 +14,31 @@ pub(crate) use meter::{ContextMeter, ContextReading};
 pub use weights::tokens_of;
 pub(crate) use weights::{bytes_in, sent_bytes};
 
-/// Reserve for the reply within a window.
+/// Maximum number of tokens of a context window that are reserved for the reply.
 const RESERVE_MAX: u64 = 16_384;
 
-/// Default budget of an agent if neither the user nor the model table has one.
+/// Context budget in tokens if neither the configuration nor the model table gives one.
 const UNKNOWN_TOKENS_MAX: u64 = 48_000;
 
-/// Context budget of an agent. Tokens, unless stated otherwise.
+/// Context budget of an agent, and settings of its compaction. Sizes are in tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextBudget {
-    /// Maximum. `None`: the window of the model minus a reserve for the reply.
+    /// Maximum size of a request. `None`: the context window of the model minus a reserve for the
+    /// reply.
     pub tokens_max: Option<u64>,
-    /// The part of it, 0 to 1, beyond which it is compacted.
+    /// Fraction of the maximum, 0 to 1, above which the history is compacted.
     pub compact_at: f64,
     /// Maximum size of the summary of removed turns.
     pub summary_tokens: u64,
-    /// Latest replies that stay as they are, with the results of their calls.
+    /// Number of latest model replies that compaction leaves unchanged, with the results of their
+    /// calls.
     pub recent_turns: usize,
-    /// Minimum number of recent turns, if the history does not fit otherwise.
+    /// Lower number of unchanged replies, used if the history does not fit otherwise.
     pub recent_turns_min: usize,
-    /// Maximum size of a tool output after a provider rejected a request for its size; larger
-    /// outputs of the latest turns are removed then.
+    /// Maximum size of a tool output in the latest turns after a provider rejected a request for
+    /// its size. Larger outputs are removed then.
     pub inline_result_tokens: u64,
-    /// True if compaction is automatic.
+    /// True if the history is compacted automatically.
     pub compacts: bool,
 }
 
@@ -65,7 +67,8 @@ impl ContextBudget {
         }
     }
 
-    /// Tokens that a request may have, for a model whose window is `window`.
+    /// Maximum size of a request in tokens for a model with the context window `window`; `None`:
+    /// unknown window.
     pub fn tokens_max(&self, window: Option<u64>) -> u64 {
         let fits = window.map(|window| window - (window / 4).min(RESERVE_MAX));
         match (self.tokens_max, fits) {
@@ -75,13 +78,13 @@ impl ContextBudget {
         }
     }
 
-    /// Tokens beyond which it is compacted.
+    /// Size of a request in tokens above which the history is compacted.
     pub fn threshold(&self, window: Option<u64>) -> u64 {
         part(self.tokens_max(window), self.compact_at)
     }
 }
 
-/// `ratio` of `tokens`.
+/// The fraction `ratio` of `tokens`, rounded down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -92,23 +95,25 @@ pub(crate) fn part(tokens: u64, ratio: f64) -> u64 {
     (tokens as f64 * ratio.max(0.0)) as u64
 }
 
-/// Looks up the context window of a model. Called when needed.
+/// Function that looks up the context window of a model in tokens; `None` if unknown. Called only
+/// when the window is needed.
 pub type Windows = dyn Fn(&ProviderInfo) -> Option<u64> + Send + Sync;
 
-/// Context settings of a session besides budgets.
+/// Settings of a session for context windows, summaries and titles.
 #[derive(Clone, Default)]
 pub struct ContextSettings {
-    /// Lookup of context windows, if there is one.
+    /// Lookup of context windows; `None`: no window is known.
     pub windows: Option<Arc<Windows>>,
-    /// Model for summaries (`roles.compact`), if configured.
+    /// Model that writes summaries for compaction (`roles.compact`); `None`: summaries are made by
+    /// rules.
     pub compact: Option<Fallback>,
-    /// Reasoning effort of the summary model, if set.
+    /// Reasoning effort of the summary model; `None`: the provider's default.
     pub compact_thinking: Option<Thinking>,
-    /// The model that gives the session a title (`roles.title`), if one is wanted.
+    /// Model that writes the title of the session (`roles.title`); `None`: no title is written.
     pub title: Option<Fallback>,
-    /// Reasoning effort of the title model, if set.
+    /// Reasoning effort of the title model; `None`: the provider's default.
     pub title_thinking: Option<Thinking>,
-    /// Bytes of the system prompt that are instructions of the user and the project.
+    /// Number of bytes of the system prompt that are instructions of the user and the project.
     pub instructions_bytes: usize,
 }
 
@@ -119,7 +124,7 @@ impl std::fmt::Debug for ContextSettings {
 }
 
 impl ContextSettings {
-    /// The window of a model, if it is known.
+    /// Context window of a model in tokens; `None` if unknown.
     pub(crate) fn window(&self, info: &ProviderInfo) -> Option<u64> {
         self.windows.as_ref().and_then(|windows| windows(info)).filter(|window| *window > 0)
     }

@@ -1,7 +1,7 @@
 //! Conversation types: messages, content parts, calls, ids, stop reasons and usage.
 //!
-//! The shapes follow the `OpenAI` Chat Completions protocol; adapters translate at the edge.
-//! Independent of providers and tools.
+//! The types follow the `OpenAI` Chat Completions protocol; the provider adapters translate to and
+//! from the other protocols. The types depend on no provider and no tool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Wraps a string that is already unique where it is used.
+            /// Wraps `id`, which must be unique among the ids of this type.
             pub fn new(id: impl Into<Arc<str>>) -> $name {
                 $name(id.into())
             }
@@ -42,52 +42,56 @@ macro_rules! id {
 }
 
 id!(
-    /// One conversation with one user. Outlives crashes, restarts and the terminal.
+    /// Id of a session: one conversation with one user. It stays the same when the session is
+    /// resumed in another process.
     SessionId
 );
 id!(
-    /// One run of the agent loop, from prompt or hand-off to final answer.
+    /// Id of an invocation: one agent working on one task, from the prompt or handoff to the final
+    /// answer.
     InvocationId
 );
 id!(
-    /// One tool call. Assigned by the runtime; the model's own id is kept separately.
+    /// Id of a tool call, assigned by posse and unique in a session. [`ToolCall::provider_id`]
+    /// stores the id that the model gave.
     CallId
 );
 id!(
-    /// One question to a human.
+    /// Id of a permission request.
     QuestionId
 );
 id!(
-    /// One message that a user sent while an invocation was running.
+    /// Id of a queued message: a message for an agent that is delivered later, for example one that
+    /// the user sent during a run.
     MessageId
 );
 
-/// One entry of the history that a model sees.
+/// One message of the history that a model receives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum Message {
-    /// Instructions of the runtime and the agent.
+    /// System prompt: the instructions of the agent.
     System {
-        /// The text.
+        /// Text of the system prompt.
         content: String,
     },
-    /// User message.
+    /// Message of the user, or a notice of posse.
     User {
         /// Text and images, in order.
         content: Vec<ContentPart>,
     },
-    /// Model message.
+    /// Reply of the model.
     Assistant(AssistantMessage),
-    /// Result of a tool.
+    /// Result of a tool call.
     #[serde(rename_all = "camelCase")]
     Tool {
-        /// The call that this answers.
+        /// The call that returned this result.
         tool_call_id: CallId,
-        /// The tool's name.
+        /// Name of the tool.
         name: String,
-        /// Text and images, in order.
+        /// The result: text and images, in order.
         content: Vec<ContentPart>,
-        /// True if the tool failed or was denied.
+        /// True if the tool failed, or if the call was denied or not run.
         is_error: bool,
     },
 }
@@ -97,29 +101,32 @@ pub enum Message {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssistantMessage {
-    /// The visible text, if there was any.
+    /// Visible text; `None` if the reply contains none.
     pub content: Option<String>,
-    /// Reasoning of the model, with the data its provider needs to accept it again.
+    /// Thinking of the model, with the data that its provider requires in later requests. `None` if
+    /// there is none.
     pub reasoning: Option<Reasoning>,
-    /// The tools it wants, in its order.
+    /// Tool calls that the model requests, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
 }
 
-/// A model's thinking.
+/// Thinking that a model returned with a reply.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reasoning {
-    /// The readable part.
+    /// Readable text of the thinking; may be empty.
     pub text: String,
-    /// The field of the reply it came in (such as `reasoning_content`), and goes back in.
+    /// Name of the reply field that contained the thinking, such as `reasoning_content`; later
+    /// requests send it back in the same field. `None` if the protocol has no such choice.
     pub field: Option<String>,
-    /// Provider-only data that must be sent back unchanged.
+    /// Data that only the provider understands, such as a signature; later requests send it back
+    /// unchanged.
     pub opaque: Option<serde_json::Value>,
 }
 
-/// A piece of a message.
+/// One part of the content of a message: a text or an image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentPart {
@@ -128,24 +135,25 @@ pub enum ContentPart {
         /// The text.
         text: String,
     },
-    /// An image, by address or as a `data:` URL.
+    /// An image.
     ImageUrl {
-        /// `https:` or `data:` URL.
+        /// Address of the image (`https:`), or the image itself as a `data:` URL.
         url: String,
-        /// Requested image resolution: `auto`, `low` or `high`.
+        /// Resolution in which the model should read the image: `auto`, `low` or `high`. `None`:
+        /// the provider's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
 }
 
 impl ContentPart {
-    /// A text part.
+    /// A part that consists of `text`.
     pub fn text(text: impl Into<String>) -> ContentPart {
         ContentPart::Text { text: text.into() }
     }
 }
 
-/// The text of `parts`, images left out, joined by newlines.
+/// All texts of `parts`, joined by newlines. Images are omitted.
 pub fn text_of(parts: &[ContentPart]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -159,7 +167,9 @@ pub fn text_of(parts: &[ContentPart]) -> String {
     text
 }
 
-/// Cuts texts so that together they stay within the bound: of each, head and tail are kept.
+/// Shortens the texts of `parts` to `bytes_max` bytes in total, earlier parts first. A text that
+/// does not fit keeps its head and tail, with a note about the cut between them; the notes are not
+/// counted. Images stay.
 pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
     let mut left = bytes_max;
     for part in parts {
@@ -174,58 +184,61 @@ pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
     }
 }
 
-/// A tool call as the model wrote it. Nothing in it has been checked.
+/// A tool call as the model wrote it. Its name and arguments are unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
-    /// The runtime's id, unique in the session.
+    /// Id assigned by posse, unique in the session.
     pub id: CallId,
-    /// Id given by the model, if it differs: models repeat ids and leave them empty.
+    /// Id given by the model, which may be repeated. `None` if the model left it empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// The tool it wants.
+    /// Name of the requested tool.
     pub name: String,
-    /// The arguments: JSON text, perhaps broken.
+    /// Arguments as JSON text, which may be invalid.
     pub arguments: String,
 }
 
-/// Why the model stopped.
+/// Reason why the model stopped writing a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// Normal end of the reply.
     EndTurn,
-    /// The reply contains at least one call.
+    /// The reply contains at least one tool call.
     ToolUse,
-    /// The output token limit was reached.
+    /// The reply was cut off at the limit of output tokens.
     MaxTokens,
-    /// The provider withheld the reply.
+    /// The provider withheld the reply with its content filter.
     ContentFilter,
-    /// The reply made no sense.
+    /// The provider reported an error, or the reply is unusable.
     Error,
 }
 
-/// Tokens of one reply, as the provider counted them. `None` is unknown, not zero.
+/// Token counts of one request or of a sum of requests, as reported by the provider. `None` means
+/// unknown, not zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Tokens read, cached ones included.
+    /// Input tokens, including cached ones.
     pub input_tokens: Option<u64>,
-    /// Tokens written, thinking included.
+    /// Output tokens, including thinking.
     pub output_tokens: Option<u64>,
-    /// Tokens read from the provider's cache.
+    /// Input tokens that were read from the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_input_tokens: Option<u64>,
-    /// Tokens of thinking.
+    /// Output tokens of thinking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
-    /// Tokens read that were written into the provider's cache, where that costs extra.
+    /// Input tokens that were written into the provider's cache, for providers that charge extra
+    /// for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_tokens: Option<u64>,
 }
 
 impl Usage {
-    /// Adds known figures. The sum is unknown only if both parts are.
+    /// Adds the counts of `other`. A sum is `None` only if both counts are; an unknown count adds
+    /// nothing to a known one.
     pub fn add(&mut self, other: &Usage) {
         for (sum, more) in [
             (&mut self.input_tokens, other.input_tokens),
@@ -239,7 +252,7 @@ impl Usage {
     }
 }
 
-/// A task of the user.
+/// The user's message that starts a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Text and images, in order.
@@ -247,7 +260,7 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// A prompt of one text.
+    /// A prompt that consists of one text.
     pub fn text(text: impl Into<String>) -> Prompt {
         Prompt { content: vec![ContentPart::text(text)] }
     }

@@ -1,7 +1,7 @@
 //! Prices, budgets, and the billing part of a record.
 //!
-//! Money is counted in whole billionths of a dollar, so sums do not depend on their order. Unknown
-//! values are never taken for zero.
+//! Money is counted in whole billionths of a dollar, so sums do not depend on the order of
+//! addition. An unknown value is never counted as zero.
 
 mod pricing;
 
@@ -12,57 +12,58 @@ use crate::conversation::Usage;
 pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
 pub(crate) use pricing::{PICO_IN_NANO, nano, part};
 
-/// Limits of a session. `None` means no limit.
+/// Limits of the spending of a session. `None` means no limit.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
-    /// Billionths of a dollar.
+    /// Maximum cost in billionths of a dollar.
     pub nano_usd: Option<u64>,
-    /// Tokens, read and written.
+    /// Maximum number of input and output tokens together.
     pub tokens: Option<u64>,
 }
 
 impl Budget {
-    /// True if there is any limit.
+    /// True if money or tokens are limited.
     pub fn is_limited(&self) -> bool {
         self.nano_usd.is_some() || self.tokens.is_some()
     }
 
-    /// True if there is no limit.
+    /// True if neither money nor tokens are limited.
     pub fn is_unlimited(&self) -> bool {
         !self.is_limited()
     }
 }
 
-/// Refusal of a request that does not fit into the budget.
+/// Refusal of a model request whose worst case exceeds the remaining budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the budget has no room for another request")]
 pub struct BudgetRefusal {
-    /// The limit's name in the configuration.
+    /// Name of the exceeded limit in the configuration.
     pub limit: &'static str,
-    /// The limit: billionths of a dollar, or tokens.
+    /// Value of the limit, in billionths of a dollar or in tokens.
     pub cap: u64,
-    /// Spent amount; requests of unknown cost count as their worst case.
+    /// Amount already spent, in the unit of `cap`. A request of unknown cost counts as its worst
+    /// case.
     pub spent: u64,
-    /// Worst case of the refused request.
+    /// Worst case of the refused request, in the unit of `cap`.
     pub needed: u64,
 }
 
 impl BudgetRefusal {
-    /// The money that a session may cost.
+    /// Name of the limit of a session's cost.
     pub const MONEY: &'static str = "budget.maxCostMicroUsd";
-    /// The tokens that it may use.
+    /// Name of the limit of a session's tokens.
     pub const TOKENS: &'static str = "budget.maxTokens";
-    /// The money that agents may cost that work for others; of one of them, its share.
+    /// Name of the limit of the cost of all subagents; also used for the share of one subagent.
     pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
 
-    /// True if the limit is one of money.
+    /// True if the limit is an amount of money; false for tokens.
     pub fn is_money(&self) -> bool {
         matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
     }
 
-    /// Remaining amount.
+    /// The amount of the limit that is not spent.
     pub fn left(&self) -> u64 {
         self.cap.saturating_sub(self.spent)
     }
@@ -73,43 +74,46 @@ impl BudgetRefusal {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Billing {
-    /// Its number in the session, from 1.
+    /// Number of the request in the session, from 1. Each attempt has a number of its own; 0 in
+    /// recovered records of versions without numbers.
     pub request: u64,
-    /// The provider profile.
+    /// Provider profile of the request.
     pub provider: String,
-    /// The model that was asked.
+    /// The requested model.
     pub model: String,
-    /// The model that answered, if that is another.
+    /// Model that the reply names, if it differs from `model`.
     pub answered_by: Option<String>,
-    /// Number of the attempt within its turn, from 1; above 1 it is a retry.
+    /// Number of the attempt for its model request, from 1. An attempt above 1 is a retry.
     pub attempt: u32,
-    /// `answered`, or why there is no answer: `cut`, `interrupted`, `crashed`, …
+    /// `answered`, or the reason why there is no complete reply: `cut`, `interrupted`, `crashed`, …
     pub outcome: String,
-    /// Source of the figures.
+    /// Origin of the token counts of the record.
     pub counted: UsageSource,
-    /// Figures reported by the server, if they are implausible.
+    /// Token counts reported by the server, if they are implausible and therefore not used.
     pub claimed: Option<Usage>,
-    /// Price table that was used, if prices are known.
+    /// Version of the price table used for the cost; `None` if no price is known.
     pub prices: Option<String>,
-    /// Cost in billionths of a dollar, if known.
+    /// Cost in billionths of a dollar; `None` if the price or the token counts are unknown.
     pub cost_nano_usd: Option<u64>,
-    /// Amount that counts against the budget if it is not the cost: the worst case.
+    /// Amount that counts against the budget, if it differs from the actual usage: the reserved
+    /// worst case.
     pub charged: Option<Amount>,
 }
 
-/// Money and tokens.
+/// An amount of money and of tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Amount {
-    /// Billionths of a dollar. Checkpoints of earlier versions have the other name.
+    /// Money in billionths of a dollar. Checkpoints of earlier versions write the name in snake
+    /// case.
     #[serde(alias = "nano_usd")]
     pub nano_usd: u64,
-    /// Tokens, read and written.
+    /// Input and output tokens.
     pub tokens: u64,
 }
 
 impl Amount {
-    /// Both together; as much as there can be, if that is too much.
+    /// Sum of two amounts. A sum that overflows becomes the maximum.
     #[must_use]
     pub fn plus(self, other: Amount) -> Amount {
         Amount {
@@ -119,17 +123,17 @@ impl Amount {
     }
 }
 
-/// Source of token figures.
+/// Origin and reliability of token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
-    /// The provider reported them.
+    /// The provider reported all counts.
     Reported,
-    /// Reported in part, then the reply was cut off.
+    /// The provider reported only some of the counts, or counts of a reply that was then cut off.
     Partly,
-    /// Not reported.
+    /// The provider reported no counts.
     #[default]
     Unknown,
-    /// Reported but implausible.
+    /// The provider reported implausible counts, or the record is not verified.
     Doubtful,
 }

@@ -1,7 +1,7 @@
 //! Delegation: definitions of subagents, their tasks and results, and the tools with which a model
-//! starts them.
+//! starts and queries them.
 //!
-//! This module contains data, pure functions, and tools that forward requests. Only
+//! This module contains data, pure functions, and tools that send requests to the session. Only
 //! [`root_session`](crate::root_session) starts, stops and records subagents.
 
 mod action_log;
@@ -37,49 +37,50 @@ pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
 pub use tools::{DELEGATE, DIFF, MERGE, RESULT, STATUS, TOOLS};
 pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
 
-/// Subagent configuration of a session.
+/// Configuration of all subagents of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Delegation {
     /// Names of the subagents that the main agent may call.
     pub main_calls: Vec<String>,
-    /// Agents that can be called.
+    /// Definitions of the subagents that can be called.
     pub subagents: Vec<Subagent>,
-    /// Common limits.
+    /// Common limits of all subagents.
     pub limits: GovernorLimits,
-    /// Maximum sizes of tasks and answers.
+    /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
-    /// Maximum turns of a subagent, unless its definition has less.
+    /// Maximum model replies of a subagent; its definition may set a lower number.
     pub turns_max: u32,
-    /// True if subagents receive the memory of their name.
+    /// True if a new subagent receives the memory of earlier subagents of its name.
     pub remembers: bool,
-    /// Creates isolated workspaces, if that is possible.
+    /// Factory of isolated workspaces; `None` if they are not available, for example outside a git
+    /// repository.
     pub workplaces: Option<Arc<dyn IsolatedWorkspaces>>,
 }
 
 /// Definition of a subagent.
 #[derive(Clone)]
 pub struct Subagent {
-    /// Name.
+    /// Name of the subagent.
     pub name: String,
     /// System prompt.
     pub system_prompt: String,
-    /// Names of the tools it sees.
+    /// Names of the tools that it sees.
     pub tools: Vec<String>,
-    /// Provider, if it differs from the session's.
+    /// Provider of its model; `None`: that of the session.
     pub provider: Option<Arc<dyn Provider>>,
-    /// Reasoning effort, if set.
+    /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
-    /// Pricing of its own model.
+    /// Pricing of its own model; `None` if unknown or without an own model.
     pub price: Option<PriceLookup>,
     /// Names of the subagents that it may call.
     pub calls: Vec<String>,
-    /// Most model replies; lowers the common limit.
+    /// Maximum model replies, if lower than the common limit; `None`: the common limit.
     pub turns_max: Option<u32>,
-    /// Most wall time.
+    /// Maximum running time; `None`: only common limits.
     pub duration_max: Option<Duration>,
-    /// Maximum depth of further delegation, if set.
+    /// Maximum depth of delegation below it; `None`: only the common limit.
     pub depth_max: Option<u32>,
-    /// True if it always works in an isolated workspace.
+    /// True if it always works in an isolated workspace; false if only on request of the caller.
     pub isolated: bool,
 }
 
@@ -89,36 +90,38 @@ impl std::fmt::Debug for Subagent {
     }
 }
 
-/// Requests of the tools to the session.
+/// Requests of the delegation tools to the session.
 pub(crate) enum DelegationRequest {
-    /// Start a subagent.
+    /// Start or resume a subagent.
     Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
-    /// Wait again for the subagent of this call of this caller. `None` if there is none.
+    /// Wait again for the subagent that the call started for the caller `Origin`. Replies `None` if
+    /// there is none.
     Attach(CallId, Arc<Origin>, Report<Option<StartedSubagent>>),
-    /// The caller no longer waits for the subagent of this call. Replies with its state, if it was
-    /// started.
+    /// Stop waiting for the subagent that the call started for the caller `Origin`. Replies with
+    /// its state; `None` if none was started.
     Detach(CallId, Arc<Origin>, Report<Option<DetachedSubagent>>),
-    /// State of the subagents below this one; of all for the main agent.
+    /// Return the state of all subagents below the agent `Origin`.
     Query(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
 pub(crate) struct StartRequest {
     pub(crate) call_id: CallId,
-    /// The caller.
+    /// Origin of the caller.
     pub(crate) origin: Arc<Origin>,
     pub(crate) subagent: usize,
     pub(crate) handoff: Handoff,
     pub(crate) background: bool,
     pub(crate) turns_max: Option<u32>,
-    /// Ended subagent to resume.
+    /// Ended subagent to resume; `None` for a new one.
     pub(crate) resume: Option<InvocationId>,
-    /// Informs the caller that the subagent waits for a slot.
+    /// Informs the tool that the subagent waits for a slot, with the number of slots.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
-    /// Gone when the caller no longer wants it.
+    /// Its strong reference is dropped when the caller no longer wants the subagent.
     pub(crate) wanted: Weak<()>,
-    /// True if it works in an isolated workspace of its own.
+    /// True if the subagent gets a new isolated workspace.
     pub(crate) isolated: bool,
-    /// The workspace created for it, with the invocation id under which it was created.
+    /// The new isolated workspace, with the invocation id that the subagent gets; `None` if it has
+    /// none.
     pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }
 
@@ -126,65 +129,68 @@ pub(crate) struct StartRequest {
 pub(crate) enum NotStarted {
     /// A limit was reached.
     Limit(SubagentRefusal),
-    /// The subagent to resume cannot be resumed, with the reason.
+    /// The subagent cannot be started or resumed, with the reason in words.
     Cannot(String),
 }
 
-/// A subagent that was started.
+/// Reply to the start of a subagent.
 pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
-    /// True if the caller does not wait.
+    /// True if the caller does not wait for the end.
     pub(crate) background: bool,
-    /// Its end. Dropping the receiver means that the caller no longer waits.
+    /// Receives the end of the subagent. Dropping the receiver means that the caller no longer
+    /// waits.
     pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
 /// State of a subagent whose caller no longer waits for it.
 pub(crate) enum DetachedSubagent {
-    /// It has ended.
+    /// The subagent has ended.
     Ended(Arc<SubagentEnd>),
-    /// It is running and ends with its caller.
+    /// The subagent, with its name, is still running. It is stopped with its caller.
     Running(InvocationId, String),
 }
 
-/// State of a subagent.
+/// State of a subagent, for queries.
 #[derive(Debug, Clone)]
 pub(crate) struct SubagentInfo {
     pub(crate) id: InvocationId,
     pub(crate) path: String,
-    /// `waiting for a place`, `running`, `stopping`, `restarting`, or the outcome.
+    /// `waiting for a place …`, `running`, `ending`, `stopping`, `restarting`, or the outcome.
     pub(crate) state: String,
     pub(crate) task: String,
-    /// Running time so far, or in total.
+    /// Running time, until now or until the end.
     pub(crate) took: Duration,
-    /// Cost in billionths of a dollar, as far as known.
+    /// Known cost in billionths of a dollar; `None` if no cost is known.
     pub(crate) cost_nano_usd: Option<u64>,
     pub(crate) ended: Option<Arc<SubagentEnd>>,
 }
 
 type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 
-/// Shared state of the delegation tools and their connection to the session.
+/// State that the delegation tools and the session share, and the connection of the tools to the
+/// session.
 pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
-    /// Provider of the session.
+    /// Provider of the main agent.
     pub(crate) info: ProviderInfo,
-    /// Working directory.
+    /// Working directory of the session.
     pub(crate) cwd: String,
-    /// Source of ids for subagents whose workspace is created before they start.
+    /// Source of invocation ids for subagents whose isolated workspace is created before they
+    /// start.
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
     /// Last prompt of the user.
     request: Guarded<Arc<str>>,
-    /// Memory of subagents.
+    /// Memory of all subagents of the session.
     pub(crate) memories: Guarded<Memories>,
-    /// Running subagents whose callers do not wait.
+    /// Running subagents whose callers do not wait, by invocation.
     pub(crate) background: Guarded<BTreeMap<InvocationId, BackgroundWork>>,
-    /// Subagents that work or worked in isolated workspaces.
+    /// Invocations of subagents that work or worked in isolated workspaces.
     pub(crate) isolated: Guarded<BTreeSet<InvocationId>>,
 }
 
-/// A subagent in the background.
+/// A running subagent whose caller does not wait.
 pub(crate) struct BackgroundWork {
     pub(crate) caller: Arc<Origin>,
     pub(crate) agent: String,
@@ -211,13 +217,13 @@ impl DelegationHandle {
         }
     }
 
-    /// Connects to the session.
+    /// Sets the function that sends requests to the session. Only the first call has an effect.
     pub(crate) fn open(&self, line: impl Fn(DelegationRequest) + Send + Sync + 'static) {
         self.line.set(Box::new(line)).ok();
     }
 
-    /// Sends a request. Before the connection or after the end it is dropped, and the caller gets
-    /// an error.
+    /// Sends a request to the session. Before `open` and after the end of the session it is
+    /// dropped, and its report delivers an error.
     fn send(&self, request: DelegationRequest) {
         if let Some(line) = self.line.get() {
             line(request);
@@ -244,7 +250,7 @@ impl DelegationHandle {
         *self.request.lock() = text.into();
     }
 
-    /// Background subagents of `origin`, one line each.
+    /// Running background subagents that `origin` started, one line each.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
         // The main agent has a new invocation id with each prompt.
         let theirs = |one: &BackgroundWork| match &origin.parent_invocation_id {
@@ -261,7 +267,7 @@ impl DelegationHandle {
         all.iter().filter(|(_, one)| theirs(one)).map(line).collect()
     }
 
-    /// Memory for a new subagent of this name.
+    /// Text of the memory for a new subagent of this definition; empty if there is none.
     fn memory_of(&self, subagent: &Subagent, provider: &str) -> String {
         if !self.delegation.remembers {
             return String::new();
@@ -273,7 +279,8 @@ impl DelegationHandle {
         Arc::clone(&self.request.lock())
     }
 
-    /// Delegation tools for an agent that may call `calls`, at this depth (0 is the main agent).
+    /// Descriptions of the delegation tools for an agent at depth `depth` (0 is the main agent)
+    /// that may call the subagents `calls`. Empty if it may start none.
     pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
         if calls.is_empty() || depth >= self.delegation.limits.depth_max {
             return Vec::new();
@@ -287,13 +294,13 @@ impl DelegationHandle {
     }
 }
 
-/// Id of the message that reports the end of the subagent of this call to its caller: the same in
-/// every process, so it is delivered once.
+/// Id of the message that reports the end of the subagent `child`, which `call` started, to its
+/// caller. The id is the same in every process, so the message is delivered only once.
 pub(crate) fn notice_id(child: &InvocationId, call: &CallId) -> MessageId {
     MessageId::new(format!("{child}.{call}"))
 }
 
-/// Depth of `origin`: 0 is the main agent.
+/// Depth of an agent in the delegation tree: 0 is the main agent.
 pub(crate) fn depth_of(origin: &Origin) -> u32 {
     u32::try_from(origin.agent_path.matches('/').count()).unwrap_or(u32::MAX)
 }

@@ -1,10 +1,11 @@
-//! Hashes of texts.
+//! SHA-256 of lists of texts.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// Hash of a list of parts, in hex digits.
+/// SHA-256 of a list of texts, as 64 hex digits. The hash depends on the boundaries between the
+/// texts.
 pub(crate) fn digest_of(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,8 +1,9 @@
-//! Events that observers receive: one enum for everything that happens, with the dotted names of
-//! the public contract.
+//! Events that observers receive: one enum for everything that happens in a session. The `type` of
+//! an event in JSON is part of the public contract.
 //!
 //! A *durable* event is also a journal record and is announced only after it was written. An
-//! ephemeral one (a delta) may be coalesced or lost; its content is repeated in a durable event.
+//! ephemeral event (a delta) may be combined with others or lost; where its content matters later,
+//! a durable event repeats it.
 
 mod envelope;
 mod hook_event;
@@ -30,119 +31,126 @@ pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
 pub use words::{CompactionCause, DecisionSource, SandboxTier, SessionEndReason, ToolFailureClass};
 
-/// Version of the event and journal format.
+/// Version of the format of events and journal records.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Event of a session.
+/// Something that happened in a session. In JSON, `type` tells the variants apart.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Event {
-    /// The first record of a session.
+    /// A session started. First record of a journal.
     #[serde(rename = "session.started")]
     SessionStarted {
-        /// Version of posse.
+        /// Version of posse that started the session.
         posse: String,
         /// The working directory.
         cwd: String,
-        /// Agent, provider profile and model of the main invocation.
+        /// Name of the main agent.
         agent: String,
-        /// The provider profile.
+        /// Provider profile of the main agent.
         provider: String,
-        /// The model.
+        /// Model of the main agent.
         model: String,
         /// `single-agent` or `multi-agent`.
         mode: String,
-        /// Sandbox tier of processes: `none`, `reduced` or `full`.
+        /// Sandbox tier of processes: `none`, `reduced` or `full`; empty in records of earlier
+        /// versions.
         #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
         tier: SandboxTier,
-        /// Hash of the agent's instructions without the environment block.
+        /// Hash of the agent's instructions without the block about the environment; may be empty.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
-        /// Budget, if set for this session.
+        /// Limits that were set for this session only; limits of the configuration are not
+        /// recorded.
         #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
         budget: Budget,
-        /// The session it was forked from, if any.
+        /// Session and record from which this session was forked; `None` for a session that is no
+        /// fork.
         forked_from: Option<Branch>,
     },
-    /// State that a forked session inherits.
+    /// State that a forked session takes over from the original session.
     #[serde(rename = "session.forked")]
     SessionForked {
-        /// The session that it branched off.
+        /// The original session.
         parent: SessionId,
-        /// The last record of it that counts.
+        /// Number of the last record of the original session that belongs to the fork.
         parent_record: u64,
-        /// The whole history until then, without system messages.
+        /// The complete history up to that record, without system messages.
         history: Vec<Arc<Message>>,
-        /// Memory of its subagents.
+        /// Memory of the subagents of the original session.
         #[serde(default, skip_serializing_if = "Memories::is_empty")]
         memories: Memories,
     },
     /// A stored session was resumed.
     #[serde(rename = "session.resumed")]
     SessionResumed {
-        /// Number of earlier records.
+        /// Number of the last record before the resume.
         records: u64,
-        /// Configuration of the resumed session. `None` in records of earlier versions.
+        /// Configuration with which the session was resumed. `None` in records of earlier versions.
         with: Option<Box<ResumedConfig>>,
         /// Differences to the earlier configuration, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<String>,
     },
-    /// Short title of the session. May be repeated; the last one counts.
+    /// Title of the session, written by a model. The event may be repeated; the last title counts.
     #[serde(rename = "session.titled")]
     SessionTitled {
-        /// One line.
+        /// The title, in one line.
         title: String,
     },
-    /// The session stopped itself and waits for the user.
+    /// The work of the session stopped and can be continued later: a provider was unavailable for
+    /// too long, or an actor crashed too often.
     #[serde(rename = "session.parked")]
     SessionParked {
-        /// Cause and advice.
+        /// One-line cause.
         cause: String,
-        /// The class of a failure of the provider.
+        /// Class of the provider's failure; `None` if an actor crashed too often.
         class: Option<String>,
-        /// Earliest useful time for another attempt, in milliseconds since 1970.
+        /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
         next_try_ms: Option<u64>,
     },
-    /// The last line of every stream.
+    /// The session ended. Last event of the stream.
     #[serde(rename = "session.ended")]
     SessionEnded {
-        /// Why it ended.
+        /// Reason for the end.
         reason: SessionEndReason,
         /// The exit code of a headless run.
         exit_code: i32,
-        /// Tokens, as far as they are known.
+        /// Known tokens of the whole session.
         usage: Usage,
-        /// Money, if all of it is known.
+        /// Cost in dollars; `None` if it is not completely known.
         #[serialize_always]
         cost_usd: Option<f64>,
-        /// Known cost, in billionths of a dollar.
+        /// Known part of the cost, in billionths of a dollar; `None` if no cost is known.
         cost_nano_usd: Option<u64>,
-        /// Requests whose cost is not known, or not all of it.
+        /// Number of requests whose cost is unknown or only partly known.
         #[serde(default, skip_serializing_if = "is_zero")]
         unpriced_requests: u64,
-        /// Model replies.
+        /// Number of model replies in the session, including those of subagents.
         turns: u32,
-        /// Answer of a headless run, if there is one. `null` in other front ends.
+        /// Final answer of a headless run. `null` in JSON if there is no answer, and in other front
+        /// ends.
         #[serialize_always]
         result: Option<String>,
     },
 
-    /// The user asked for something.
+    /// A user message entered the history of an agent: a prompt, a queued message, or the task of a
+    /// subagent.
     #[serde(rename = "user.message")]
     UserMessage {
         /// Text and images.
         content: Vec<ContentPart>,
-        /// Id of the queued message, if it was queued.
+        /// Id of the queued message; `None` for a message that was not queued.
         message_id: Option<MessageId>,
     },
-    /// A message waits for the next safe point.
+    /// A message was queued for an agent, which receives it later, at a time that depends on
+    /// `kind`.
     #[serde(rename = "message.queued")]
     MessageQueued {
-        /// Its id.
+        /// Id of the message.
         message_id: MessageId,
-        /// `steer` enters after the calls in flight; `follow_up` after the final answer.
+        /// Kind of the message, which decides about the time of delivery.
         kind: MessageKind,
         /// Text and images.
         content: Vec<ContentPart>,
@@ -150,117 +158,118 @@ pub enum Event {
     /// A queued message entered the history.
     #[serde(rename = "message.delivered")]
     MessageDelivered {
-        /// Its id.
+        /// Id of the message.
         message_id: MessageId,
     },
-    /// The user took back a message that waited: it enters no history.
+    /// The user withdrew a queued message. It is not delivered.
     #[serde(rename = "message.withdrawn")]
     MessageWithdrawn {
-        /// Its id.
+        /// Id of the message.
         message_id: MessageId,
     },
     /// The user runs a tool directly. This record precedes all other records of the call.
     #[serde(rename = "user.call")]
     UserCall {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// The message that informs the model: queued when the call has ended.
+        /// Id of the message that informs the model. The message is queued when the call has ended.
         message_id: MessageId,
-        /// Beginning of that message.
+        /// Beginning of that message; the output of the tool follows it.
         said: String,
     },
 
-    /// The history became shorter. The records before stay; what models see from now
-    /// on begins with this.
+    /// A compaction replaced the history of an agent. Earlier records stay in the journal; later
+    /// model requests start from the new history.
     #[serde(rename = "context.compacted")]
     ContextCompacted {
-        /// Bytes of the history before.
+        /// Size of the history before the compaction, in bytes.
         bytes_before: usize,
-        /// Bytes of it now.
+        /// Size of the history after the compaction, in bytes.
         bytes_after: usize,
-        /// Turns that were removed.
+        /// Number of removed model replies.
         turns_removed: usize,
-        /// Tool outputs that were removed from turns that stay.
+        /// Number of tool outputs that were replaced by a line in turns that stay.
         outputs_removed: usize,
-        /// Messages of the user that were never answered, and of which only the beginning stays.
+        /// Number of user messages that were shortened because the model never answered them.
         #[serde(default, skip_serializing_if = "is_zero")]
         prompts_removed: usize,
-        /// Tokens of a request before, estimated.
+        /// Estimated tokens of a request before the compaction.
         tokens_before: Option<u64>,
-        /// Tokens of a request now, estimated.
+        /// Estimated tokens of a request after the compaction.
         tokens_after: Option<u64>,
-        /// Why. Missing in older journals.
+        /// Reason for the compaction. `None` in older journals.
         cause: Option<CompactionCause>,
-        /// The model that wrote the summary, if one did.
+        /// Model that wrote the summary; `None` if the summary was made by rules.
         summarised_by: Option<String>,
-        /// The whole history now, without system messages.
+        /// The complete new history, without system messages.
         history: Vec<Arc<Message>>,
     },
 
-    /// Composition of a request of the main agent, on request.
+    /// Tokens of the parts of a request of the main agent. Announced when a front end asks for it.
+    /// Ephemeral.
     #[serde(rename = "context.used")]
     ContextUsed {
-        /// In tokens.
+        /// The tokens of each part.
         #[serde(flatten)]
         used: ContextUse,
     },
 
-    /// An agent delegates a task to a subagent, and this is permitted. Recorded before the subagent
-    /// starts.
+    /// An agent delegates a task, and a limit does not prevent it. Recorded before the subagent
+    /// starts or is resumed.
     #[serde(rename = "agent.invocation.requested")]
     InvocationRequested {
-        /// The invocation that begins.
+        /// Invocation of the subagent.
         child_invocation_id: InvocationId,
-        /// Its agent.
+        /// Name of the subagent.
         target: String,
-        /// The call that asked for it.
+        /// The call of the delegation tool.
         call_id: CallId,
-        /// The provider profile.
+        /// Provider profile of the subagent.
         provider: String,
         /// The task in one line.
         task: String,
         /// True if the caller does not wait for the answer.
         background: bool,
-        /// Its working directory, if it has an isolated workspace.
+        /// Working directory of the isolated workspace; `None` if the subagent has none.
         workplace: Option<String>,
     },
-    /// A subagent has ended: the result for its caller.
+    /// A subagent has ended. The record belongs to its caller.
     #[serde(rename = "agent.delegation.ended")]
     DelegationEnded {
-        /// The invocation that ended.
+        /// Invocation of the subagent.
         child_invocation_id: InvocationId,
-        /// Its agent.
+        /// Name of the subagent.
         target: String,
-        /// Its outcome.
+        /// Outcome of the subagent.
         #[serde(flatten)]
         outcome: SubagentOutcome,
-        /// Model replies.
+        /// Number of model replies since its last start.
         turns: u32,
-        /// Tokens.
+        /// Tokens since its last start.
         usage: Usage,
-        /// Known cost, in billionths of a dollar.
+        /// Known cost since its last start, in billionths of a dollar; `None` if no cost is known.
         cost_nano_usd: Option<u64>,
-        /// State of its isolated workspace, if it had one.
+        /// State of its isolated workspace; `None` if it had none or the workspace is gone.
         workplace: Option<WorktreeSummary>,
     },
-    /// The memory of subagents was deleted.
+    /// The memory of one or all subagents was deleted.
     #[serde(rename = "agent.memory.forgotten")]
     MemoryForgotten {
-        /// Of this agent; `None` is all of them.
+        /// Name of the subagent; `None` means all subagents.
         agent: Option<String>,
     },
-    /// An invocation begins.
+    /// An invocation started.
     #[serde(rename = "agent.invocation.started")]
     InvocationStarted {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// Names of the tools it sees.
+        /// Names of the tools that the model sees.
         tools: Vec<String>,
-        /// The last record that its history contains.
+        /// Always `None`; other versions may write the number of a record here.
         after: Option<u64>,
     },
     /// An invocation gave its final answer.
@@ -268,351 +277,361 @@ pub enum Event {
     InvocationCompleted {
         /// The answer.
         result: String,
-        /// Model replies.
+        /// Number of model replies.
         turns: u32,
-        /// Tokens.
+        /// Tokens of the invocation.
         usage: Usage,
     },
-    /// An invocation ended without an answer.
+    /// An invocation ended without a final answer.
     #[serde(rename = "agent.invocation.failed")]
     InvocationFailed {
-        /// The class: `provider`, `limit`, `crashed`, `content_filter`, `loop`.
+        /// Class of the failure: `provider.*`, `limit`, `crashed`, `content_filter`, `loop`,
+        /// `hook`, `journal`, …
         class: String,
-        /// Cause.
+        /// Cause in words.
         cause: String,
-        /// Model replies.
+        /// Number of model replies.
         turns: u32,
-        /// Tokens.
+        /// Tokens of the invocation.
         usage: Usage,
     },
-    /// An invocation was interrupted.
+    /// An invocation was stopped.
     #[serde(rename = "agent.invocation.cancelled")]
     InvocationCancelled {
-        /// Model replies.
+        /// Number of model replies.
         turns: u32,
-        /// Tokens.
+        /// Tokens of the invocation.
         usage: Usage,
     },
 
     /// A request is sent to a model.
     #[serde(rename = "model.request")]
     ModelRequest {
-        /// Number of this reply within the invocation, from 1.
+        /// Number of the requested reply within the invocation, from 1.
         turn: u32,
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// Messages in the history.
+        /// Number of messages in the request.
         messages: usize,
     },
     /// A piece of visible text. Ephemeral.
     #[serde(rename = "model.text.delta")]
     TextDelta {
-        /// The piece.
+        /// New text.
         text: String,
     },
     /// A piece of thinking. Ephemeral.
     #[serde(rename = "model.thinking.delta")]
     ThinkingDelta {
-        /// The piece.
+        /// New text of the thinking.
         text: String,
     },
-    /// A whole reply.
+    /// The model finished a reply.
     #[serde(rename = "model.text")]
     ModelReply {
         /// Number of the reply within the invocation, from 1.
         turn: u32,
         /// The reply.
         message: AssistantMessage,
-        /// Why it ended.
+        /// Reason why the model stopped.
         stop_reason: StopReason,
-        /// The model that answered, if reported.
+        /// Model that the provider names as the author; `None` if it names none.
         model: Option<String>,
     },
-    /// Partial text of a reply that a fault or the user cut off. Not part of the history.
+    /// Text of a reply that was cut off by a fault, a hook or the user. It is not part of the
+    /// history.
     #[serde(rename = "model.text.partial")]
     ModelPartial {
         /// Number of the reply within the invocation, from 1.
         turn: u32,
-        /// The text so far.
+        /// The text that had arrived.
         text: String,
-        /// Why it ended.
+        /// Reason why the reply ended: the class of the failure, `interrupted`, `crashed`, …
         cause: String,
     },
-    /// Cost of a request, with or without a reply.
+    /// Usage and cost of one request to a model, also if there is no complete reply.
     #[serde(rename = "model.usage")]
     ModelUsage {
-        /// Number of the reply within the invocation, from 1.
+        /// Number of the requested reply within the invocation, from 1.
         turn: u32,
-        /// Tokens.
+        /// Tokens of the request.
         usage: Usage,
-        /// Model, outcome and cost. Missing in older journals.
+        /// Model, outcome and cost. `None` in older journals.
         billing: Option<Box<Billing>>,
     },
     /// The worst-case cost of a request is reserved from the budget. Recorded before the request.
     #[serde(rename = "budget.reserved")]
     BudgetReserved {
-        /// The number of the request.
+        /// Number of the request in the session.
         request: u64,
-        /// Billionths of a dollar.
+        /// Reserved money in billionths of a dollar.
         nano_usd: u64,
-        /// Tokens.
+        /// Reserved tokens.
         tokens: u64,
     },
-    /// The request was not sent, or the provider did no work: the reservation is released.
+    /// A reservation is released: the request was not sent, or the provider did no work for it.
     #[serde(rename = "budget.released")]
     BudgetReleased {
-        /// The number of the request.
+        /// Number of the request in the session.
         request: u64,
     },
-    /// The provider withheld a reply.
+    /// The provider withheld a reply with its content filter.
     #[serde(rename = "model.content_filter")]
     ContentFilter {
         /// Number of the reply within the invocation, from 1.
         turn: u32,
     },
 
-    /// An attempt failed and is made again after a wait.
+    /// An attempt failed. The request is sent again after a wait.
     #[serde(rename = "provider.retry")]
     ProviderRetry {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// The attempt that failed, from 1.
+        /// Number of the failed attempt, from 1.
         attempt: u32,
-        /// Why it failed.
+        /// Failure in words.
         cause: String,
         /// The class of the failure.
         class: String,
-        /// Wait before the next attempt.
+        /// Wait before the next attempt, in milliseconds.
         wait_ms: u64,
     },
-    /// Start or progress of a wait that a user may want to see. Ephemeral.
+    /// A request waits for its next attempt. Announced at the start of the wait and repeated during
+    /// it. Ephemeral.
     #[serde(rename = "provider.waiting")]
     ProviderWaiting {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// Wait before the next attempt.
+        /// Remaining wait before the next attempt, in milliseconds.
         wait_ms: u64,
-        /// Remaining patience after the wait.
+        /// Patience that remains after the wait, in milliseconds.
         patience_left_ms: u64,
-        /// The class of the failure that is waited for.
+        /// Class of the failure that caused the wait; empty if there was none.
         #[serde(default)]
         class: String,
-        /// The failure.
+        /// Failure in words; empty if there was none.
         #[serde(default)]
         cause: String,
     },
-    /// A reply is due and the provider is silent. Ephemeral.
+    /// The provider has sent nothing for a while during an attempt. Ephemeral.
     #[serde(rename = "provider.silent")]
     ProviderSilent {
-        /// The provider profile.
+        /// Name of the provider profile.
         provider: String,
-        /// Duration of the silence.
+        /// Duration of the silence in milliseconds.
         silent_ms: u64,
     },
-    /// From now on another model is asked: one that takes over, or the first again.
+    /// Requests switch to another model: to a fallback, or back to an earlier model of the list.
     #[serde(rename = "provider.failover")]
     ProviderFailover {
-        /// The provider profile that was asked until now.
+        /// Provider profile used until now.
         from: String,
-        /// Its model.
+        /// Model used until now.
         from_model: String,
-        /// The provider profile that is asked from now on.
+        /// Provider profile used from now on.
         to: String,
-        /// Its model.
+        /// Model used from now on.
         to_model: String,
-        /// The class of the failure, or `recovered`.
+        /// Class of the failure that caused the switch, or `recovered` if an earlier model answers
+        /// again.
         class: String,
-        /// The failure.
+        /// Cause of the switch in words.
         cause: String,
-        /// Models that were skipped, with reasons.
+        /// Provider profiles between both models that were skipped, each with the reason.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<String>,
     },
 
-    /// The model asked for a call.
+    /// The model, or the user, requested a tool call.
     #[serde(rename = "tool.requested")]
     ToolRequested {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// JSON text, as the model wrote it.
+        /// Arguments as JSON text, as the model wrote them.
         arguments: String,
     },
-    /// A call starts: the intent, written before any effect.
+    /// A call starts: the intent record, written before any side effect.
     #[serde(rename = "tool.started")]
     ToolStarted {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
         /// One-line description of the effect.
         summary: String,
         /// Hash of the exact effect that was judged.
         digest: String,
-        /// True if the call has an effect outside posse.
+        /// True if the tool has side effects.
         effect: bool,
-        /// Arguments that were converted to the declared type.
+        /// Arguments that were converted to the type of the schema, one line each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         coerced: Vec<String>,
     },
     /// Output of a running call. Ephemeral.
     #[serde(rename = "tool.output.delta")]
     ToolOutputDelta {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The piece.
+        /// New output.
         text: String,
     },
-    /// A call ended well: the outcome.
+    /// A call succeeded: the outcome record.
     #[serde(rename = "tool.completed")]
     ToolCompleted {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Content for the model.
+        /// Result for the model.
         content: Vec<ContentPart>,
         /// Data for programs: exit code, diff, counts.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         metadata: Value,
-        /// Duration.
+        /// Duration in milliseconds.
         duration_ms: u64,
     },
-    /// A call ended badly, or was not allowed to start: the outcome.
+    /// A call failed, was denied or did not start: the outcome record.
     #[serde(rename = "tool.failed")]
     ToolFailed {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Content for the model.
+        /// Result for the model.
         content: Vec<ContentPart>,
-        /// Why.
+        /// Reason of the failure.
         class: ToolFailureClass,
-        /// Data for programs.
+        /// Data for programs, from the tool.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         metadata: Value,
-        /// Duration.
+        /// Duration in milliseconds; 0 if the call did not run.
         duration_ms: u64,
     },
-    /// A call had started and its end is unknown. The model is informed.
+    /// A call with side effects started, and its end is unknown. The model gets an error as the
+    /// result.
     #[serde(rename = "tool.outcome_unknown")]
     ToolOutcomeUnknown {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Content for the model.
+        /// Result for the model.
         content: Vec<ContentPart>,
-        /// Description and start time of the call. Missing in older journals.
+        /// Description and start time of the call. `None` in older journals.
         begun: Option<StartedCall>,
     },
-    /// Confinement of a process as reported by the kernel.
+    /// The sandbox confined the process of a call, as reported by the operating system.
     #[serde(rename = "sandbox.enforced")]
     SandboxEnforced {
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// Sandbox tier.
+        /// Sandbox tier of the process.
         tier: SandboxTier,
-        /// Details of the report.
+        /// Details of the report by the sandbox.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         report: Value,
     },
 
-    /// A command continues in the background, and its call ends.
+    /// A command became a background job: it continues after the end of its call.
     #[serde(rename = "job.started")]
     JobStarted {
-        /// The call, which is the job's name as well.
+        /// The call that started the command. The background job has the same id.
         call_id: CallId,
-        /// One line.
+        /// One-line description of the command.
         summary: String,
     },
-    /// A command in the background has ended.
+    /// A background job has ended.
     #[serde(rename = "job.ended")]
     JobEnded {
-        /// The call that started it.
+        /// The call that started the command, which is also the id of the job.
         call_id: CallId,
-        /// One line.
+        /// One-line description of the command.
         summary: String,
-        /// By itself, or why.
+        /// Reason of the end.
         end: JobEnd,
-        /// `exit 1`, `killed after …`, in words.
+        /// The end in words: `exit 1`, `stopped`, …
         detail: String,
-        /// Its exit code, if it had one.
+        /// Exit code; `None` if the command did not exit by itself.
         exit_code: Option<i32>,
-        /// Bytes that it printed, as far as that is known.
+        /// Number of printed bytes; 0 if unknown.
         bytes: u64,
-        /// Duration; 0 if unknown.
+        /// Duration in milliseconds; 0 if unknown.
         duration_ms: u64,
-        /// Changes to protected files and their handling, one line each.
+        /// Changes of protected files by the command, and the reaction of the sandbox, one line
+        /// each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         findings: Vec<String>,
     },
 
-    /// A hook returned a result. Its changes are stored here: the record of the call is unchanged.
+    /// A hook ran and returned a decision. Changes by the hook are recorded here; the records of
+    /// the call stay as they are.
     #[serde(rename = "hook.fired")]
     HookFired {
-        /// Its name.
+        /// Name of the hook.
         hook: String,
-        /// The hook event.
+        /// Point of the session at which the hook ran.
         event: HookEvent,
-        /// The call, if it was about one.
+        /// The call; `None` if the event is not about a call.
         call_id: Option<CallId>,
-        /// The tool, if it was about one.
+        /// The tool; `None` if the event is not about a call.
         tool: Option<String>,
-        /// Its decision.
+        /// Decision of the hook.
         decision: HookDecision,
-        /// Its message.
+        /// Message of the hook, if there is one.
         message: Option<String>,
-        /// The arguments that it wants instead, before they are judged.
+        /// Arguments by which the hook replaces those of the call; `None` if it changes none. The
+        /// policy judges the new ones.
         input: Option<Box<Value>>,
-        /// Output for the model that replaces the recorded one.
+        /// Result that the model gets instead of the recorded one; `None` if the hook changes
+        /// nothing.
         output: Option<Vec<ContentPart>>,
-        /// For programs, from the hook.
+        /// Data for programs, from the hook.
         metadata: Option<Box<Value>>,
-        /// Duration.
+        /// Duration in milliseconds.
         duration_ms: u64,
     },
-    /// A hook could not be asked, or its answer made no sense.
+    /// A hook could not run, or its answer was invalid.
     #[serde(rename = "hook.failed")]
     HookFailed {
-        /// Its name.
+        /// Name of the hook.
         hook: String,
-        /// The hook event.
+        /// Point of the session at which the hook ran.
         event: HookEvent,
-        /// The call, if it was about one.
+        /// The call; `None` if the event is not about a call.
         call_id: Option<CallId>,
-        /// The tool, if it was about one.
+        /// The tool; `None` if the event is not about a call.
         tool: Option<String>,
-        /// `HK001`, …
+        /// Error code: `HK001`, …
         code: String,
-        /// Cause.
+        /// Cause in words.
         cause: String,
-        /// True if the failure counts as a denial.
+        /// True if the failure counts as a denial; false if it is ignored.
         blocked: bool,
-        /// Output for the model that replaces the recorded one.
+        /// Result that the model gets instead of the recorded one; `None` if the recorded one
+        /// stays.
         output: Option<Vec<ContentPart>>,
-        /// Duration.
+        /// Duration in milliseconds.
         duration_ms: u64,
     },
 
-    /// A human has to decide.
+    /// A permission request was opened.
     #[serde(rename = "permission.requested")]
     PermissionRequested {
-        /// Answer with this id.
+        /// Id of the request; an answer must name it.
         request_id: QuestionId,
-        /// The call.
+        /// Id of the call.
         call_id: CallId,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// One line.
+        /// One-line description of the effect.
         summary: String,
-        /// The whole command or diff.
+        /// The complete command or diff.
         detail: String,
-        /// Why it is asked.
+        /// Reason of the request.
         reason: String,
         /// Scopes that an answer may have.
         scopes: Vec<Scope>,
@@ -621,82 +640,88 @@ pub enum Event {
         /// Working directory of the effect.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cwd: String,
-        /// Hash over the call, `digest`, `cwd` and the agent's path: all that an answer is bound to.
+        /// Hash over the call, `digest`, `cwd`, the invocation and the agent's path: an answer is
+        /// valid only for exactly these.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
     },
-    /// A question was answered with yes.
+    /// A permission request was answered: the call is allowed.
     #[serde(rename = "permission.granted")]
     PermissionGranted {
-        /// The question.
+        /// Id of the request.
         request_id: QuestionId,
         /// Source of the answer.
         by: DecisionSource,
         /// Scope of the answer.
         scope: Scope,
-        /// Grant, if the answer covers more than this call.
+        /// Grant that the answer creates; `None` if the answer covers only this call.
         grant: Option<Grant>,
-        /// The `binding` of the request that the answer applies to.
+        /// Hash to which the answer is bound: the `binding` of the request.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
-        /// The front end that answered, if it was not the one that owns the session.
+        /// Name of the attached front end that answered; `None` for the front end that owns the
+        /// session.
         answered_by: Option<String>,
     },
     /// A permission request was denied, or no person could be asked.
     #[serde(rename = "permission.denied")]
     PermissionDenied {
-        /// The question.
+        /// Id of the request.
         request_id: QuestionId,
         /// Source of the answer.
         by: DecisionSource,
         /// Reason for the model.
         reason: String,
-        /// The rule in the user's configuration that would allow it.
+        /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
+        /// is no such rule.
         rule: Option<String>,
-        /// The front end that answered, if it was not the one that owns the session.
+        /// Name of the attached front end that answered; `None` for the front end that owns the
+        /// session.
         answered_by: Option<String>,
     },
-    /// A permission request is withdrawn, because its call has ended.
+    /// A permission request was withdrawn without an answer: its call has ended, or needs no answer
+    /// any more.
     #[serde(rename = "permission.withdrawn")]
     PermissionWithdrawn {
-        /// The question.
+        /// Id of the request.
         request_id: QuestionId,
-        /// Why.
+        /// Reason of the withdrawal.
         reason: String,
     },
 
     /// An actor crashed.
     #[serde(rename = "actor.crashed")]
     ActorCrashed {
-        /// Its kind.
+        /// Type of the actor.
         actor: String,
         /// The panic or error.
         cause: String,
     },
-    /// A crashed actor runs again.
+    /// A crashed actor is restarted.
     #[serde(rename = "actor.restarted")]
     ActorRestarted {
-        /// Its kind.
+        /// Type of the actor.
         actor: String,
-        /// Restarts within the window, this one included.
+        /// Number of restarts of this actor within `restart_window`, including this one.
         restarts: u32,
     },
-    /// A bound of `Limits` ended or cut something.
+    /// A limit ended an invocation.
     #[serde(rename = "limit.reached")]
     LimitReached {
-        /// The limit's name in the configuration.
+        /// Name of the limit in the configuration.
         limit: String,
-        /// Its value.
+        /// Value of the limit.
         value: u64,
-        /// Used amount of the limit, if useful.
+        /// Amount already spent, in the unit of the limit; `None` for limits other than a budget.
         spent: Option<u64>,
-        /// Worst case of the next step.
+        /// Worst case of the next request, in the unit of the limit; `None` for limits other than a
+        /// budget.
         needed: Option<u64>,
     },
-    /// A repository's configuration wanted more than it may, and did not get it.
+    /// A setting of a project's configuration was ignored, because a project may not set it.
     #[serde(rename = "config.ignored")]
     ConfigIgnored {
-        /// `CFG005`, …
+        /// Error code: `CFG005`, …
         code: String,
         /// The ignored setting and the reason.
         message: String,
@@ -704,17 +729,18 @@ pub enum Event {
     /// Warning in one line.
     #[serde(rename = "warning")]
     Warning {
-        /// The line.
+        /// The warning.
         message: String,
     },
 
-    /// A type that a later version writes.
+    /// An event of a type that this version does not know.
     #[serde(rename = "unknown", other)]
     Unknown,
 }
 
 impl Event {
-    /// The question that this event asks, answers or withdraws.
+    /// Id of the permission request that this event opens, answers or withdraws; `None` for other
+    /// events.
     pub fn question(&self) -> Option<&QuestionId> {
         if let Event::PermissionRequested { request_id, .. } = self {
             return Some(request_id);
@@ -722,7 +748,7 @@ impl Event {
         self.closed_question()
     }
 
-    /// The question that this event answers or withdraws.
+    /// Id of the permission request that this event answers or withdraws; `None` for other events.
     pub fn closed_question(&self) -> Option<&QuestionId> {
         let (Event::PermissionGranted { request_id, .. }
         | Event::PermissionDenied { request_id, .. }
@@ -733,7 +759,7 @@ impl Event {
         Some(request_id)
     }
 
-    /// True if the event is also a journal record.
+    /// True if the event is also a journal record; false if it is only announced.
     pub fn is_durable(&self) -> bool {
         !matches!(
             self,

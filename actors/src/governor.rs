@@ -1,7 +1,7 @@
-//! Governor of subagents: limits of depth, number, tokens, money and time, granted as permits by
-//! one owner.
+//! Governor of subagents: limits their depth, number, tokens, cost and time, and grants each a
+//! permit.
 //!
-//! Pure: the owner is a single actor, so check and effect are atomic. A permit is taken at the
+//! Pure: its owner is a single actor, so check and grant are one step. A permit is granted at the
 //! start of a subagent and returned with its usage at the end.
 
 use std::collections::BTreeMap;
@@ -10,18 +10,19 @@ use std::time::Duration;
 
 use crate::conversation::InvocationId;
 
-/// Common limits of all subagents. `None` means no limit of that kind.
+/// Limits of all subagents of a session. `None` means no limit of that kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GovernorLimits {
-    /// Maximum depth of delegation: 0 is none, 1 is children of the main agent.
+    /// Maximum depth of delegation: 0 means no subagents, 1 means subagents of the main agent only.
     pub depth_max: u32,
-    /// Maximum number of running agents. An agent that waits for another lends its slot.
+    /// Number of concurrency slots: maximum number of running subagents, without those that wait
+    /// for a subagent of their own.
     pub live_max: u32,
-    /// Subagents started in one session.
+    /// Maximum number of subagents started in one session.
     pub total_max: u32,
-    /// Tokens of all subagents together.
+    /// Maximum tokens of all subagents together.
     pub tokens_max: Option<u64>,
-    /// Cost of all subagents together, in millionths of a dollar.
+    /// Maximum cost of all subagents together, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
     /// Time limit of one subagent.
     pub duration_max: Option<Duration>,
@@ -40,30 +41,31 @@ impl Default for GovernorLimits {
     }
 }
 
-/// Requirements of a subagent to start.
+/// Request for a permit to start a subagent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermitRequest {
-    /// Caller; `None` is the main agent.
+    /// Invocation of the caller; `None` means the main agent.
     pub parent: Option<InvocationId>,
-    /// Its own time limit, if set.
+    /// Time limit of this subagent, in addition to the common one; `None`: no further limit.
     pub duration_max: Option<Duration>,
-    /// Time that it has already used.
+    /// Time that the subagent has already used in an earlier process; zero for a new one.
     pub worked: Duration,
-    /// Its own token limit, if set.
+    /// Token limit of this subagent, in addition to the common one; `None`: no further limit.
     pub tokens_max: Option<u64>,
-    /// It was started before and is resumed: it counts once.
+    /// True if the subagent was already counted by an earlier process and continues. It is not
+    /// counted again.
     pub again: bool,
     /// True if the caller waits for the result and does nothing else.
     pub waits: bool,
-    /// Number of earlier requests that wait for a slot.
+    /// Number of earlier start requests that still wait for a slot.
     pub ahead: u32,
-    /// Remaining tokens of the session's budget, if it has one.
+    /// State of the session's token budget; `None` if it has none.
     pub tokens_left: Option<BudgetLeft>,
-    /// Remaining millionths of a dollar of the session's budget, if it has one.
+    /// State of the session's cost budget in millionths of a dollar; `None` if it has none.
     pub micro_usd_left: Option<BudgetLeft>,
 }
 
-/// State of a budget outside the governor.
+/// State of a budget of the session, which the governor does not manage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetLeft {
     /// The whole budget.
@@ -72,65 +74,66 @@ pub struct BudgetLeft {
     pub left: u64,
 }
 
-/// Allowance of a subagent. Returned with [`Governor::end`].
+/// Permit of a running subagent with its limits. Returned with [`Governor::end`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permit {
-    /// Depth; 1 is a child of the main agent.
+    /// Depth of delegation; 1 for a subagent of the main agent.
     pub depth: u32,
-    /// Most tokens.
+    /// Maximum tokens; `None`: no limit.
     pub tokens: Option<u64>,
-    /// Most cost in millionths of a dollar.
+    /// Maximum cost in millionths of a dollar; `None`: no limit.
     pub micro_usd: Option<u64>,
-    /// Deadline (monotonic).
+    /// Deadline on the monotonic clock; `None`: no limit.
     pub until: Option<Duration>,
 }
 
-/// Usage of a subagent.
+/// Tokens and cost of one or more subagents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubagentUsage {
     /// Input and output tokens.
     pub tokens: u64,
-    /// Cost in millionths of a dollar, if known.
+    /// Cost in millionths of a dollar; `None` if unknown.
     pub micro_usd: Option<u64>,
 }
 
-/// The limit that prevents a start.
+/// Refusal of a start: the limit that prevents it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} ({value}) is reached: {left} left; {frees}")]
 pub struct SubagentRefusal {
     /// Name of the limit in the configuration.
     pub limit: &'static str,
-    /// Its value.
+    /// Value of the limit.
     pub value: u64,
-    /// Remaining amount.
+    /// Remaining amount of the limit.
     pub left: u64,
-    /// Event that would free it.
+    /// Event that would make room within the limit.
     pub frees: FreedBy,
 }
 
-/// Name of the limit that the end of any subagent relaxes.
+/// Name of the limit of concurrency slots in the configuration.
 const PLACES: &str = "delegation.maxConcurrent";
 
 impl SubagentRefusal {
-    /// True if only a concurrency slot is missing, which becomes free by waiting.
+    /// True if only a concurrency slot is missing, so that the request can wait for one. False if
+    /// there are no slots at all.
     pub fn is_place_limit(&self) -> bool {
         self.limit == PLACES && self.value > 0
     }
 
-    /// The refusal in a session without delegation.
+    /// Refusal of every start in a session without delegation.
     pub(crate) fn single_agent() -> SubagentRefusal {
         SubagentRefusal { limit: "agentMode", value: 0, left: 0, frees: FreedBy::CallersOwnWork }
     }
 }
 
-/// Event that frees capacity of a limit.
+/// Event that makes room within a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreedBy {
     /// The end of a running subagent.
     SubagentEnds,
-    /// Nothing in this session.
+    /// No event in this session.
     Nothing,
-    /// The caller does the work itself.
+    /// No event: the caller has to do the work itself.
     CallersOwnWork,
 }
 
@@ -144,25 +147,27 @@ impl fmt::Display for FreedBy {
     }
 }
 
-/// Hands out permits.
+/// Grants permits to subagents and counts their usage.
 #[derive(Debug, Default)]
 pub struct Governor {
     limits: GovernorLimits,
     live: BTreeMap<InvocationId, Permit>,
-    /// Lent slots: borrower of each lender. Each lends to one.
+    /// Lent slots: maps each borrower to the caller that lends its slot. A caller lends to one
+    /// borrower at a time.
     lent: BTreeMap<InvocationId, InvocationId>,
     total: u32,
-    /// Usage of subagents that have ended.
+    /// Usage of all subagents that have ended.
     spent: SubagentUsage,
 }
 
 impl Governor {
-    /// Governor without running subagents.
+    /// Creates a governor without running subagents.
     pub fn new(limits: GovernorLimits) -> Governor {
         Governor { limits, ..Governor::default() }
     }
 
-    /// Permit for `id` at `now` (monotonic), or the limit that prevents it.
+    /// Grants a permit for the subagent `id` at the monotonic time `now`, or returns the limit that
+    /// prevents it.
     pub fn admit(
         &mut self,
         id: &InvocationId,
@@ -239,16 +244,16 @@ impl Governor {
         Ok(permit)
     }
 
-    /// Lender of a slot for this request: the caller, if it waits. So no subagent waits for the
-    /// slot of its own caller at any depth.
+    /// The caller, if it can lend its slot to this request: it waits for the result and does not
+    /// lend already. So a subagent never waits for the slot of its own caller.
     fn slot_lender(&self, request: &PermitRequest) -> Option<InvocationId> {
         let parent = request.parent.as_ref().filter(|_| request.waits)?;
         let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
         lends.then(|| parent.clone())
     }
 
-    /// Share of a budget for one more subagent: an equal part of the amount that is neither spent
-    /// nor granted.
+    /// Share of the limit `max` for one more subagent: an equal part of the amount that is neither
+    /// spent nor granted, at least 1. `held`: the amount that a permit has granted.
     fn share(
         &self,
         max: Option<u64>,
@@ -263,8 +268,8 @@ impl Governor {
         Some((left / free).max(u64::from(left > 0)))
     }
 
-    /// Share of the session's remaining budget: equal parts for all agents that may run, including
-    /// the main agent, and at least one.
+    /// Share of the amount `left` of the session's budget: equal parts for the main agent and for
+    /// each slot that is free, at least 1.
     fn part(&self, left: u64) -> u64 {
         let free = u64::from(self.limits.live_max.saturating_sub(self.living()).max(1)) + 1;
         (left / free).max(u64::from(left > 0))
@@ -274,13 +279,14 @@ impl Governor {
         if self.live.is_empty() { FreedBy::Nothing } else { FreedBy::SubagentEnds }
     }
 
-    /// Restores the totals of an earlier process.
+    /// Adds the number of starts and the usage from earlier processes.
     pub fn restore(&mut self, total: u32, spent: SubagentUsage) {
         self.total = self.total.saturating_add(total);
         self.count(spent);
     }
 
-    /// Ends `id` and frees its permit. A second end has no effect.
+    /// Ends the subagent `id`, frees its permit and adds its usage. Returns the permit; `None` if
+    /// it had already ended, which has no further effect.
     pub fn end(&mut self, id: &InvocationId, spent: SubagentUsage) -> Option<Permit> {
         let permit = self.live.remove(id)?;
         self.lent.remove(id);
@@ -289,7 +295,7 @@ impl Governor {
         Some(permit)
     }
 
-    /// Adds usage.
+    /// Adds `spent` to the usage of all subagents.
     pub fn count(&mut self, spent: SubagentUsage) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
@@ -303,12 +309,12 @@ impl Governor {
         self.limits.live_max
     }
 
-    /// Places in use: running subagents without those that have lent their place.
+    /// Number of slots in use: running subagents without those that lend their slot.
     pub fn busy_slots(&self) -> u32 {
         self.living().saturating_sub(u32::try_from(self.lent.len()).unwrap_or(u32::MAX))
     }
 
-    /// Subagents that have started and not ended.
+    /// Number of subagents that have started and not ended.
     pub fn living(&self) -> u32 {
         u32::try_from(self.live.len()).unwrap_or(u32::MAX)
     }

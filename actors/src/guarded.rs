@@ -1,9 +1,9 @@
-//! A mutex that outlives the panic of a thread that held it.
+//! A mutex that stays usable after a thread panicked while it held the lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex whose content stays usable after a panic: actors that crash share state with their
-/// successors.
+/// A mutex that ignores poisoning: if a thread panics while it holds the lock, the content can
+/// still be locked. Crashed actors share state with their successors.
 #[derive(Debug, Default)]
 pub(crate) struct Guarded<T>(Mutex<T>);
 

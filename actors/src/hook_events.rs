@@ -1,4 +1,4 @@
-//! Running hooks and recording their results.
+//! Runs hooks and records their results.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,23 +11,26 @@ use crate::event::{Event, HookDecision};
 use crate::ports::{Hook, HookInvocation, HookPayload, HookReport, HookResult};
 use crate::transcript_writer::Transcript;
 
-/// Maximum bytes of all hook notes that a model reads with one result.
+/// Maximum total bytes of notes about hooks that a model reads with one result.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 
-/// Combined result of the hooks.
+/// Combined result of all hooks that ran for one event.
 #[derive(Debug, Default)]
 pub(crate) struct HookOutcome {
-    /// Reason of a denial, with the hook's name.
+    /// Reason of the denial, with the hook's name; `None` if no hook denied.
     pub(crate) blocked: Option<String>,
-    /// Replaced arguments, with the name of the hook.
+    /// Arguments that replace those of the call, with the name of the hook; `None` if no hook
+    /// changed them.
     pub(crate) input: Option<(Value, String)>,
-    /// Replacement of the output for the model.
+    /// Result that the model gets instead of the recorded one; `None` if no hook changed it.
     pub(crate) output: Option<Vec<ContentPart>>,
-    /// Additional notes for the model.
+    /// Notes for the model about warnings and changed arguments.
     pub(crate) notes: Vec<String>,
 }
 
-/// Runs `hooks` and records each result. A panic counts as a denial where failed hooks may deny.
+/// Runs the hooks for `occasion`, records each result, and combines the results. A panic of the
+/// hook runner counts as a failure, which denies where
+/// [`HookEvent::may_fail_closed`](crate::event::HookEvent::may_fail_closed) is true.
 pub(crate) async fn fire(
     hooks: Arc<dyn Hook>,
     transcript: Transcript,
@@ -67,13 +70,13 @@ pub(crate) async fn fire(
 struct HookContext {
     event: crate::event::HookEvent,
     call: Option<(crate::conversation::CallId, String)>,
-    /// The event has an outcome, which can be withheld or replaced.
+    /// True if the event follows a tool call, so that its result can be withheld or replaced.
     is_after: bool,
     output_bytes_max: usize,
 }
 
 impl HookOutcome {
-    /// Adds one report; returns its record.
+    /// Adds the result of one hook, and returns the event that records it.
     fn take(&mut self, report: HookReport, place: &HookContext) -> Event {
         let HookReport { hook, says, message, metadata, duration } = report;
         let (call_id, tool) = place.call.clone().unzip();

@@ -1,6 +1,7 @@
-//! Accounts of a session, and a budget that no request can exceed.
+//! Accounting of tokens and cost of a session, and a budget that reserves the worst case of each
+//! request before it is sent.
 //!
-//! Each request that a model worked on has one line in the accounts.
+//! Each request on which a model worked has one usage record in the accounts.
 
 mod accounts;
 mod budget_handle;

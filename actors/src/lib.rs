@@ -8,8 +8,9 @@
 //! The kernel uses no HTTP, terminal, file system, environment, process or wall clock. It accesses
 //! the outside world through traits in [`ports`]; the root package `posse` implements them.
 //!
-//! Modules stand below in layers, lowest first: basis, vocabulary, events and records, ports, logic
-//! without actors, actors. Each uses lower layers only.
+//! The modules are declared below by layer, lowest first: basis, vocabulary, events and records,
+//! ports, logic without actors, actors. A module uses only layers below its own; `KERNEL_LAYERS` in
+//! `tests/it/tidy.rs` lists the permitted order within a layer.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]

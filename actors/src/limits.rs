@@ -1,75 +1,84 @@
-//! All upper bounds of the kernel in one struct: everything that grows has one.
+//! Bounds of a session in one struct: sizes, counts, waits and times. Everything that grows has a
+//! bound.
 
 use std::time::Duration;
 
 use crate::context::ContextBudget;
 
-/// Bounds of a session.
+/// Bounds of a session. Sizes are in bytes unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Model replies in one invocation (`maxTurns`).
+    /// Maximum model replies of one invocation (`maxTurns`).
     pub turns_max: u32,
-    /// Wall time of one invocation, if limited.
+    /// Maximum running time of one invocation; `None`: no limit.
     pub duration_max: Option<Duration>,
-    /// Read-only calls of one turn that run in parallel.
+    /// Maximum read-only calls of one turn that run in parallel.
     pub parallel_calls_max: usize,
-    /// Maximum calls per turn; further calls get an error.
+    /// Maximum calls in one reply. Further calls do not run and get an error as their result.
     pub calls_per_turn_max: usize,
-    /// Bytes of one call's arguments.
+    /// Maximum bytes of the arguments of one call.
     pub arguments_bytes_max: usize,
-    /// Bytes of text that tools are asked to return. Each tool cuts longer text itself, or has a limit
-    /// of its own.
+    /// Bytes of text that tools are asked to return. Each tool cuts or spills longer text itself,
+    /// or has a limit of its own.
     pub output_bytes_max: usize,
-    /// Upper limit of the text from any tool, in bytes, enforced by `tool_call/pipeline.rs`: longer
+    /// Maximum bytes of text that a tool may return. `tool_call/pipeline.rs` enforces it: longer
     /// text keeps its head and tail.
     pub result_bytes_max: usize,
-    /// Identical calls that fail in a row before the turn is stopped.
+    /// Number of identical calls that fail in a row after which the run ends.
     pub repeated_failures_max: u32,
-    /// Messages waiting for the next safe point.
+    /// Maximum messages that wait in the queue of one invocation.
     pub queued_messages_max: usize,
-    /// Permission requests open at once.
+    /// Maximum permission requests that are open at once; further ones are denied.
     pub questions_max: usize,
-    /// Events buffered for a slow reader; beyond, it re-reads durable ones from the journal.
+    /// Maximum events buffered for a slow observer. It loses deltas beyond that and reads durable
+    /// events back from the journal.
     pub events_buffered_max: usize,
-    /// Restarts of one actor within `restart_window`.
+    /// Maximum restarts of one actor within `restart_window`.
     pub restarts_max: u32,
-    /// The window of `restarts_max`.
+    /// Length of the sliding time window for `restarts_max`.
     pub restart_window: Duration,
-    /// Interval at which text deltas become events.
+    /// Interval in which text deltas are combined into one event.
     pub delta_interval: Duration,
     /// Time limit of a request between actors.
     pub ask_timeout: Duration,
-    /// Maximum total wait for an overloaded or unavailable provider.
+    /// Maximum total wait of a model request for an overloaded or unavailable provider. Also the
+    /// maximum wait for disk space.
     pub patience: Duration,
-    /// Maximum attempts per request, in addition to patience.
+    /// Maximum attempts per model request, in addition to patience; `None`: patience alone decides.
     pub attempts_max: Option<u32>,
-    /// Upper bound of the first backoff; each further bound doubles.
+    /// Upper bound of the first backoff; the bound doubles with each further failure.
     pub backoff_first: Duration,
-    /// Upper bound of posse's own backoff.
+    /// Maximum of the doubled bound of a backoff; also the longest wait that an overloaded provider
+    /// may request.
     pub backoff_max: Duration,
-    /// Maximum `Retry-After`; longer values are ignored.
+    /// Longest wait that a provider may request with `Retry-After`; longer ones are ignored.
     pub retry_after_max: Duration,
-    /// Attempts after an unreadable reply.
+    /// Maximum retries of a model request after invalid replies.
     pub broken_replies_max: u32,
-    /// Attempts after interrupted replies, in one turn.
+    /// Maximum retries of a model request after replies that were cut off.
     pub cut_replies_max: u32,
-    /// Consecutive failures of all requests after which the circuit breaker opens.
+    /// Number of consecutive failures of a model, over all its requests, after which its circuit
+    /// breaker opens.
     pub breaker_failures: u32,
-    /// Shortest time between two probes of an open circuit breaker.
+    /// Minimum time between two probes of an open circuit breaker.
     pub probe_interval: Duration,
-    /// Silence of a provider during a reply after which a notice is shown.
+    /// Duration of silence of a provider during an attempt after which the user is informed.
     pub silence_hint: Duration,
-    /// Longest wait for a model while a fallback is available.
+    /// Maximum wait for an unavailable model while a fallback is available.
     pub failover_wait: Duration,
-    /// Shortest time before a failed model is tried again while a fallback answers.
+    /// Minimum time before a failed model is tried again while a fallback answers; doubles with
+    /// each failure, up to 16 times as long.
     pub failback_after: Duration,
-    /// Wait before the next attempt of a parked session if the provider gives no time.
+    /// Wait before the next attempt of a parked run if neither the provider nor the circuit breaker
+    /// gives a time.
     pub parked_pause: Duration,
-    /// True if a run that exhausted its patience waits once for the next attempt instead of ending.
+    /// True if a run that exhausted its patience waits once for the next attempt instead of ending
+    /// at once.
     pub outwaits_once: bool,
-    /// Maximum repetitions of prepare and review after an answer, if the call keeps changing.
+    /// Maximum further permission requests for one call whose effect has changed each time it is
+    /// prepared again after an answer.
     pub rejudgements_max: u32,
-    /// Maximum number of times that hooks can continue an invocation after its answer.
+    /// Maximum number of times that hooks can make an invocation continue after its final answer.
     pub holds_max: u32,
     /// Context budget of the main agent.
     pub context_main: ContextBudget,

@@ -1,8 +1,8 @@
 //! Communication between actors: `tell` (no reply), `ask` (wait for a reply), `Report` (one result
-//! for the parent), and `spawn_task` (work whose result returns as a message).
+//! for the parent), and `spawn_task` (asynchronous work whose result returns as a message).
 //!
-//! ractor reports a dead peer in three different forms. Here there is one: `None` for `ask`, and
-//! [`Lost`] for a report whose sender died before it sent.
+//! The library `ractor` reports a dead actor in three different forms. This module reduces them to
+//! `None` for `ask`, and [`Lost`] for a report that was dropped without a result.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,17 +15,19 @@ use tokio::task::{AbortHandle, JoinError};
 
 use crate::guarded::Guarded;
 
-/// Result of starting an actor. `Err` is returned to the spawner.
+/// Result of the start handler of an actor. After `Err` the actor does not run, and its spawner
+/// gets the error.
 pub(crate) type StartResult<State> = Result<State, ActorProcessingErr>;
 
-/// Result of a handler. `Err` ends the actor: it means a bug, never a domain failure.
+/// Result of a message handler. `Err` ends the actor. It means a bug; expected failures are values
+/// of messages.
 pub(crate) type HandlerResult = Result<(), ActorProcessingErr>;
 
 pub(crate) fn tell<M: Message>(peer: &ActorRef<M>, message: M) {
     peer.cast(message).ok();
 }
 
-/// Starts `actor` as a child of `parent`.
+/// Starts `actor` as a child of `parent`, which supervises it.
 pub(crate) async fn spawn_child<A: Actor, M: Message>(
     actor: A,
     args: A::Arguments,
@@ -34,8 +36,8 @@ pub(crate) async fn spawn_child<A: Actor, M: Message>(
     Ok(Actor::spawn_linked(None, actor, args, parent.get_cell()).await?.0)
 }
 
-/// Starts `actor` as a child of `parent`. `None`: it crashed at once, and its report was dropped with
-/// it.
+/// Starts `actor` as a child of `parent`. Returns `None` if the actor crashed while it started; its
+/// arguments, including any [`Report`], were dropped.
 pub(crate) async fn spawn_unless_lost<A: Actor, M: Message>(
     actor: A,
     args: A::Arguments,
@@ -52,7 +54,8 @@ pub(crate) fn answer<T>(reply: RpcReplyPort<T>, value: T) {
     reply.send(value).ok();
 }
 
-/// Asks, and waits no longer than `timeout`. Never from within a handler, except of a leaf that
+/// Sends the request that `message` makes of a reply port, and waits at most `timeout` for the
+/// reply. Returns `None` if none arrives. Not for use in a message handler, unless the other actor
 /// never asks back.
 pub(crate) async fn ask<M: Message, T: Send + 'static>(
     peer: &ActorRef<M>,
@@ -65,16 +68,18 @@ pub(crate) async fn ask<M: Message, T: Send + 'static>(
     }
 }
 
-/// The sender of a [`Report`] died before it spoke.
+/// Received in place of a result: the [`Report`] was dropped without a result, usually because its
+/// holder crashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost;
 
 type OneShot<T> = Box<dyn FnOnce(Result<T, Lost>) + Send>;
 
-/// One-shot result of some work. Never silent: if it is dropped unused because its holder crashed,
-/// the receiver gets [`Lost`].
+/// Sender of the one result of some work. If it is dropped unused, for example because its holder
+/// crashed, the receiver gets [`Lost`].
 ///
-/// A child receives a `Report`, not its parent's `ActorRef`, and so does not depend on the parent.
+/// A child actor gets a `Report` instead of the `ActorRef` of its parent, so it does not depend on
+/// the type of the parent.
 pub(crate) struct Report<T>(Option<OneShot<T>>);
 
 impl<T: 'static> Report<T> {
@@ -90,7 +95,7 @@ impl<T: 'static> Report<T> {
         Report(Some(Box::new(line)))
     }
 
-    /// A report whose result arrives at the receiver.
+    /// Creates a report and the receiver of its result.
     pub(crate) fn channel() -> (Report<T>, oneshot::Receiver<Result<T, Lost>>)
     where
         T: Send,
@@ -123,8 +128,8 @@ impl<T> std::fmt::Debug for Report<T> {
     }
 }
 
-/// A [`Report`] with several holders. The first result counts; [`Lost`] is sent when the last
-/// holder is gone.
+/// A [`Report`] that can be cloned. The first result that any clone sends counts; [`Lost`] is sent
+/// when the last clone is dropped and none has sent a result.
 pub(crate) struct SharedReport<T>(Arc<Guarded<Option<Report<T>>>>);
 
 impl<T> Clone for SharedReport<T> {
@@ -146,14 +151,15 @@ impl<T: 'static> SharedReport<T> {
     }
 }
 
-/// Held by everything that works for an actor, so that its supervisor knows when the last of it is
-/// gone: a crash is reported before the actor's state is dropped.
+/// Token that an actor and all work on its behalf hold. When the last clone is dropped, [`AllGone`]
+/// completes. The supervisor needs it because a crash is reported before the state of the actor is
+/// dropped.
 #[derive(Clone)]
 pub(crate) struct AliveToken(
     #[expect(dead_code, reason = "it is there to be dropped")] mpsc::Sender<Infallible>,
 );
 
-/// The other end of a [`AliveToken`].
+/// Waits until all clones of an [`AliveToken`] are dropped.
 pub(crate) struct AllGone(mpsc::Receiver<Infallible>);
 
 impl AliveToken {
@@ -164,13 +170,14 @@ impl AliveToken {
 }
 
 impl AllGone {
-    /// Returns when no [`AliveToken`] is left.
+    /// Returns when the last clone of the [`AliveToken`] is dropped.
     pub(crate) async fn complete(mut self) {
         while self.0.recv().await.is_some() {}
     }
 }
 
-/// Reference to an actor that its supervisor may replace. `None` means that it is gone permanently.
+/// Reference to an actor that its supervisor may replace after a crash. The channel contains the
+/// current incarnation, or `None` if the actor has not started yet or will not run again.
 pub(crate) struct SupervisedRef<M>(watch::Receiver<Option<ActorRef<M>>>);
 
 impl<M> Clone for SupervisedRef<M> {
@@ -184,20 +191,21 @@ impl<M: Message> SupervisedRef<M> {
         SupervisedRef(incarnations)
     }
 
-    /// The current incarnation, if the actor is running.
+    /// The current incarnation; `None` if there is none.
     pub(crate) fn current(&self) -> Option<ActorRef<M>> {
         self.0.borrow().clone()
     }
 
-    /// Sends a message to the current incarnation.
+    /// Sends a message to the current incarnation. Without one, the message is dropped.
     pub(crate) fn tell(&self, message: M) {
         if let Some(peer) = &*self.0.borrow() {
             tell(peer, message);
         }
     }
 
-    /// Sends what `message` makes of a report, again to each successor of an actor that died
-    /// with it. `None` if there will be no successor.
+    /// Makes a request with `message`, sends it to the current incarnation, and waits for the
+    /// result. If the actor dies before it reports a result, the request is made again and sent to
+    /// its successor. Returns `None` as soon as there is no incarnation.
     pub(crate) async fn call_until_answered<T: Send + 'static>(
         &self,
         message: impl Fn(Report<T>) -> M,
@@ -216,8 +224,8 @@ impl<M: Message> SupervisedRef<M> {
     }
 }
 
-/// Work done on an actor's behalf. It belongs in the actor's state: dropping it stops the work,
-/// so nothing outlives its actor.
+/// Asynchronous task that is aborted when this value is dropped. It belongs in the state of an
+/// actor, so that the task does not outlive the actor.
 #[derive(Debug)]
 pub(crate) struct OwnedTask(AbortHandle);
 
@@ -227,8 +235,9 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Runs `work` as a task of the actor and sends its result to the actor as a message, also after a
-/// panic.
+/// Runs `work` as an asynchronous task and sends its result as a message to the actor `me`. `ended`
+/// makes the message, also after a panic or an abort. Dropping the returned [`OwnedTask`] aborts
+/// the task.
 pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     me: &ActorRef<M>,
     work: impl Future<Output = T> + Send + 'static,
@@ -241,7 +250,7 @@ pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     beside
 }
 
-/// Text of a panic.
+/// The panic message of a task, or a text that says that the task was cancelled.
 pub(crate) fn panic_text(died: JoinError) -> String {
     match died.try_into_panic() {
         Ok(payload) => payload

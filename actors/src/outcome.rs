@@ -1,5 +1,5 @@
-//! Results of work: how an invocation and a subagent end, what a subagent leaves in its workspace,
-//! and what is remembered of it.
+//! Results of work: endings of invocations and subagents, changes in a subagent's workspace, and
+//! the memory of subagents.
 
 use std::fmt;
 
@@ -7,40 +7,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::BudgetRefusal;
 
-/// Result of an invocation.
+/// Ending of an invocation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The model gave its final answer.
     Answered(String),
-    /// A bound was reached.
+    /// A limit was reached.
     Limited {
-        /// Its name in the configuration: `maxTurns`, `maxTokens`, `timeout`.
+        /// Name of the limit: `maxTurns`, `maxTokens`, `timeout`, `delegation.maxTokens`.
         limit: &'static str,
-        /// Its value.
+        /// Value of the limit, for `timeout` in seconds; 0 for `maxTokens`.
         value: u64,
-        /// Last text of the model.
+        /// Last text of the model; `None` if it wrote none or the text is unknown.
         said: Option<String>,
     },
     /// The budget has no room for another request.
     OverBudget(BudgetRefusal),
-    /// There is no answer.
+    /// The invocation failed and has no answer.
     Failed {
-        /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.
+        /// Class of the failure: `provider.*`, `content_filter`, `loop`, `hook`, `journal`,
+        /// `parked`, …
         class: String,
         /// One-line cause.
         cause: String,
     },
-    /// The provider was unavailable for longer than `patience`. Nothing is lost: the same turn can
-    /// be requested again.
+    /// The provider was unavailable for longer than `patience`. The history is intact, so the
+    /// request can be sent again later.
     Parked {
-        /// `provider.*`.
+        /// Class of the last failure: `provider.*`.
         class: String,
         /// One-line cause.
         cause: String,
-        /// Earliest useful time for another attempt, in milliseconds since 1970, if known.
+        /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
         next_try_ms: Option<u64>,
     },
-    /// The user stopped it.
+    /// The invocation was stopped by the user, or because its caller or the session ended.
     Interrupted,
 }
 
@@ -48,32 +49,32 @@ pub enum Ending {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SubagentOutcome {
-    /// It answered.
+    /// The subagent gave its final answer.
     Done,
-    /// A limit ended it after this number of turns; its last text is kept.
+    /// A limit ended the subagent. Its last text is available as a partial answer.
     Partial {
-        /// Model replies.
+        /// Number of model replies until then.
         turns: u32,
-        /// Name of the limit.
+        /// Name of the limit in the configuration.
         limit: String,
     },
-    /// Its provider is unavailable; it can be resumed later.
+    /// The provider of the subagent is unavailable. The subagent can be resumed later.
     Waiting {
-        /// Time of the next try in milliseconds since 1970, if known.
+        /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
         until_ms: Option<u64>,
     },
-    /// There is no answer.
+    /// The subagent failed and has no answer.
     Failed {
-        /// Class, as in `agent.invocation.failed`.
+        /// Class of the failure, as in the event `agent.invocation.failed`.
         class: String,
-        /// Cause.
+        /// One-line cause.
         cause: String,
     },
-    /// It was stopped.
+    /// The subagent was stopped.
     Cancelled,
-    /// It was never started.
+    /// The subagent was not started because of a limit.
     Refused {
-        /// The limit's name in the configuration.
+        /// Name of the limit in the configuration.
         limit: String,
     },
 }
@@ -98,14 +99,15 @@ impl fmt::Display for SubagentOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceChanges {
-    /// Number of changed files.
+    /// Number of files that a merge takes over.
     pub count: usize,
-    /// The first of them.
+    /// Some of these files, from the first on.
     pub files: Vec<ChangedFile>,
-    /// New files that are not taken over with the others.
+    /// Number of new files that a merge leaves out unless they are named, such as files that git
+    /// ignores.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left_out: usize,
-    /// The first of them.
+    /// Paths of some of the left-out files, from the first on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_files: Vec<String>,
 }
@@ -115,86 +117,88 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// A file that an agent has changed.
+/// A file that an agent has changed, with the size of the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedFile {
-    /// Below the working directory.
+    /// Path relative to the working directory.
     pub path: String,
-    /// Lines that are new.
+    /// Number of added lines.
     pub added: usize,
-    /// Lines that are gone.
+    /// Number of removed lines.
     pub removed: usize,
 }
 
-/// State of the workspace of an ended subagent.
+/// State of the isolated workspace of a subagent that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorktreeSummary {
-    /// Its working directory.
+    /// Working directory in the workspace.
     pub cwd: String,
-    /// True if it still exists.
+    /// True if the workspace still exists; false if it was removed because nothing in it had
+    /// changed.
     pub kept: bool,
-    /// Its changes, if known.
+    /// Changes in the workspace. `None` if there are none or they are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<WorkspaceChanges>,
 }
 
 impl WorktreeSummary {
-    /// State of the workspace at `cwd` after posse was killed before it was examined.
+    /// State of a workspace that was not examined: it is kept, and its changes are unknown.
     pub fn unknown(cwd: String) -> WorktreeSummary {
         WorktreeSummary { cwd, kept: true, left: None }
     }
 }
 
-/// The memories of all subagents of a session.
+/// The memories of all subagents of a session, at most one for each name, provider and folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memories(pub(crate) Vec<Memory>);
 
 impl Memories {
-    /// True if there is no report.
+    /// True if there is no memory.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All memories, in order of their start.
+    /// All memories, in order of their first report.
     pub fn all(&self) -> &[Memory] {
         &self.0
     }
 }
 
-/// Memory of one subagent name.
+/// Memory of a session about subagents of one name, provider and folder: extracts from their
+/// reports, which the next such subagent receives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
-    /// Name of the subagent.
+    /// Name of the subagents.
     pub agent: String,
-    /// Provider profile.
+    /// Provider profile of the subagents.
     pub provider: String,
-    /// Working directory.
+    /// Working directory of the session.
     pub cwd: String,
-    /// Number of finished tasks.
+    /// Number of reported tasks.
     pub tasks: u32,
-    /// Older tasks, one line each.
+    /// Older tasks with the beginnings of their answers, one line each, newest last.
     pub summary: Vec<String>,
-    /// The last tasks with shortened answers.
+    /// The latest tasks with shortened answers, newest last.
     pub last_results: Vec<SubagentReport>,
-    /// Findings in its own words.
+    /// Findings from the answers, newest last.
     pub findings: Vec<String>,
-    /// Decisions.
+    /// Decisions from the answers, newest last.
     pub decisions: Vec<String>,
-    /// Open questions.
+    /// Open questions from the answers, newest last.
     pub open_questions: Vec<String>,
-    /// Files that it read or changed, newest last.
+    /// Files that the subagents read or changed, newest last.
     pub relevant_files: Vec<String>,
 }
 
-/// One task and its answer.
+/// One task of a subagent and the beginning of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubagentReport {
     /// The task in one line.
     pub task: String,
-    /// Its outcome.
+    /// Outcome of the task in words.
     pub outcome: String,
     /// Beginning of the answer, in one line.
     pub preview: String,

@@ -1,10 +1,10 @@
-//! Permission coordinator: the only place where a person is asked. A queue of requests, each
-//! answered once.
+//! Permission coordinator: the only place where a person is asked. It keeps the queue of permission
+//! requests, each of which is answered once.
 //!
 //! A request is recorded before it is shown, and an answer is on disk before it takes effect. The
-//! calling side creates the request's id and repeats it until it has an answer. So when this actor
-//! crashes, every open request returns under the same id, and nothing is allowed in the meantime.
-//! The first answer counts; every later one gets an error.
+//! calling side creates the id of a request and repeats the request until it has an answer. So
+//! after a crash of this actor, every open request returns under the same id, and nothing is
+//! allowed in the meantime. The first answer counts; every later one gets an error.
 
 mod binding;
 mod grant_view;
@@ -28,16 +28,16 @@ pub(crate) use grant_view::{GrantView, ShownQuestion};
 
 use grant_view::QuestionEnd;
 
-/// Reason for withdrawing a request whose call has ended.
+/// Reason of a withdrawal: the call of the request has ended.
 const GONE: &str = "the call that asked is gone";
 
-/// Arguments of every incarnation of the coordinator.
+/// Arguments for starting the coordinator; the same for each restart.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) book: GrantView,
-    /// To whichever incarnation there is.
+    /// Reference to the current incarnation of this actor, for messages to itself.
     pub(crate) line: SupervisedRef<Msg>,
     pub(crate) asking: AnswerSource,
     pub(crate) tier: SandboxTier,
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     pub(crate) fail: FailPoints,
 }
 
-/// A call that wants to know.
+/// Permission request of a call that waits for the answer.
 pub(crate) struct ApprovalRequest {
     pub(crate) id: QuestionId,
     pub(crate) call_id: CallId,
@@ -53,22 +53,23 @@ pub(crate) struct ApprovalRequest {
     pub(crate) action: Action,
     pub(crate) annotations: ToolAnnotations,
     pub(crate) question: PermissionQuestion,
-    /// Policy and place of the call: a subagent may have its own.
+    /// Policy that judges the call; like `cwd`, a subagent in an isolated workspace has its own.
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) cwd: String,
-    /// Gone when the caller no longer waits for the answer.
+    /// Its strong reference is dropped when the call no longer waits for the answer.
     pub(crate) asker: Weak<()>,
     pub(crate) reply: Report<ApprovalResult>,
 }
 
 impl ApprovalRequest {
-    /// Everything that an answer is bound to.
+    /// Binding of an answer to this request.
     fn binding(&self) -> Binding {
         Binding::of(&self.call_id, &self.action.digest, &self.cwd, &self.origin)
     }
 }
 
-/// Held by a call while it asks. However the call dies, its question is withdrawn.
+/// Guard that a call holds while it waits for an answer. Dropping it withdraws the permission
+/// request.
 pub(crate) struct ApprovalGuard {
     id: QuestionId,
     waiting: Option<Arc<()>>,
@@ -101,49 +102,50 @@ impl Drop for ApprovalGuard {
 /// Result of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApprovalResult {
-    /// Exactly what this is bound to may run.
+    /// Allowed, for exactly the effect in the binding.
     Allowed(Binding),
-    /// A grant covers it by now: it is to be judged again.
+    /// A grant covers the call by now. The call must be judged again.
     Covered,
     Denied {
         reason: String,
     },
 }
 
-/// A human's decision.
+/// Decision of a person about a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HumanDecision {
-    /// Allow, with a scope.
+    /// The call is allowed; the scope says for how long and where the permission applies.
     Allow(Scope),
-    /// Do not run it.
+    /// The call is denied.
     Deny {
-        /// Reason for the model, if given.
+        /// Reason for the model; `None`: a default text.
         reason: Option<String>,
     },
 }
 
-/// Why an answer had no effect.
+/// Reason why an answer to a permission request had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Never asked, or too long ago.
+    /// No request with this id is known; it was never opened, or ended long ago.
     #[error("no open question has the id `{0}`")]
     NotPending(QuestionId),
-    /// Another answer was first, or a grant covers it.
+    /// The request was already answered by another answer or by a grant.
     #[error("the question `{0}` has been answered already; the first answer counts")]
     Answered(QuestionId),
-    /// As above, with the front end that answered.
+    /// The request was already answered by the named front end.
     #[error("the question `{0}` has been answered already by {1}; the first answer counts")]
     AnsweredBy(QuestionId, String),
-    /// The call no longer waits for the answer.
+    /// The request was withdrawn, because the call no longer waits for the answer.
     #[error("the question `{0}` was withdrawn; the answer is ignored")]
     Withdrawn(QuestionId),
-    /// The question does not offer that scope.
+    /// The request does not offer the scope of the answer.
     #[error("the question cannot be answered for the scope `{0:?}`")]
     ScopeNotOffered(Scope),
     /// The answer could not be recorded, so it has no effect.
     #[error("the answer could not be recorded, and does not count: {0}")]
     Unrecorded(String),
-    /// A crash occurred. If the request is still open, it can be answered again.
+    /// The coordinator crashed before it replied. If the request is still open, it can be answered
+    /// again.
     #[error("the answer was lost in a crash; answer again if the question is still open")]
     Lost,
     /// The session has ended.
@@ -156,13 +158,14 @@ type AnswerReply = RpcReplyPort<Result<(), AnswerError>>;
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Ask(Box<ApprovalRequest>),
-    /// The last but one: who answers, if it is not the front end that owns the session.
+    /// Answer of a person. The third field is the name of the attached front end that answers;
+    /// `None` for the front end that owns the session.
     Answer(QuestionId, HumanDecision, Option<String>, AnswerReply),
-    /// The call that asked is gone.
+    /// Withdraw the request: its call is gone.
     Withdraw(QuestionId),
-    /// An answer has acted. `true`: it covers more than its call.
+    /// An answer has taken effect. True if it created a grant, which may cover other requests.
     Settled(bool),
-    /// Report when all earlier answers are recorded.
+    /// Report when all earlier answers are recorded and applied.
     Settle(Report<()>),
 }
 
@@ -170,9 +173,9 @@ pub(crate) struct PermissionCoordinator;
 
 pub(crate) struct State {
     args: Args,
-    /// Oldest first.
+    /// Requests that wait for a person, oldest first.
     open: VecDeque<ApprovalRequest>,
-    /// Answers on their way to the disk.
+    /// Number of answers that are being recorded.
     settling: usize,
     /// Callers of [`Msg::Settle`].
     waiting: Vec<Report<()>>,
@@ -291,7 +294,8 @@ impl State {
         }
     }
 
-    /// Takes the question out of the queue, if it is there and may be answered like this.
+    /// Removes the request from the queue for the answer `decision`, and marks it as answered.
+    /// `Err` says why the answer has no effect.
     fn take(
         &mut self,
         id: &QuestionId,
@@ -314,7 +318,7 @@ impl State {
         self.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
-    /// Error for an answer to a request that is not open.
+    /// The error for an answer to a request that is not open any more.
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
             None => AnswerError::NotPending(id.clone()),
@@ -338,8 +342,8 @@ impl State {
         }
     }
 
-    /// Makes an answer effective once it is on disk. This continues if the actor crashes: the
-    /// record is in the outbox when this returns.
+    /// Applies an answer once it is on disk: keeps the grant and replies to the call. This
+    /// continues if the actor crashes, because the record is already in the outbox.
     fn apply_answer(
         &mut self,
         ask: ApprovalRequest,
@@ -379,7 +383,7 @@ impl State {
         ask.reply.send(ApprovalResult::Denied { reason });
     }
 
-    /// A grant answers the request; observers are informed.
+    /// Ends a request that a grant covers, and records the withdrawal for observers.
     fn covered(&self, ask: ApprovalRequest) {
         if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
             self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
@@ -387,7 +391,7 @@ impl State {
         ask.reply.send(ApprovalResult::Covered);
     }
 
-    /// A new grant may answer questions that are already open.
+    /// Judges all open requests again after a new grant, and ends those that it decides.
     fn judge_queue_again(&mut self) {
         for ask in std::mem::take(&mut self.open) {
             match self.judge_again(&ask) {
@@ -398,7 +402,8 @@ impl State {
         }
     }
 
-    /// Decision of the policy with the current grants. `None` without grants.
+    /// Decision of the policy with the current grants. `None` if there are no grants, so that the
+    /// decision cannot have changed.
     fn judge_again(&self, ask: &ApprovalRequest) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {

@@ -1,7 +1,7 @@
-//! Ports of the kernel: the traits through which it uses the outside world.
+//! Ports of the kernel: the traits through which it accesses the outside world.
 //!
-//! Ports are used as `dyn`, so their methods return boxed futures. The review stands between two of
-//! them: it asks the policy, and creates the permitted call that a tool accepts.
+//! The kernel uses ports as `dyn` objects, so asynchronous methods return boxed futures. The review
+//! connects two ports: it asks the policy, and creates the permitted call that a tool accepts.
 
 mod action;
 mod clock;
@@ -40,10 +40,10 @@ pub use tool::{
     SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 
-/// Requirements of a boxed error source.
+/// Cause of an error from outside the kernel.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error with its sources, in one line.
+/// The text of an error and of all its sources, in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -55,29 +55,29 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A future that a port returns.
+/// Future that an asynchronous method of a port returns.
 pub type PortFuture<T> = BoxFuture<'static, T>;
 
 /// All ports of a session.
 #[derive(Clone)]
 pub struct Ports {
-    /// The model.
+    /// Provider of the main model.
     pub provider: Arc<dyn Provider>,
-    /// Fallback providers, in order of preference.
+    /// Fallback models, in order of preference.
     pub fallbacks: Vec<Fallback>,
     /// The tools.
     pub tools: Arc<Toolbox>,
-    /// Hooks around calls.
+    /// Hooks.
     pub hooks: Arc<dyn Hook>,
     /// Permission policy.
     pub policy: Arc<dyn Policy>,
-    /// Stored grants.
+    /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
-    /// Journal.
+    /// Journal of the session.
     pub journal: Arc<dyn JournalStore>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// New ids.
+    /// Source of new ids.
     pub ids: Arc<dyn Ids>,
 }
 

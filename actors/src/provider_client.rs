@@ -1,9 +1,9 @@
 //! Client of one provider account for all invocations: attempts, retries, circuit breakers and
 //! patience.
 //!
-//! No handler waits for the provider: an attempt is a task whose result returns as a message, and
-//! dropping it cancels the request. The circuit breaker of each model decides about order and time
-//! (`circuit_breaker.rs`).
+//! No message handler waits for the provider: an attempt is an asynchronous task whose result
+//! returns as a message, and dropping the task cancels the attempt. The circuit breaker of each
+//! model decides about the order and time of attempts (`circuit_breaker.rs`).
 
 mod backoff;
 mod circuit_breaker;
@@ -38,40 +38,43 @@ pub(crate) use stream::PartialReply;
 
 use stream::{Relay, forward_deltas};
 
-/// Deltas between an adapter and its relay.
+/// Capacity of the channel for deltas between an adapter and the relay of its attempt.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// Arguments of every incarnation of the client.
+/// Arguments for starting the client.
 #[derive(Clone)]
 pub(crate) struct Args {
     /// The models of the account.
     pub(crate) providers: Vec<Arc<dyn Provider>>,
-    /// Prices, in the same order.
+    /// Pricing of each provider, in the same order; `None` if unknown.
     pub(crate) prices: Vec<Option<PriceLookup>>,
     pub(crate) budget_handle: BudgetHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
-    /// An earlier incarnation crashed and lost its state: a single request probes first.
+    /// True after a crash of the client, which lost the state of its circuit breakers: a single
+    /// request probes each model first.
     pub(crate) half_open: bool,
 }
 
 /// A model request with all its attempts.
 pub(crate) struct ModelRequest {
-    /// Index of the model within the account.
+    /// Index of the model in `Args::providers`.
     pub(crate) model: usize,
     pub(crate) request: Request,
     pub(crate) origin: Arc<Origin>,
-    /// Number of the reply within the invocation.
+    /// Number of the requested reply within the invocation, from 1.
     pub(crate) turn: u32,
-    /// End of patience. Stored here, so that a crash does not reset it.
+    /// End of patience. It is part of the request, so that a crash of the client does not extend
+    /// it.
     pub(crate) deadline: Deadline,
-    /// Time from which the invocation prefers a fallback (monotonic).
+    /// Time from which the invocation prefers a fallback (monotonic): a request whose turn comes
+    /// later fails. `None`: patience alone decides.
     pub(crate) until: Option<Duration>,
-    /// Text of the arriving reply.
+    /// Text of the reply so far.
     pub(crate) draft: PartialReply,
-    /// Token calibration of its history.
+    /// Token calibration for the history of the request.
     pub(crate) calibration: TokenCalibration,
     pub(crate) report: Report<Result<MeteredReply, Unanswered>>,
 }
@@ -80,22 +83,23 @@ pub(crate) struct ModelRequest {
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub(crate) error: ProviderError,
-    /// Earliest useful time of another attempt (monotonic), if there is one.
+    /// Earliest useful time of another attempt (monotonic); `None` if unknown or if a retry does
+    /// not help.
     pub(crate) next_try: Option<Duration>,
 }
 
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Complete(ModelRequest),
-    /// The first part of a reply has arrived.
+    /// The first delta of the attempt's reply has arrived.
     Alive(RequestKey),
     AttemptEnded(RequestKey, Result<Result<MeteredReply, ProviderError>, JoinError>),
-    /// A timer fired: a retry is due or a waiting notice should be repeated. The id identifies
-    /// stale timers.
+    /// The timer with this number fired: a retry is due, or a notice about a wait should be
+    /// repeated. A number other than the current one is ignored.
     WaitEnded(u64),
-    /// The invocation cancels its request. The text so far is kept as a partial reply.
+    /// Cancel the request of this invocation. The text so far is recorded as a partial reply.
     Cancel(InvocationId),
-    /// The user requests an attempt now, regardless of waits.
+    /// Allow an attempt now, regardless of waits, because the user wants it.
     RetryNow,
 }
 
@@ -106,12 +110,12 @@ pub(crate) struct State {
     args: Args,
     last_key: RequestKey,
     open: BTreeMap<RequestKey, InFlightRequest>,
-    /// Circuit breaker of each model, by model name.
+    /// Circuit breakers by model name.
     breakers: HashMap<String, CircuitBreaker>,
-    /// Cause of an open breaker: class of the last refusal and its detail.
+    /// Class and cause of the last refusal of each model, by model name.
     open_causes: HashMap<String, (&'static str, String)>,
     alarm: Option<(Duration, OwnedTask)>,
-    /// Number of alarms set so far; identifies the current one.
+    /// Number of timers set so far, which identifies the current one.
     alarms: u64,
 }
 
@@ -119,13 +123,13 @@ struct InFlightRequest {
     question: ModelRequest,
     model_name: String,
     attempts: Attempts,
-    /// The attempt in flight.
+    /// Task of the attempt in flight; `None` while the request waits.
     work: Option<OwnedTask>,
-    /// Error of the last attempt.
+    /// Error of the last attempt; `None` before the first failure.
     error: Option<ProviderError>,
-    /// True if the failure was not announced yet.
+    /// True if the last failure is not announced yet.
     unannounced: bool,
-    /// Time of the next notice about the wait.
+    /// Time of the next notice about the wait; `None` if no notice is due.
     next_notice_at: Option<Duration>,
 }
 
@@ -223,7 +227,8 @@ impl State {
         }
     }
 
-    /// Starts due requests, announces waits, and sets the next alarm.
+    /// Starts attempts and gives up requests as the circuit breakers decide, announces waits, and
+    /// sets the next timer.
     fn proceed(&mut self) {
         let now = self.now();
         let names: Vec<String> = self.breakers.keys().cloned().collect();
@@ -388,10 +393,11 @@ impl State {
     }
 }
 
-/// Cause of a reply that was cut off because it was cancelled.
+/// Cause recorded for a partial reply whose request was cancelled.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// Records the partial text of a reply that ends here, if any, and its cost. Returns the text.
+/// Takes the text of a reply that ends here and records it, if there is any, with the usage of its
+/// attempt. Returns the text.
 pub(crate) fn keep_partial(
     draft: &PartialReply,
     transcript: &Transcript,
@@ -410,8 +416,8 @@ pub(crate) fn keep_partial(
     text
 }
 
-/// A panic of an adapter is a bug: the client crashes with it and is restarted. An attempt that was
-/// aborted by the client is ignored.
+/// Handles an attempt without a result. A panic of an adapter crashes the client, which is then
+/// restarted; an attempt that the client aborted is ignored.
 fn attempt_died(died: JoinError) -> Result<(), ActorProcessingErr> {
     if died.is_panic() {
         return Err(crate::mailbox::panic_text(died).into());

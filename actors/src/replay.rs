@@ -1,7 +1,8 @@
-//! Fold: rebuilds the history from records, deterministic and without a clock.
+//! Fold: computes the state of a session, or of one invocation, from its records. Deterministic and
+//! without a clock.
 //!
-//! For every prefix of a session's records the resulting messages are valid for a provider: every
-//! call has exactly one result, right after the reply that requested it, in the order of the calls.
+//! After any number of records the resulting messages are valid for a provider: every call has
+//! exactly one result, right after the reply that requested it, in the order of the calls.
 
 mod delegated;
 mod history;
@@ -33,119 +34,124 @@ pub use own_call::OpenOwnCall;
 pub use delegated::Delegated;
 pub use unknown_outcome::LOST;
 
-/// Result for the model of a call that was requested and never started.
+/// Result for the model of a call that was requested and had not started when the process ended.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";
-/// Result for the model of a call that started and has no recorded end.
+/// Result for the model of a call with side effects that started and has no recorded end.
 pub const OUTCOME_UNKNOWN: &str = "The session broke off while this call was running. Whether it \
      took effect is not known. Look before doing it again.";
 /// Result for the model of a call without side effects that started and has no recorded end.
 pub const CUT_OFF: &str = "The session broke off while this call was running. It changes nothing, \
      so it can be made again.";
 
-/// Result for the model of a call whose subagent was running, without further data.
+/// Result for the model of a delegation call whose subagent was running, if nothing else is known
+/// about the subagent.
 pub const AGENT_CUT_OFF: &str = "The session broke off while an agent worked on this call. What it \
      did until then is not known here. Look at how things are before it is done again.";
 
-/// State of a session according to its records.
+/// Result of a fold: state of a session, or of one invocation, according to its records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
-    /// The history of the invocation: always valid.
+    /// History of the main agent, or of the folded invocation, without system messages. Always
+    /// valid.
     pub messages: Vec<Arc<Message>>,
-    /// Calls of the last reply that have no recorded end, in the model's order.
+    /// Calls of the last reply without a recorded end, in the order of the model.
     pub open_calls: Vec<OpenCall>,
-    /// Open permission requests, oldest first.
+    /// Permission requests without an answer, oldest first.
     pub open_questions: Vec<OpenQuestion>,
-    /// Grants that hold until the session ends.
+    /// Grants with the scope of the session.
     pub grants: Vec<Grant>,
-    /// Messages that wait for a safe point, oldest first.
+    /// Queued messages that were not delivered, oldest first.
     pub queued: Vec<QueuedInput>,
-    /// Tokens of the invocation, or of the whole session if none was named.
+    /// Tokens of the folded invocation; in the fold of the main agent, of the whole session.
     pub usage: Usage,
     /// Spending of the whole session.
     pub accounts: Accounts,
-    /// Replies in the history.
+    /// Number of model replies of the main agent, or of the folded invocation.
     pub turns: u32,
     /// Number of the last record, 0 if there was none.
     pub last_record: u64,
-    /// Reason of the end, if the session ended and was not resumed.
+    /// Reason for the end of the session; `None` if it did not end or was resumed later.
     pub ended: Option<String>,
-    /// Configuration of the last start, if its record exists.
+    /// Configuration of the last start or resume; `None` without its record.
     pub started: Option<StartedWith>,
-    /// Original session, if this is a fork.
+    /// Point in the original session at which a fork began; `None` for a session that is no fork.
     pub forked_from: Option<Branch>,
-    /// The main invocation that started last.
+    /// Latest run of the main agent, or the folded invocation; `None` if no record belongs to one.
     pub last: Option<LastInvocation>,
-    /// Reason why the session is parked, if it is.
+    /// Reason why the session is parked; `None` if it is not.
     pub parked: Option<Parked>,
-    /// Call of the user that the model does not know yet.
+    /// Tool call of the user about which no message for the model is queued yet.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
-    /// Background jobs that died with their process before their agent was informed.
+    /// Background jobs that ended with their process and whose end was not reported to the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<LostJob>,
-    /// Subagents in the order of their start, of the whole session.
+    /// All subagents of the session in the order of their last start. Empty in the fold of a
+    /// subagent.
     pub delegated: Vec<Delegated>,
-    /// Memory of subagents inherited by a fork.
+    /// Memory of subagents that a fork took over from its original session.
     #[serde(default, skip_serializing_if = "Memories::is_empty")]
     pub inherited: Memories,
-    /// Actions of the invocation's calls. For a single invocation only.
+    /// Actions of the calls of the folded invocation. Empty in the fold of the main agent.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
-    /// Title, if a model has written one.
+    /// Title of the session; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The messages begin at a compaction instead of the start of the invocation.
+    /// True if the messages begin with a compacted or forked history instead of the start of the
+    /// invocation.
     #[serde(default)]
     pub compacted: bool,
 }
 
-/// A background command that ended with its process.
+/// A background job whose process was killed when posse died or the session ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LostJob {
-    /// The call that started it.
+    /// The call that started the job, which is also its id.
     pub call_id: CallId,
-    /// Its origin.
+    /// Invocation that made the call.
     pub origin: Option<Arc<Origin>>,
     /// Summary in one line.
     pub summary: String,
-    /// True if its end is recorded: it was stopped with the session.
+    /// True if the end of the job is recorded, because the session ended in order; false if posse
+    /// died.
     pub ended: bool,
 }
 
-/// The main invocation that started last.
+/// The invocation that started last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastInvocation {
-    /// Origin of the run.
+    /// Origin of the invocation.
     pub origin: Arc<Origin>,
-    /// Number of messages before it.
+    /// Number of messages of the history before the invocation.
     pub base: usize,
-    /// Its replies.
+    /// Number of its model replies.
     pub turns: u32,
-    /// Their tokens.
+    /// Tokens of these replies.
     pub usage: Usage,
-    /// Names of the tools it sees. `None`: its start was not recorded.
+    /// Names of the tools that its model sees. `None`: its start is not recorded.
     pub tools: Option<Vec<String>>,
-    /// `completed`, `cancelled`, or the class of its failure. `None`: it did not end.
+    /// Ending: `completed`, `cancelled`, or the class of its failure. `None`: no end is recorded.
     pub ended: Option<String>,
 }
 
 /// Reason why a session is parked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
-    /// Cause.
+    /// Cause in words.
     pub cause: String,
-    /// Earliest useful time for another attempt, in milliseconds since 1970, if known.
+    /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
     pub next_try_ms: Option<u64>,
 }
 
-/// Configuration of a start or resume.
+/// Configuration with which a session was started or resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedWith {
-    /// Agent of the main invocation.
+    /// Name of the main agent.
     pub agent: String,
-    /// The provider profile.
+    /// Provider profile of the main agent.
     pub provider: String,
-    /// The model.
+    /// Model of the main agent.
     pub model: String,
     /// `single-agent` or `multi-agent`.
     pub mode: String,
@@ -155,58 +161,58 @@ pub struct StartedWith {
     pub tier: SandboxTier,
     /// Hash of the instructions; empty if not recorded.
     pub instructions: String,
-    /// Budget, if set for this session.
+    /// Limits that were set for this session only.
     pub budget: Budget,
 }
 
-/// A call without a recorded end.
+/// A call of the last reply without a recorded end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The call, as the model wrote it.
     pub call: ToolCall,
-    /// True if it was announced.
+    /// True if the event `tool.requested` is recorded.
     pub requested: bool,
-    /// True if its intent was recorded. If not, it had no effect yet.
+    /// True if the intent is recorded. If false, the call has had no effect.
     pub started: bool,
-    /// True if it has effects outside posse, or starts an agent that has; known once it has
-    /// started.
+    /// True if the call has side effects or has started a subagent. Always false before the call
+    /// has started.
     pub effect: bool,
-    /// Description and start time; known once it has started.
+    /// Description and start time of the call; `None` before it has started.
     pub begun: Option<StartedCall>,
-    /// Hash that a person or `--yes` approved, if any.
+    /// Hash of the effect that a person or `--yes` approved; `None` without an approval.
     pub approved: Option<String>,
-    /// Index of its synthetic result in the messages.
+    /// Index of the message that stands for the missing result.
     pub message: usize,
 }
 
-/// Permission request without an answer.
+/// A permission request without an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenQuestion {
-    /// Its id: it is shown again under the same id.
+    /// Id of the request. If the call runs again, the request is repeated with the same id.
     pub request_id: QuestionId,
-    /// Its origin.
+    /// Invocation that made the call.
     pub origin: Option<Arc<Origin>>,
-    /// The call.
+    /// Id of the call.
     pub call_id: CallId,
-    /// Summary in one line.
+    /// One-line description of the effect.
     pub summary: String,
     /// Hash of the effect in question.
     pub digest: String,
 }
 
-/// A message that waits for the next safe point.
+/// A queued message, which waits for the next safe point of its agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedInput {
-    /// Its id.
+    /// Id of the message.
     pub id: MessageId,
-    /// Time of delivery.
+    /// Kind of the message, which decides about the time of delivery.
     pub kind: MessageKind,
     /// Text and images.
     pub content: Vec<ContentPart>,
 }
 
 impl QueuedInput {
-    /// Record of the queued message.
+    /// Event that records the queueing of the message.
     pub(crate) fn event(&self) -> Event {
         let QueuedInput { id, kind, content } = self.clone();
         Event::MessageQueued { message_id: id, kind, content }
@@ -214,7 +220,7 @@ impl QueuedInput {
 }
 
 impl OpenCall {
-    /// Replaces its synthetic result by `text`.
+    /// Replaces the message that stands for the missing result by an error result with `text`.
     fn set_result(&self, messages: &mut [Arc<Message>], text: impl Into<String>) {
         if let Some(place) = messages.get_mut(self.message) {
             *place = Arc::new(Message::Tool {
@@ -242,9 +248,10 @@ impl StartedWith {
 }
 
 impl Replayed {
-    /// True if there is unfinished work that needs no new prompt: an interrupted run, a missing
-    /// reply, a queued message of the user, or a background subagent that was running. Background
-    /// work that has ended meanwhile is reported with the next prompt and starts nothing.
+    /// True if the session can continue without a new prompt: a run was interrupted, the model has
+    /// not answered, a message of the user is queued, or a background subagent of the main agent
+    /// was running. Background work that has ended is reported with the next prompt and does not
+    /// count.
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
@@ -258,7 +265,8 @@ impl Replayed {
 }
 
 impl Replayed {
-    /// Adds the state of subagents to the results of their calls.
+    /// Replaces the placeholder results of started delegation calls by the state of their
+    /// subagents.
     fn describe_subagents(&mut self) {
         for open in self.open_calls.iter().filter(|open| open.started) {
             let theirs = |one: &&Delegated| one.called_by_main() && one.call_id == open.call.id;
@@ -268,7 +276,8 @@ impl Replayed {
     }
 }
 
-/// True if the model must answer `message`.
+/// True if `message`, as the last one of a history, requires a model request: a user message, a
+/// result, or a reply with calls.
 pub(crate) fn awaits_answer(message: &Message) -> bool {
     match message {
         Message::User { .. } | Message::Tool { .. } => true,
@@ -277,7 +286,8 @@ pub(crate) fn awaits_answer(message: &Message) -> bool {
     }
 }
 
-/// Folds `records`, oldest first, into the history of `invocation`; of the main one if `None`.
+/// Folds `records`, which begin with the oldest. The messages are those of `invocation`, or of the
+/// main agent if it is `None`.
 pub fn replay<'a>(
     records: impl IntoIterator<Item = &'a StoredRecord>,
     invocation: Option<&InvocationId>,
@@ -289,7 +299,7 @@ pub fn replay<'a>(
     replay.finish()
 }
 
-/// Incremental fold, for a journal that is read in pages.
+/// Incremental fold, for a journal that is read in parts. Serialised, it is a checkpoint.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replay {
     invocation: Option<InvocationId>,
@@ -297,14 +307,14 @@ pub struct Replay {
     seen: HashSet<RecordId>,
     history: FoldedHistory,
     questions: BTreeMap<u64, OpenQuestion>,
-    /// Messages that entered the history, queued before or not.
+    /// Ids of messages that were delivered or withdrawn.
     delivered: HashSet<MessageId>,
-    /// Process and time of the last record.
+    /// Process and time of the last record, for the running time of subagents.
     written: Option<(u32, u64)>,
     replayed: Replayed,
 }
 
-/// Memory inherited from the original session of a fork.
+/// Updates the memory of a fork: taken over from the original session, and deleted on request.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only these are about it")]
 fn inherit(inherited: &mut Memories, event: &Event) {
     match event {
@@ -317,21 +327,21 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 }
 
 impl Replay {
-    /// Version of the serialised fold state. It changes when the same records lead to another
+    /// Version of the serialised state of a fold. It must change when the same records give another
     /// result.
     pub const VERSION: u32 = 3;
 
-    /// Creates an empty fold for `invocation` or the main one.
+    /// Creates an empty fold for `invocation`, or for the main agent if it is `None`.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
         Replay { invocation, ..Replay::default() }
     }
 
-    /// Spending so far.
+    /// Spending according to the records so far.
     pub fn accounts(&self) -> &Accounts {
         &self.replayed.accounts
     }
 
-    /// Adds the next record. A record with a known id is ignored.
+    /// Adds the next record. A record whose id is already known is ignored.
     pub fn push(&mut self, record: &StoredRecord) {
         self.replayed.last_record = self.replayed.last_record.max(record.record);
         if !self.seen.insert(record.id) {
@@ -416,7 +426,7 @@ impl Replay {
         }
     }
 
-    /// Result of the fold.
+    /// Ends the fold and returns its result.
     pub fn finish(mut self) -> Replayed {
         self.replayed.open_questions = self.questions.into_values().collect();
         self.history.finish(&mut self.replayed);
@@ -600,7 +610,8 @@ impl Replay {
         }
     }
 
-    /// Removes a message from the queue. Returns false if it had been delivered.
+    /// Removes a message from the queue and marks it as delivered. Returns false if it was marked
+    /// already.
     fn deliver(&mut self, id: &MessageId) -> bool {
         self.replayed.queued.retain(|queued| queued.id != *id);
         self.delivered.insert(id.clone())

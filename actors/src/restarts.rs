@@ -1,9 +1,9 @@
-//! Restart budget of an actor before its session parks.
+//! Limit of the restarts of an actor. When it is exceeded, the session parks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Number of restarts within a sliding window. Pure: the caller provides the time.
+/// Limit of restarts within a sliding time window. Pure: the caller provides the time.
 #[derive(Debug, Clone)]
 pub(crate) struct RestartBudget {
     restarts_max: usize,
@@ -17,8 +17,8 @@ impl RestartBudget {
         RestartBudget { restarts_max, window, spent: VecDeque::new() }
     }
 
-    /// Takes one restart at `now` (monotonic). Returns the number in the window including this one,
-    /// or `None` if the budget is exhausted.
+    /// Uses one restart at the monotonic time `now`. Returns the number of restarts in the window
+    /// including this one, or `None` if the limit is reached.
     pub(crate) fn spend(&mut self, now: Duration) -> Option<u32> {
         while self.spent.front().is_some_and(|then| now.saturating_sub(*then) > self.window) {
             self.spent.pop_front();

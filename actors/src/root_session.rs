@@ -1,7 +1,7 @@
-//! A session: it runs at most one main invocation at a time, supervises every other actor directly or
-//! through its children, and survives their crashes.
+//! Actor of a session: runs at most one main invocation at a time, supervises all other actors
+//! directly or through its children, and survives their crashes.
 //!
-//! Its message handlers never wait for a model, a tool, a user or a disk.
+//! Its message handlers never wait for a model, a tool, a user or the disk.
 
 mod budget;
 mod compactor;
@@ -54,7 +54,7 @@ enum Msg {
     Titler(TitlerMsg),
     Jobs(JobsMsg),
     End(EndMsg),
-    /// Warning about a front-end action.
+    /// Announce and record a warning of the front end.
     Warn(String),
 }
 
@@ -75,14 +75,15 @@ impl Msg {
 
 struct RootSession;
 
-/// Unchanging parts of a session: its ports, settings and lines.
+/// Parts of a session that do not change: ports, settings, shared services, and the connections to
+/// its actors.
 struct SessionBase {
     me: ActorRef<Msg>,
     ports: Ports,
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
-    /// Delegation handle, if subagents are enabled.
+    /// Delegation handle; `None` in single-agent mode.
     delegation_handle: Option<Arc<DelegationHandle>>,
     services: Arc<Services>,
     transcript: Transcript,
@@ -98,11 +99,12 @@ struct State {
     budget: SessionBudget,
     compactor: Compactor,
     titler: Titler,
-    /// The last field: it ends the event stream when it is dropped.
+    /// Must be the last field: its drop ends the event stream.
     end: SessionEnd,
 }
 
-/// Ports, settings, senders to the supervised actors, and the event stream.
+/// Arguments for starting a session: ports, settings, channels for the references to supervised
+/// actors, and the event stream.
 type SessionParts = (Ports, SessionSettings, ChildActors, Feed);
 
 impl Actor for RootSession {

@@ -1,22 +1,24 @@
 //! Active skills of a conversation, derived from its history alone.
 //!
 //! An activated skill has no record of its own: it is the result of the skill tool, or a part of a
-//! user message, and both are records. Compaction queries [`active`] for the removed part and puts
-//! [`kept`] in front of the rest, where later compactions and resumed sessions find it.
+//! user message, and both are records. Compaction takes the skills of the removed messages from
+//! [`active`] and puts the parts that [`kept`] returns into the first remaining message, where
+//! later compactions and resumed sessions find them.
 
 use std::sync::Arc;
 
 use crate::conversation::{ContentPart, Message};
 
-/// The tool whose results activate a skill.
+/// Name of the tool whose results activate a skill.
 pub const TOOL: &str = "skill";
 
-/// Maximum bytes of skills that compaction keeps; the oldest are dropped.
+/// Maximum bytes of skill texts that a compaction keeps; the skills activated first are dropped.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const BEGIN: &str = "<skill_content name=\"";
 
-/// First line of the text of an activated skill. `name` contains no quotes.
+/// First line of the text of the activated skill `name`, with the newline. `name` must not contain
+/// quotes.
 pub fn begin(name: &str) -> String {
     format!("{BEGIN}{name}\">\n")
 }
@@ -26,7 +28,7 @@ pub fn is_skill(part: &ContentPart) -> bool {
     named(part).is_some()
 }
 
-/// The skill whose text `part` is.
+/// Name of the skill whose text `part` is; `None` if `part` is not the text of a skill.
 pub fn name_of(part: &ContentPart) -> Option<&str> {
     named(part).map(|(name, _)| name)
 }
@@ -42,7 +44,8 @@ fn named(part: &ContentPart) -> Option<(&str, &str)> {
     Some((name, text))
 }
 
-/// The parts of `message` that may be skills.
+/// The parts of `message` that may contain skills: those of user messages and of successful results
+/// of the skill tool.
 fn parts(message: &Message) -> &[ContentPart] {
     match message {
         Message::Tool { name, content, is_error: false, .. } if name == TOOL => content,
@@ -51,8 +54,8 @@ fn parts(message: &Message) -> &[ContentPart] {
     }
 }
 
-/// The skills that were activated in `history`, each once, as it was given last; the one that was
-/// activated last is the last.
+/// Names and texts of the skills that were activated in `history`, each once with its latest text,
+/// in order of their last activation.
 pub fn active(history: &[Arc<Message>]) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for (name, text) in history.iter().flat_map(|message| parts(message)).filter_map(named) {
@@ -62,8 +65,9 @@ pub fn active(history: &[Arc<Message>]) -> Vec<(String, String)> {
     found
 }
 
-/// Skill texts to put before a user message after `gone` was removed and `stays` remains: one part
-/// for each active skill that is not in `stays`, at most `bytes_max` bytes in total.
+/// Skill texts to keep when the messages `gone` are removed and `stays` remain: one part for each
+/// skill that is active in `gone` and not in `stays`, in order of activation. If they exceed
+/// `bytes_max` or 64 KiB in total, the skills activated first are dropped.
 pub fn kept(gone: &[Arc<Message>], stays: &[Arc<Message>], bytes_max: usize) -> Vec<ContentPart> {
     let there = active(stays);
     let mut left = KEPT_BYTES_MAX.min(bytes_max);

@@ -1,7 +1,8 @@
-//! Delivery of events to observers: each has a bounded queue, and the session never waits for one.
+//! Delivery of events to observers. Each observer has a bounded queue, and the session never waits
+//! for one.
 //!
-//! A slow reader loses deltas only. Durable events that did not fit are read back from the journal
-//! when it catches up, in order and without gaps.
+//! A slow observer loses only ephemeral events. Durable events that did not fit into its queue are
+//! read back from the journal when it catches up, in order and without gaps.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -12,16 +13,16 @@ use crate::event::{AnnouncedEvent, Announcement};
 use crate::guarded::Guarded;
 use crate::ports::JournalStore;
 
-/// Records read back at a time by a reader that lagged.
+/// Maximum number of records that an observer reads back at a time.
 const REREAD_MAX: u64 = 256;
 
-/// The sending side, shared by every incarnation of the `TranscriptWriter`.
+/// Sender of events to all observers of a session. It survives crashes of the `TranscriptWriter`.
 #[derive(Clone)]
 pub(crate) struct Feed(Arc<Guarded<Publisher>>);
 
 struct Publisher {
     seq: u64,
-    /// The last record that was announced, or that was there before. `None`: the journal is not
+    /// Number of the last record that was announced or existed before. `None`: the journal is not
     /// open yet.
     last_record: Option<u64>,
     readers: Vec<Weak<EventBuffer>>,
@@ -41,8 +42,9 @@ struct AnnouncementQueue {
     closed: bool,
 }
 
-/// Durable events that an observer missed, because its queue was full or it subscribed late: records
-/// `from..=to`; the first has the number `seq`. If `to < from`, their number is not known yet.
+/// Durable events that an observer has to read back from the journal, because its queue was full or
+/// it subscribed late: the records `from..=to`, of which the first has the stream position `seq`.
+/// If `to < from`, the last number is not known yet.
 #[derive(Clone, Copy)]
 struct Missed {
     from: u64,
@@ -61,7 +63,7 @@ impl Feed {
         })))
     }
 
-    /// Gives `fact` its place in the stream and hands it to every reader.
+    /// Assigns the next position in the event stream to `fact` and delivers it to all observers.
     pub(crate) fn publish(&self, fact: AnnouncedEvent) {
         let mut publisher = self.0.lock();
         publisher.seq += 1;
@@ -78,7 +80,8 @@ impl Feed {
         });
     }
 
-    /// Sets the number of existing records, which readers can now read.
+    /// Sets the number of the last record that existed before this process. Observers can read
+    /// records up to it.
     pub(crate) fn begins_after(&self, last_record: u64) {
         let mut publisher = self.0.lock();
         if publisher.last_record.is_some() {
@@ -99,17 +102,17 @@ impl Feed {
         }
     }
 
-    /// The last record that was announced, or that was there before.
+    /// Number of the last record that was announced or existed before; 0 if there is none.
     pub(crate) fn last_record(&self) -> u64 {
         self.0.lock().last_record.unwrap_or_default()
     }
 
-    /// True if no more events will come.
+    /// True after `close`: no more events will come.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.lock().closed
     }
 
-    /// Marks the end of events.
+    /// Ends the event stream of all observers.
     pub(crate) fn close(&self) {
         let mut publisher = self.0.lock();
         publisher.closed = true;
@@ -127,7 +130,8 @@ impl Feed {
         Feed::reader(&mut self.0.lock(), None, journal, buffered_max)
     }
 
-    /// Subscription that starts with the records after `after`.
+    /// Creates a subscription that starts with the records after `after`, then continues with new
+    /// events.
     pub(crate) fn subscribe_after(
         &self,
         journal: Arc<dyn JournalStore>,
@@ -179,7 +183,7 @@ impl EventBuffer {
     }
 }
 
-/// An observer's end of a session's events. Dropping it ends the observation.
+/// Receiver of the events of a session. Dropping it ends the subscription.
 pub struct Subscription {
     reader: Arc<EventBuffer>,
     journal: Arc<dyn JournalStore>,
@@ -187,9 +191,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next event, in order. `None` after the last one of the session.
+    /// Returns the next event in order, and waits for it. `None` after the last event of the
+    /// session.
     ///
-    /// Dropping the future loses nothing.
+    /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Arc<Announcement>> {
         loop {
             if let Some(announcement) = self.reread.pop_front() {
@@ -213,7 +218,7 @@ impl Subscription {
         }
     }
 
-    /// Next event that has already arrived, without waiting.
+    /// Returns the next event that has already arrived, without waiting; `None` if there is none.
     pub fn try_next(&mut self) -> Option<Arc<Announcement>> {
         self.reread.pop_front().or_else(|| self.reader.queue.lock().announcements.pop_front())
     }

@@ -1,7 +1,7 @@
-//! Test implementations of the ports: a scripted model, a memory journal, a manual clock, scripted
-//! tools, and a builder for sessions.
+//! Implementations of the ports for tests: a scripted model, a journal in memory, a manual clock,
+//! scripted tools, and a builder for sessions.
 //!
-//! All state belongs to one test, so tests run in parallel.
+//! All state belongs to one test, so tests can run in parallel.
 
 mod clock;
 mod journal;
@@ -31,7 +31,7 @@ pub use tools::{
     WritingTool,
 };
 
-/// Context of a call of a main agent that works alone.
+/// Context of the call `call` of a main agent with the name `agent`.
 pub fn call_of_main(
     session: impl Into<Arc<str>>,
     call: impl Into<Arc<str>>,
@@ -51,7 +51,7 @@ pub fn call_of_main(
     }
 }
 
-/// Ids that count up, so that snapshots are stable.
+/// Source of ids that count up, so that snapshots are stable.
 #[derive(Debug)]
 pub struct CountedIds {
     process: u32,
@@ -65,7 +65,8 @@ impl Default for CountedIds {
 }
 
 impl CountedIds {
-    /// Ids of one of several processes that work on the same journal in turn.
+    /// Source of ids for the process with the number `process`. Processes that use the same journal
+    /// need different numbers.
     pub fn of(process: u32) -> CountedIds {
         CountedIds { process, next: AtomicU32::new(0) }
     }
@@ -94,12 +95,12 @@ impl Ids for CountedIds {
     }
 }
 
-/// The confinement that test policies give.
+/// Confinement that the policies for tests return.
 pub fn test_confinement() -> Confinement {
     Confinement { profile: "test".to_owned(), writable_roots: Vec::new(), network: false }
 }
 
-/// A policy made of a function.
+/// Policy that calls a function for each decision.
 pub struct PolicyFn<F>(pub F);
 
 impl<F> Policy for PolicyFn<F>
@@ -117,7 +118,8 @@ impl<F> std::fmt::Debug for PolicyFn<F> {
     }
 }
 
-/// A hook made of a function, for these places: `None` hangs.
+/// Hook that calls a function at the listed points. If the function returns `None`, the hook never
+/// ends.
 pub struct HookFn<F>(pub &'static [HookEvent], pub F);
 
 impl<F> Hook for HookFn<F>
@@ -154,7 +156,7 @@ pub fn allow_all() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Allow(test_confinement())))
 }
 
-/// Policy that asks for everything that no grant on the tool's name covers.
+/// Policy that asks for every call, unless a grant for the name of the tool exists.
 pub fn ask_all() -> Arc<dyn Policy> {
     use crate::event::{Grant, Scope};
 
@@ -179,11 +181,11 @@ pub fn ask_all() -> Arc<dyn Policy> {
 /// Builder for a session with test ports. Change the fields under test, then call
 /// [`start`](SessionBuilder::start).
 pub struct SessionBuilder {
-    /// The model.
+    /// Scripted model.
     pub model: Arc<ScriptedModel>,
-    /// Provider that replaces the scripted model.
+    /// Provider that replaces the scripted model; `None`: the scripted model is used.
     pub provider: Option<Arc<dyn crate::ports::Provider>>,
-    /// Fallback providers.
+    /// Fallback models, in order of preference.
     pub fallbacks: Vec<crate::ports::Fallback>,
     /// The journal.
     pub journal: Arc<MemoryStore>,
@@ -197,33 +199,33 @@ pub struct SessionBuilder {
     pub hooks: Arc<dyn Hook>,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
-    /// Every bound.
+    /// Bounds of the session.
     pub limits: Limits,
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
-    /// Pricing.
+    /// Pricing of the model; `None` if unknown.
     pub price: Option<crate::cost::PriceLookup>,
-    /// Budget.
+    /// Budget of the session.
     pub budget: crate::cost::Budget,
-    /// Earlier spending.
+    /// Spending before the start.
     pub accounts: crate::ledger::Accounts,
-    /// State to resume from.
+    /// State to resume or fork from; `None` for a new session.
     pub resumption: Option<crate::root_session::Resumption>,
     /// The working directory.
     pub cwd: String,
-    /// Different in each process that works on the same journal.
+    /// Number of the simulated process; must differ between processes that use the same journal.
     pub process: u32,
-    /// Agents that may work for others.
+    /// Configuration of subagents; `None`: single-agent mode.
     pub delegation: Option<crate::delegation::Delegation>,
-    /// Context settings.
+    /// Settings for context windows, summaries and titles.
     pub context: crate::context::ContextSettings,
     /// Panics to inject.
     pub fail: FailPoints,
 }
 
 impl SessionBuilder {
-    /// A model that performs `steps` in order, [`EchoTool`] as the only tool, and a policy that
-    /// allows everything.
+    /// Creates a builder with a model that performs `steps` in order, with [`EchoTool`] as the only
+    /// tool, and with a policy that allows everything.
     pub fn new(steps: Vec<ModelStep>) -> SessionBuilder {
         SessionBuilder {
             model: Arc::new(ScriptedModel::new(steps)),
@@ -250,26 +252,19 @@ impl SessionBuilder {
         .tool(EchoTool::new())
     }
 
-    /// Adds a tool.
+    /// Adds a tool to the session. If its name is taken, the existing tool stays.
     #[must_use]
     pub fn tool(mut self, tool: impl crate::ports::Tool) -> SessionBuilder {
         self.tools.register(Arc::new(tool)).ok();
         self
     }
 
-    /// Starts the session, observed from its first event.
-    ///
-    /// # Panics
-    /// If it does not start.
+    /// Starts the session, with a subscription from its first event.
     pub async fn start(&self) -> RunningSession {
         self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
     }
 
-    /// Starts with another model.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start.
+    /// Starts the session with `provider` as the model, unless the field `provider` is set.
     pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
             posse: "test".to_owned(),
@@ -312,32 +307,27 @@ impl std::fmt::Debug for SessionBuilder {
     }
 }
 
-/// A running session with a recorder.
+/// A running session with a subscription, and the events received so far.
 #[derive(Debug)]
 pub struct RunningSession {
     /// The session.
     pub session: SessionHandle,
-    /// Remaining events.
+    /// Subscription to the session's events.
     pub events: Subscription,
-    /// Events so far.
+    /// Announcements received so far.
     pub seen: Vec<Arc<Announcement>>,
 }
 
 impl RunningSession {
-    /// Prompts, and waits for the outcome.
-    ///
-    /// # Panics
-    /// If the session is busy, or dies.
+    /// Sends a prompt and waits for its outcome.
     #[expect(clippy::expect_used, reason = "a test that gets no outcome has failed")]
     pub async fn play(&mut self, prompt: &str) -> TurnOutcome {
         let running = self.session.prompt(Prompt::text(prompt)).await.expect("not busy");
         running.outcome().await.expect("the session lives")
     }
 
-    /// Waits for the first event that `wanted` accepts, and remembers all until then.
-    ///
-    /// # Panics
-    /// If the events end before it comes.
+    /// Waits for the first event that `wanted` accepts, and returns it. All events until then are
+    /// added to `seen`.
     #[expect(clippy::expect_used, reason = "a test whose event never comes has failed")]
     pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Arc<Announcement> {
         loop {
@@ -349,7 +339,7 @@ impl RunningSession {
         }
     }
 
-    /// Ends the session and returns all announcements.
+    /// Ends the session and returns all its announcements.
     pub async fn end(mut self) -> Vec<Arc<Announcement>> {
         let ending = crate::root_session::SessionEnding {
             reason: crate::event::SessionEndReason::Completed,
@@ -364,9 +354,9 @@ impl RunningSession {
     }
 }
 
-/// Why a provider would refuse `history`, if it would: each call of a reply needs exactly one
-/// result, right after the reply, in the order of the calls; nothing else may carry a result; and
-/// no message may be empty.
+/// Reason why a provider would reject `history`; `None` if it is valid. Each call of a reply needs
+/// exactly one result, right after the reply, in the order of the calls; no other results are
+/// allowed; and no reply may be empty.
 pub fn history_error(history: &[Arc<Message>]) -> Option<String> {
     let mut ids = std::collections::HashSet::new();
     let mut owed: std::collections::VecDeque<CallId> = std::collections::VecDeque::new();
@@ -395,7 +385,7 @@ pub fn history_error(history: &[Arc<Message>]) -> Option<String> {
     owed.front().map(|call| format!("{call} has no result"))
 }
 
-/// The types of `announcements`, for snapshots.
+/// Event types of `announcements`, such as `session.started`, for snapshots.
 pub fn types(announcements: &[Arc<Announcement>]) -> Vec<String> {
     let kind = |announcement: &Arc<Announcement>| {
         let json = serde_json::to_value(announcement.event()).unwrap_or_default();

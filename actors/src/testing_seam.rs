@@ -1,28 +1,29 @@
-//! Panic injection for tests. Compiled to nothing otherwise.
+//! Injection of panics into actors, for tests. In other builds it has no effect.
 
 #[cfg(any(test, feature = "testing"))]
 mod armed {
     use std::collections::HashMap;
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// Panics an actor when it handles a message of a given kind. Belongs to one session, so
-    /// tests do not disturb each other.
+    /// Table of panics to inject: an actor panics when it handles a message of a listed kind. Each
+    /// session has its own table, so that tests do not disturb each other.
     #[derive(Debug, Clone, Default)]
     pub struct FailPoints(Arc<Mutex<HashMap<String, u32>>>);
 
     impl FailPoints {
-        /// No fail points.
+        /// An empty table: nothing panics.
         pub fn none() -> FailPoints {
             FailPoints::default()
         }
 
-        /// Makes `actor` panic the next `times` times it handles a message of `kind`.
+        /// Makes `actor` panic when it handles a message of `kind`, for the next `times` messages.
+        /// Replaces an earlier number for this actor and kind.
         pub fn arm(&self, actor: &str, kind: &str, times: u32) {
             let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             points.insert(format!("{actor}::{kind}"), times);
         }
 
-        /// Number of panics that have not happened yet.
+        /// Total number of panics that are still to come, for all actors and kinds.
         pub fn left(&self) -> u32 {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
         }
@@ -47,12 +48,12 @@ pub use armed::FailPoints;
 
 #[cfg(not(any(test, feature = "testing")))]
 mod disarmed {
-    /// No injected failures.
+    /// Replacement without function for builds without tests: nothing panics.
     #[derive(Debug, Clone, Default)]
     pub struct FailPoints;
 
     impl FailPoints {
-        /// No fail points.
+        /// The only value: nothing panics.
         pub fn none() -> FailPoints {
             FailPoints
         }

@@ -1,6 +1,7 @@
-//! Text for people, kept short.
+//! Truncation of texts for display.
 
-/// `text` if it has at most `chars_max` characters, else so many of them and `mark`.
+/// Returns `text` unchanged if it has at most `chars_max` characters; otherwise its first
+/// `chars_max` characters, followed by `mark`.
 pub fn clipped(text: &str, chars_max: usize, mark: &str) -> String {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}{mark}", &text[..end]),

@@ -1,5 +1,5 @@
 //! Actor for one tool call, from the model's request to the recorded outcome. A panic of a tool
-//! costs one call, and a cancelled call ends at once with its processes.
+//! affects only its own call. Cancelling a call kills its processes.
 
 pub mod arguments;
 mod open_question;
@@ -28,18 +28,19 @@ pub(crate) use services::Services;
 use open_question::CallQuestion;
 use pipeline::{CallEnd, Pipeline};
 
-/// Progress of a call, for its invocation if the call's actor dies.
+/// Progress of a call, shared with its invocation, which reads it if the call's actor dies.
 #[derive(Debug, Default)]
 pub(crate) struct IntentProgress {
-    /// Set once the intent is recorded.
+    /// Set when the intent is recorded.
     pub(crate) intended: OnceLock<()>,
-    /// Set once the intent of a call with effects is durable: there may have been one.
+    /// Set when the intent of a call with side effects is synced to disk. From then on the call may
+    /// have had its effect.
     pub(crate) begun: OnceLock<StartedCall>,
-    /// Set at its end: true if it succeeded.
+    /// Set when the tool has ended: true if it succeeded.
     pub(crate) ran: OnceLock<bool>,
-    /// Set when the outcome was recorded.
+    /// Set when the outcome is recorded.
     outcome: OnceLock<ToolOutput>,
-    /// Set when hooks made something else of it, and that was recorded.
+    /// Set when hooks have replaced the result for the model, and this is recorded.
     revised: OnceLock<ToolOutput>,
 }
 
@@ -55,14 +56,15 @@ impl IntentProgress {
 
 pub(crate) struct Args {
     pub(crate) call: ToolCall,
-    /// The question about it that is open in front of the user, from before the session broke off.
+    /// Permission request of this call that is still open, from before the session was interrupted.
+    /// `None` if there is none.
     pub(crate) question: Option<QuestionId>,
-    /// It had started a subagent that is still running, and waits for it again.
+    /// True if the call has already started a subagent and waits for it again.
     pub(crate) attached: bool,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
-    /// Shared with the invocation.
+    /// Progress, shared with the invocation.
     pub(crate) progress: Arc<IntentProgress>,
     pub(crate) presence: AliveToken,
     pub(crate) report: Report<ToolOutput>,
@@ -71,10 +73,11 @@ pub(crate) struct Args {
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Ended(Result<CallEnd, JoinError>),
-    /// Hooks have processed the outcome.
+    /// The hooks for the outcome have finished.
     Hooked,
     Cancel(String),
-    /// State of the subagent of a stopped call, if it had started one.
+    /// A stopped delegation call gets the state of its subagent, or `None` if it had started none.
+    /// The text is the reason for the stop.
     Left(String, Result<Option<ToolOutput>, JoinError>),
 }
 
@@ -85,11 +88,11 @@ pub(crate) struct State {
     origin: Arc<Origin>,
     services: Arc<Services>,
     progress: Arc<IntentProgress>,
-    /// Also held by the work: a call is lost when both are gone, not before.
+    /// Also held by the task of the call: the call is reported as lost only when both are gone.
     report: SharedReport<ToolOutput>,
-    /// Recorded, and waiting for hooks.
+    /// Recorded outcome while hooks process it.
     output: Option<ToolOutput>,
-    /// Why the work was stopped, until it is gone.
+    /// Reason for stopping the task, until the task is gone.
     stopping: Option<String>,
     ended: bool,
     work: Option<OwnedTask>,
@@ -170,8 +173,8 @@ impl Actor for ToolCallRun {
 }
 
 impl State {
-    /// Runs hooks on the recorded outcome before the model sees it. `class`: class of the failure,
-    /// if it failed.
+    /// Runs hooks on the recorded outcome before the model gets it. `class`: class of the failure;
+    /// `None` if the call succeeded. `input`: arguments, if the call ran.
     fn ask_hooks(
         &mut self,
         me: &ActorRef<Msg>,
@@ -208,7 +211,7 @@ impl State {
         self.output = Some(output);
     }
 
-    /// The model reads what hooks made of the outcome; the record of the outcome stays.
+    /// Reports the result that hooks made of the outcome. The outcome record stays as it is.
     fn hooked(&mut self) {
         let Some(recorded) = self.output.take() else { return };
         let outcome = self.progress.outcome().cloned().unwrap_or(recorded);
@@ -228,8 +231,8 @@ impl State {
         self.ask_hooks(me, output, Some(ToolFailureClass::Crashed), None);
     }
 
-    /// Stops the work. The outcome is reported when the work is gone, so that a tool cannot start
-    /// after it was reported as not started.
+    /// Stops the task of the call. The outcome is reported when the task is gone, so that a tool
+    /// cannot start after it was reported as not started.
     fn cancel(&mut self, reason: String) {
         if self.ended {
             return;
@@ -262,14 +265,16 @@ impl State {
         }
     }
 
-    /// Reports the outcome of a stopped call.
+    /// Records and reports the outcome of a stopped call. `left`: result with the state of its
+    /// subagent, if it started one.
     fn over(&mut self, reason: &str, left: Option<ToolOutput>) {
         let output = left.unwrap_or_else(|| cancelled(self.progress.started(), reason));
         self.end(&output, Some(ToolFailureClass::Cancelled), Duration::ZERO);
         self.send(output);
     }
 
-    /// Records the outcome. `class`: class of the failure if it did not run.
+    /// Records the outcome. `class`: class of the failure if the call did not run; `None` if it
+    /// ran.
     fn end(&self, output: &ToolOutput, class: Option<ToolFailureClass>, took: Duration) {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (call_id, name) = (self.call.id.clone(), self.call.name.clone());
@@ -290,7 +295,7 @@ impl State {
     }
 }
 
-/// The result of a call that was stopped.
+/// Result of a call that was stopped, before or after it had started.
 pub(crate) fn cancelled(started: bool, reason: &str) -> ToolOutput {
     ToolOutput::error(if started {
         format!("Cancelled while it ran: {reason}. Its effects may be partial; look before relying on them.")
@@ -308,7 +313,7 @@ pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
     ))
 }
 
-/// Record for [`outcome_unknown`].
+/// Event that records the result from [`outcome_unknown`].
 pub(crate) fn unknown_event(
     call: &ToolCall,
     output: &ToolOutput,

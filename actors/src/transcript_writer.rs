@@ -1,11 +1,12 @@
-//! Transcript writer: the only sequencing point of a session. Durable first, announced second.
+//! Transcript writer: gives all events of a session one order. A durable event is first written,
+//! then announced.
 //!
-//! Records stay in the `Outbox` until the journal has them, so a crash of this actor loses nothing:
-//! its successor opens the journal again, recognises what arrived, and submits the rest. No handler
-//! waits for a disk.
+//! Records stay in the `Outbox` until the journal has written them, so a crash of this actor loses
+//! nothing: its successor opens the journal again, recognises the records that were written, and
+//! submits the rest. No message handler waits for the disk.
 //!
-//! A full disk is waited for: records stay in the outbox, nothing new starts, and the write is
-//! repeated every `PROBE` until patience is exhausted.
+//! If the disk is full, records stay in the outbox, no new work starts, and the write is repeated
+//! every `PROBE` until patience is exhausted.
 
 mod outbox;
 
@@ -23,7 +24,7 @@ use crate::testing_seam::FailPoints;
 use outbox::ReadyEntries;
 pub(crate) use outbox::{Outbox, OutboxCapacity, Transcript, Unrecorded};
 
-/// Arguments of every incarnation of the writer.
+/// Arguments for starting the writer.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) store: Arc<dyn JournalStore>,
@@ -35,16 +36,16 @@ pub(crate) struct Args {
     pub(crate) fail: FailPoints,
 }
 
-/// Interval between checks of a full disk.
+/// Interval between checks for free space on a full disk.
 pub(crate) const PROBE: Duration = Duration::from_secs(2);
 
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
-    /// The outbox has new entries.
+    /// The outbox has new entries, or does not wait for disk space any more.
     Wake,
     Opened(Result<Result<OpenedJournal, JournalError>, tokio::task::JoinError>),
     Committed(usize, Result<Committed, JournalError>),
-    /// Report when the outbox is written completely.
+    /// Report when the outbox is empty.
     Drain(Report<()>),
     /// Check for disk space.
     Probe,
@@ -59,7 +60,7 @@ pub(crate) struct State {
     last_record: u64,
     draining: Vec<Report<()>>,
     opening: Option<OwnedTask>,
-    /// The wait for the next look at the disk.
+    /// Timer for the next check for disk space.
     probe: Option<OwnedTask>,
 }
 
@@ -134,7 +135,8 @@ impl State {
         }
     }
 
-    /// Submits ready entries to the journal. Returns false if there were none.
+    /// Submits waiting records to the journal, and announces ephemeral events before them. Returns
+    /// false if no record was submitted.
     fn submit(&mut self) -> bool {
         let Some(journal) = &self.journal else { return false };
         let mut ready = self.args.outbox.take_ready(&mut self.last_record);
@@ -174,8 +176,8 @@ impl State {
         self.probe = Some(self.later());
     }
 
-    /// Opens the journal again after a wait; records stay in the outbox. Returns an error when
-    /// patience is exhausted.
+    /// Closes the journal because the disk is full, and sets a timer to open it again. Records stay
+    /// in the outbox. Returns an error when patience is exhausted.
     fn wait_for_room(&mut self, cause: &str) -> HandlerResult {
         self.journal = None;
         self.opening = None;
@@ -195,7 +197,7 @@ impl State {
         Ok(())
     }
 
-    /// Checks for disk space: opens the journal, or submits an empty batch to an open one.
+    /// Checks for disk space: opens the journal, or submits an empty batch if it is open.
     fn probe(&mut self) {
         self.probe = None;
         let Some(journal) = &self.journal else {
@@ -207,7 +209,7 @@ impl State {
         journal.submit(self.batch(ReadyEntries::default()));
     }
 
-    /// Batch of these entries, whose end returns as a message.
+    /// Batch of the records in `ready`. Its result returns to this actor as a message.
     fn batch(&self, ready: ReadyEntries) -> JournalBatch {
         let me = self.me.clone();
         let ReadyEntries { records, durability, entries, .. } = ready;
@@ -226,7 +228,7 @@ impl State {
         spawn_task(&self.me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
     }
 
-    /// Announces a line that is not recorded, because there is no space.
+    /// Announces a warning without recording it, because there is no disk space.
     fn announce_unrecorded(&self, message: String) {
         self.args.feed.publish(AnnouncedEvent::Ephemeral {
             ts: self.args.clock.wall_ms(),

@@ -1,7 +1,7 @@
-//! The agent loop as arithmetic: what happened goes in, what to do next comes out.
+//! The agent loop as a pure state machine: events go in, effects to perform come out.
 //!
-//! No clock, no mailbox, no `await`. `agent_invocation` performs the effects. The history in here
-//! is valid whenever the model is asked: every call has exactly one result.
+//! It has no clock, no mailbox and no `await`; `agent_invocation` performs the effects. The history
+//! is valid at every model request: every call has exactly one result.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,28 +22,30 @@ pub(crate) struct LoopBounds {
     pub(crate) calls_per_turn_max: usize,
     pub(crate) repeated_failures_max: u32,
     pub(crate) queued_messages_max: usize,
-    /// Tokens that it may use, if there is a limit.
+    /// Maximum tokens of the invocation; `None`: no limit.
     pub(crate) tokens_max: Option<u64>,
     /// True if hooks review the final answer before it counts.
     pub(crate) settles: bool,
 }
 
-/// Initial state of a loop: a new run, or one that is resumed.
+/// Initial state of a loop, for a new run or one that is resumed.
 #[derive(Debug, Default)]
 pub(crate) struct LoopStart {
-    /// Valid, but for the results of the calls in `pending`.
+    /// Valid history, except that the results of the calls in `pending` are missing.
     pub(crate) history: Vec<Arc<Message>>,
-    /// The calls of the last reply, if not all of them have ended; those that have with a result.
+    /// All calls of the last reply, if some of them have not ended; those that have ended with
+    /// their results.
     pub(crate) pending: Vec<(TurnCall, Option<ToolOutput>)>,
-    /// Messages that wait already.
+    /// Queued messages that were not delivered.
     pub(crate) queued: Vec<QueuedInput>,
-    /// Replies so far.
+    /// Number of model replies so far.
     pub(crate) turns: u32,
-    /// Tokens used by these turns.
+    /// Tokens of these replies.
     pub(crate) usage: Usage,
 }
 
-/// A call of the current turn. An `alone` call has side effects and never runs in parallel.
+/// A call of the current turn. If `alone` is true, the call has side effects and never runs in
+/// parallel with another.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnCall {
     pub(crate) call: ToolCall,
@@ -53,43 +55,45 @@ pub(crate) struct TurnCall {
 /// Input of the loop: something that happened.
 #[derive(Debug)]
 pub(crate) enum LoopInput {
-    /// The history is complete; start the next step.
+    /// Start: take the first step from the initial state.
     Begin,
-    /// The model finished a reply. Call ids are the runtime's.
+    /// The model finished a reply. The ids of its calls were assigned by posse; `alone` tells for
+    /// each call if it has side effects.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
-    /// The model could not be reached, or its reply could not be used.
+    /// There is no usable reply; the run ends with this ending.
     Unanswered(Ending),
-    /// A call finished.
+    /// A call ended with this result.
     CallEnded(CallId, ToolOutput),
-    /// The user sent a message.
+    /// A message was queued.
     QueuedInput(QueuedInput),
-    /// The final answer counts, or this has to be dealt with first.
+    /// The hooks have reviewed the final answer. `None`: the answer is accepted; otherwise this
+    /// message makes the run continue.
     Settled(Option<QueuedInput>),
-    /// Stop now.
+    /// Stop the run with this ending.
     Stop(Ending),
 }
 
-/// Action that the invocation performs for the loop.
+/// Effect that the invocation performs for the loop.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     AskModel,
     Start(ToolCall),
-    /// Record this result of a call that never started.
+    /// Record this result of a call that does not run.
     Skip(ToolCall, ToolOutput),
     /// Record that this message entered the history.
     Deliver(QueuedInput),
-    /// Stop what runs: the request, and each of these calls.
+    /// Cancel the model request, if there is one, and these calls.
     Cancel(Vec<CallId>),
-    /// Ask whether this final answer counts.
+    /// Let hooks review this final answer.
     Settle(String),
     Finish(Ending),
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The model thinks.
+    /// A model request is in progress, or the loop has not begun.
     Waiting,
-    /// Tools run. With an ending, they are being stopped.
+    /// Calls are running. If an ending is set, they are being stopped.
     Calling(Vec<Slot>, Option<Ending>),
     /// The final answer has arrived; hooks may still reject it.
     Settling(String),
@@ -114,7 +118,7 @@ pub(crate) struct AgentLoop {
     bounds: LoopBounds,
     history: Vec<Arc<Message>>,
     phase: Phase,
-    /// Calls of a reply that an earlier loop did not get done.
+    /// Calls of the last reply that were restored from an earlier incarnation.
     pending: Vec<Slot>,
     queue: VecDeque<QueuedInput>,
     turns: u32,
@@ -147,14 +151,14 @@ impl AgentLoop {
         &self.history
     }
 
-    /// Continues with a compacted history, just before a model request.
+    /// Replaces the history by a compacted one. Has an effect only before a model request.
     pub(crate) fn replace_history(&mut self, history: Vec<Arc<Message>>) {
         if matches!(self.phase, Phase::Waiting) {
             self.history = history;
         }
     }
 
-    /// Model replies so far.
+    /// Number of model replies so far.
     pub(crate) fn turns(&self) -> u32 {
         self.turns
     }
@@ -168,7 +172,7 @@ impl AgentLoop {
         self.queue.len() < self.bounds.queued_messages_max
     }
 
-    /// Takes back a message of the user that waits. `None`: it does not, or not any more.
+    /// Removes a queued message of the user. `None` if it is not queued, or not any more.
     pub(crate) fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
         let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
         let at = self.queue.iter().position(own)?;
@@ -195,9 +199,9 @@ impl AgentLoop {
         }
     }
 
-    /// Calls that an earlier loop did not get done come first. Messages that waited are delivered,
-    /// except follow-ups to an answer that is yet to come. If the history ends with an answer, an
-    /// earlier loop broke off just before it finished.
+    /// Takes the first step. Restored calls run first. Queued messages are delivered, except
+    /// follow-ups to an answer that is still to come. If the history ends with an answer, an
+    /// earlier incarnation ended just before it finished.
     fn begin(&mut self) -> Vec<Effect> {
         if !self.pending.is_empty() {
             self.phase = Phase::Calling(std::mem::take(&mut self.pending), None);
@@ -219,7 +223,7 @@ impl AgentLoop {
         }
     }
 
-    /// Messages that were queued and never delivered, for a later run.
+    /// Takes the queued messages that were not delivered, for a later run.
     pub(crate) fn take_queue(&mut self) -> Vec<QueuedInput> {
         self.queue.drain(..).collect()
     }
@@ -360,7 +364,7 @@ impl AgentLoop {
         self.advance()
     }
 
-    /// The model that makes the same failing call again and again is stopped.
+    /// Returns the ending of the run if the same call has failed too often in a row.
     fn repetition(&mut self, call: &ToolCall, failed: bool) -> Option<Ending> {
         if !failed {
             self.repeated = None;
@@ -381,7 +385,8 @@ impl AgentLoop {
         })
     }
 
-    /// Starts what may start; when all calls have ended, asks the model, or finishes.
+    /// Starts the calls that may start. When all calls have ended, requests the next reply, or
+    /// finishes the run if it is being stopped.
     fn advance(&mut self) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
         let mut effects = Vec::new();
@@ -408,7 +413,7 @@ impl AgentLoop {
         effects
     }
 
-    /// Stops all calls; finishes when every call has ended.
+    /// Stops all calls. The run finishes when every call has ended.
     fn stop(&mut self, ending: Ending) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else {
             let mut effects = vec![Effect::Cancel(Vec::new())];
@@ -452,8 +457,8 @@ impl AgentLoop {
         }
     }
 
-    /// Puts waiting messages into the history: every one that cannot wait, else the oldest
-    /// follow-up.
+    /// Moves queued messages into the history: all steering messages and notices; if there are
+    /// none, the oldest follow-up.
     fn deliver(&mut self) -> Vec<Effect> {
         let steers = |queued: &QueuedInput| queued.kind != MessageKind::FollowUp;
         let (steering, rest) = self.queue.drain(..).partition(steers);
@@ -481,7 +486,8 @@ fn skip_unstarted(slots: &mut [Slot], text: &str, effects: &mut Vec<Effect>) {
     }
 }
 
-/// In order: a call with side effects waits for all earlier calls, and later calls wait for it.
+/// Starts calls in order, at most `parallel_max` at once. A call with side effects waits for all
+/// earlier calls, and later calls wait for it.
 fn start(slots: &mut [Slot], parallel_max: usize, effects: &mut Vec<Effect>) {
     let mut running = 0;
     for slot in slots {

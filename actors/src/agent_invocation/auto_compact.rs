@@ -1,9 +1,9 @@
-//! Automatic compaction: checks before each request that the history fits, and compacts it if not.
-//! A request that the provider rejects for its size is compacted and sent once more; then the run
-//! ends with the reason.
+//! Automatic compaction: checks before each request that the history fits into the context budget,
+//! and compacts it otherwise. A request that the provider rejects for its size is compacted and
+//! sent once more; if that fails too, the run ends.
 //!
-//! A compaction is recorded first; the history is a view of records from then on. A summary by a
-//! model may fail or take long; then the rules alone decide.
+//! A compaction is recorded, and models see the new history from then on. If a model cannot write
+//! the summary, the rules alone make it.
 
 use std::sync::Arc;
 
@@ -26,45 +26,47 @@ use crate::outcome::Ending;
 use crate::provider_client;
 use crate::tool_call::Services;
 
-/// Divisor of the target size: compaction aims at half of what the threshold leaves for the
-/// history, so that it is not repeated at once.
+/// Divisor for the target size of a compaction: it aims at half of the space that the threshold
+/// leaves to the conversation, so that it is not repeated soon.
 const AIM: u64 = 2;
 
-/// Divisor of the minimum saving: a smaller saving is not worth another request.
+/// Divisor for the minimum saving of a compaction: a saving below a tenth of the history is not
+/// worth a request.
 const WORTH: u64 = 10;
 
-/// The latest turns go only where that saves this part of the history.
+/// Divisor for the minimum saving that justifies the removal of the latest turns: a third of the
+/// history.
 const SACRIFICE: u64 = 3;
 
-/// Cause of a run that ends because the provider rejected the request for its size.
+/// Failure class of a run whose request the provider rejected for its size.
 const CONTEXT_FULL: &str = "provider.context_full";
 
-/// Requests that one summary may need.
+/// Maximum number of model requests for one summary.
 const CHUNKS_MAX: usize = 8;
 
-/// Assumed context window of a summary model whose window is unknown. Tokens.
+/// Assumed context window of a summary model if it is unknown, in tokens.
 const SUMMARISER_WINDOW: u64 = 32_000;
 
-/// Context budget of an invocation, and the summary model.
+/// Context budget of an invocation, its token estimate, and the summary model.
 #[derive(Clone)]
 pub(crate) struct ContextFitter {
     pub(crate) budget: ContextBudget,
     pub(crate) settings: ContextSettings,
     pub(crate) meter: ContextMeter,
-    /// Model that writes summaries, if one is configured.
+    /// Route to the model that writes summaries; `None`: the rules make them.
     pub(crate) summariser: Option<ModelRoutes>,
 }
 
-/// A summary that is being written.
+/// A compaction that waits for its summary from a model.
 pub(super) struct PendingSummary {
     goal: CompactionGoal,
     cause: CompactionCause,
-    /// Under whose name the model is asked.
+    /// Invocation id under which the summary is requested.
     id: InvocationId,
     _work: OwnedTask,
 }
 
-/// Record of a compacted history.
+/// Event that records a compaction. The token counts are those of a request before and after.
 pub(crate) fn compacted_event(
     compacted: CompactedHistory,
     (tokens_before, tokens_after): (u64, u64),
@@ -87,7 +89,7 @@ pub(crate) fn compacted_event(
     }
 }
 
-/// Why the conversation is made shorter so soon, and what can be done about it.
+/// Warning that instructions and tools leave little space for the conversation, with advice.
 fn low_context_warning(reading: &ContextReading, whose: &str) -> String {
     format!(
         "instructions and tools take {} of the {} tokens beyond which the conversation is made \
@@ -98,8 +100,8 @@ fn low_context_warning(reading: &ContextReading, whose: &str) -> String {
 }
 
 impl State {
-    /// Compacts the history if the next request would exceed the budget. Returns false while a
-    /// model writes the summary.
+    /// Compacts the history if the next request would exceed the threshold. Returns true if the
+    /// request can be sent now; false if a model writes the summary first.
     pub(super) fn fit(&mut self) -> bool {
         let reading = self.reading();
         let ContextFitter { budget, meter, .. } = &self.fitter;
@@ -132,7 +134,7 @@ impl State {
         }
     }
 
-    /// Content that compaction keeps.
+    /// Content that compactions of this invocation keep.
     fn retained(&self) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
         let unanswered = unanswered_before(self.agent_loop.history(), self.prompt.as_ref());
@@ -149,7 +151,7 @@ impl State {
         meter.read(self.agent_loop.history(), &self.tools, budget, settings, info.as_ref())
     }
 
-    /// Records it first; from then on models see it.
+    /// Makes the compacted history the current one and records it.
     fn apply(
         &mut self,
         compacted: CompactedHistory,
@@ -168,8 +170,9 @@ impl State {
         self.note(compacted_event(compacted, tokens, cause, summarised_by));
     }
 
-    /// Handles a request that the provider rejected for its size: compacts and retries once if that
-    /// saves enough. Returns `None` if the retry was started.
+    /// Handles a request that the provider rejected for its size: compacts the history and sends
+    /// the request once more, if this was not tried before and saves enough. Returns `None` then;
+    /// otherwise the input that ends the run.
     pub(super) fn refused(&mut self, ending: Ending) -> Option<LoopInput> {
         let reading = self.reading();
         let tried = self.overflows > 0;
@@ -204,7 +207,8 @@ impl State {
         PendingSummary { goal, cause, id, _work: work }
     }
 
-    /// Continues with the summary, or without one.
+    /// Compacts with the summary, or without it if the model failed, and sends the request that
+    /// waited.
     pub(super) fn summarised(
         &mut self,
         summary: Result<Result<String, String>, JoinError>,
@@ -233,7 +237,7 @@ impl State {
         Ok(())
     }
 
-    /// Cancels the summary request.
+    /// Cancels the request for a summary, if there is one.
     pub(super) fn cancel_fitting(&mut self) {
         if let Some(PendingSummary { id, .. }) = self.fitting.take()
             && let Some(summariser) = &self.fitter.summariser
@@ -243,12 +247,12 @@ impl State {
     }
 }
 
-/// Notice for a summary that the model could not write.
+/// Warning that the model wrote no summary, with the reason.
 pub(crate) fn without_summary(why: &str) -> String {
     format!("the model for summaries gave none ({why}); the history was made smaller without it")
 }
 
-/// One summary, asked of a model in as many pieces as it takes.
+/// Request for a summary, in several chunks if the messages are long.
 pub(crate) struct Summary {
     aside: AuxiliaryRequest,
     chunk_bytes: usize,
@@ -256,7 +260,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// One for `goal`, asked on behalf of `above`.
+    /// Creates a request for the compaction `goal`, on behalf of the agent `above`.
     pub(crate) fn new(
         services: &Arc<Services>,
         summariser: &ModelRoutes,
@@ -275,13 +279,14 @@ impl Summary {
         }
     }
 
-    /// Under whose name the model is asked.
+    /// Invocation id under which the summary is requested.
     pub(crate) fn id(&self) -> InvocationId {
         self.aside.id()
     }
 
-    /// Asks the model for a summary of `gone`, in chunks, each together with the summary of the
-    /// previous ones. If there are too many chunks, only the last ones are read.
+    /// Requests a summary of the messages `gone`: one request per chunk, each with the summary of
+    /// the previous chunks. If there are too many chunks, only the last ones are used. `Err`: the
+    /// reason.
     pub(crate) async fn of(self, gone: Vec<Arc<Message>>) -> Result<String, String> {
         let chunks = history_text(&gone, self.chunk_bytes);
         let left_out = chunks.len().saturating_sub(CHUNKS_MAX);
@@ -300,14 +305,14 @@ impl Summary {
     }
 }
 
-/// The conversation: the history without system instructions.
+/// `history` without the system messages at its beginning.
 fn conversation(history: &[Arc<Message>]) -> &[Arc<Message>] {
     let told = history.iter().take_while(|message| matches!(***message, Message::System { .. }));
     &history[told.count()..]
 }
 
-/// Number of messages between the last reply and `prompt`: prompts of earlier runs that were never
-/// answered.
+/// Number of user messages after the last reply and before `prompt`: prompts of earlier runs that
+/// were never answered. 0 if `prompt` is not among them.
 fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
     let said = messages_since_reply(history);
     let waiting = &history[history.len() - said..];
@@ -315,12 +320,12 @@ fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) ->
     waiting.iter().position(is_it).unwrap_or_default()
 }
 
-/// Content that compaction keeps.
+/// Content that a compaction must keep.
 #[derive(Debug, Clone, Default)]
 struct RetainedContent {
     beside: Vec<String>,
     keeps_task: bool,
-    /// Messages since the last reply that do not have to.
+    /// Number of unanswered messages of earlier runs, which need not be kept.
     unanswered: usize,
 }
 
@@ -342,8 +347,9 @@ fn goal(
     }
 }
 
-/// `history` made clearly smaller than the threshold, with as many of the latest turns as that
-/// allows; if it is not possible, as small as it gets, if that is worth it.
+/// Compacts `history` to the target size, keeping as many of the latest turns as this allows. If
+/// the target cannot be reached, returns the smallest result that fits or saves enough; `None` if
+/// there is none.
 fn shrink(
     history: &[Arc<Message>],
     reading: &ContextReading,
@@ -378,9 +384,9 @@ fn shrink(
     best.filter(|(_, one)| is_worth(one))
 }
 
-/// `history` compacted to clearly less than the rejected size: first without unanswered prompts of
-/// earlier runs, then without large outputs of the latest turns, finally without these turns. The
-/// last message is kept.
+/// Compacts `history` after a rejection, clearly below the rejected size: first by shortening
+/// unanswered prompts of earlier runs, then also by removing large outputs of the latest turns,
+/// finally by removing these turns. The last message is kept. `None` if the saving is too small.
 fn fit_rejected(
     history: &[Arc<Message>],
     reading: &ContextReading,
@@ -421,12 +427,13 @@ fn fit_rejected(
         .or(last.filter(|one| saves(one) >= size / SACRIFICE))
 }
 
-/// True if a run ended because the provider rejected the size of its request.
+/// True if the ending means that the provider rejected a request for its size.
 pub(super) fn is_too_large(ending: &Ending) -> bool {
     matches!(ending, Ending::Failed { class, .. } if class == CONTEXT_FULL)
 }
 
-/// The rejection with token figures.
+/// The ending with token counts in its cause. `tried`: true if the history was already compacted
+/// after a rejection.
 fn too_large(ending: Ending, reading: &ContextReading, tried: bool) -> Ending {
     let Ending::Failed { class, cause } = ending else { return ending };
     let window = match reading.window {

@@ -1,4 +1,4 @@
-//! Auxiliary model requests outside the conversation: summaries and titles.
+//! Auxiliary requests: model requests outside the conversation, for summaries and titles.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::ports::{Request, Thinking};
 use crate::provider_client::PartialReply;
 use crate::tool_call::Services;
 
-/// Maximum size of the reply in bytes.
+/// Maximum bytes of a reply that are used.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Model route and accounting of an auxiliary request.
+/// Model routes, accounting and options of auxiliary requests for one purpose.
 pub(crate) struct AuxiliaryRequest {
     model_routes: ModelRoutes,
     services: Arc<Services>,
@@ -24,7 +24,8 @@ pub(crate) struct AuxiliaryRequest {
 }
 
 impl AuxiliaryRequest {
-    /// The model that has `role`, for `above`: with so many tokens, and so much thought.
+    /// Creates the requests for the purpose `role`, on behalf of the agent `above`, with a maximum
+    /// length of the reply in tokens and a reasoning effort.
     pub(crate) fn new(
         services: &Arc<Services>,
         model_routes: &ModelRoutes,
@@ -47,12 +48,13 @@ impl AuxiliaryRequest {
         }
     }
 
-    /// Under whose name the model is asked.
+    /// Invocation id of the requests.
     pub(crate) fn id(&self) -> InvocationId {
         self.origin.invocation_id.clone()
     }
 
-    /// Sends `text` and returns the reply, or the reason why there is none.
+    /// Sends `text` with the system prompt `system`, and returns the reply. `turn`: number of the
+    /// request, from 1. `Err`: reason why there is no reply.
     pub(crate) async fn ask(
         &self,
         turn: u32,

@@ -1,4 +1,4 @@
-//! Calls in flight. Each is a child actor of the invocation and ends exactly once, also if the
+//! Calls in flight. Each is a child actor of the invocation and ends exactly once, even if its
 //! actor crashes.
 
 use std::collections::HashMap;
@@ -23,14 +23,14 @@ pub(super) struct RunningCall {
     call: ToolCall,
     pub(super) actor: Option<ActorRef<tool_call::Msg>>,
     progress: Arc<IntentProgress>,
-    /// Its actor has died.
+    /// True if its actor has died.
     died: bool,
-    /// The actor and its task are gone.
+    /// True if its report was dropped, so that its actor and task are gone.
     lost: bool,
 }
 
 impl RunningCall {
-    /// Adds the effect of the call to the log, as its records would.
+    /// Adds the call to the log, as its records would.
     fn add_to(&self, actions: &mut ActionLog) {
         let RunningCall { call, progress, .. } = self;
         if progress.intended.get().is_some() {
@@ -42,11 +42,11 @@ impl RunningCall {
     }
 }
 
-/// Calls with their results, as far as they have one; and open questions.
+/// Calls with the results of those that have ended, and open permission requests by call.
 type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
 
-/// Restores the calls of the last reply after a crash: inputs for the loop, and open permission
-/// requests.
+/// Converts the calls of the last reply of an earlier incarnation to inputs for the loop and open
+/// permission requests. Records the request of calls for which it is missing.
 pub(super) fn restore_calls(
     pending: Vec<UnfinishedCall>,
     tools: &[ToolSpec],
@@ -67,7 +67,7 @@ pub(super) fn restore_calls(
 }
 
 impl State {
-    /// Notes that the actor of a call is dead. The call has ended when its work is gone too.
+    /// Notes that the actor of a call has died. The call has ended when its task is gone, too.
     pub(super) fn call_died(&mut self, child: ActorId) {
         let is_child = |actor: &ActorRef<tool_call::Msg>| actor.get_id() == child;
         for (id, running) in &mut self.calls {
@@ -128,7 +128,8 @@ impl State {
     }
 }
 
-/// Result of a call whose actor and task are gone: its recorded outcome, or a new record.
+/// Result of a call whose actor and task are gone: its recorded outcome, or an error that is
+/// recorded now.
 pub(crate) fn lost_output(
     call: &ToolCall,
     progress: &IntentProgress,

@@ -1,4 +1,4 @@
-//! Review of the final answer: hooks can make the run continue, a bounded number of times.
+//! Review of the final answer by hooks, which can make the run continue a limited number of times.
 
 use ractor::ActorProcessingErr;
 use tokio::task::JoinError;

@@ -24,7 +24,7 @@ pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: ToolFail
     }
 }
 
-/// Record for the end of an invocation.
+/// Event that records the end of an invocation after `turns` replies.
 pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     let failed = |class: &str, cause: String| Event::InvocationFailed {
         class: class.to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     }
 }
 
-/// Record of a limit, if one ended the invocation.
+/// Event that records the limit that ended the invocation; `None` if no limit did.
 pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
     match ending {
         Ending::Limited { limit, value, said: _ } => Some(Event::LimitReached {
@@ -76,7 +76,7 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
     }
 }
 
-/// A budget in words.
+/// Description of an exhausted budget in words.
 fn over_budget(refused: &BudgetRefusal) -> String {
     let amount = |amount: u64| {
         if refused.is_money() { dollars(amount) } else { format!("{amount} tokens") }
@@ -102,8 +102,8 @@ pub(super) fn unanswered(error: &ProviderError) -> Ending {
     Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
 }
 
-/// Ending for exhausted patience. `next_try` (monotonic) is the earliest useful time of another
-/// attempt, if known.
+/// Ending of a run whose patience is exhausted. `next_try` (monotonic): earliest useful time of
+/// another attempt, if known.
 pub(super) fn parked(
     error: &ProviderError,
     next_try: Option<Duration>,

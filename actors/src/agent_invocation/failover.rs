@@ -1,5 +1,5 @@
-//! Failover: requests a reply from one model after another, in the order of the fallback policy,
-//! until one answers or patience ends.
+//! Failover: requests a reply from one model after another, as the fallback policy decides, until
+//! one answers or patience is exhausted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::provider_client::{
 };
 use crate::tool_call::Services;
 
-/// Cautious estimate of the bytes of text per token.
+/// Bytes of text per token; a low value, so that the number of tokens is rather overestimated.
 const BYTES_A_TOKEN: usize = 3;
 
 /// Estimated tokens of an image.
 const TOKENS_AN_IMAGE: u64 = 1500;
 
-/// A model that may be used, with the client that reaches it.
+/// A model that may be used, and the client that reaches it.
 #[derive(Clone)]
 pub(crate) struct ModelRoute {
-    /// Client of the account.
+    /// Client of the model's account.
     pub(crate) client: SupervisedRef<provider_client::Msg>,
     /// Index of the model within that client.
     pub(crate) model: usize,
@@ -36,15 +36,16 @@ pub(crate) struct ModelRoute {
     pub(crate) abilities: Abilities,
 }
 
-/// Models that may be used, in configured order, and their known state.
+/// Models that may be used, in configured order, with their known state.
 #[derive(Clone)]
 pub(crate) struct ModelRoutes {
     all: Arc<[ModelRoute]>,
-    /// Shared by all invocations; survives their crashes.
+    /// Fallback policy with the state of the models. All clones share it, so it survives crashes of
+    /// invocations.
     policy: Arc<Guarded<FallbackPolicy>>,
 }
 
-/// A model request with its accounting, independent of the model that answers.
+/// A model request with the data that stays the same whichever model answers.
 pub(super) struct ModelCall {
     pub(super) services: Arc<Services>,
     pub(super) origin: Arc<Origin>,
@@ -60,29 +61,30 @@ impl ModelRoutes {
         ModelRoutes { all: all.into(), policy: Arc::new(Guarded::new(policy)) }
     }
 
-    /// The model that is used next, as far as known.
+    /// The current model: the one that answered last or is used next.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
         let at = self.policy.lock().at();
         self.all.get(at).map(|route| route.info.clone())
     }
 
-    /// Sends a message to every client.
+    /// Sends a message to the client of every model.
     pub(crate) fn send_to_all(&self, message: impl Fn() -> provider_client::Msg) {
         for route in &*self.all {
             route.client.tell(message());
         }
     }
 
-    /// Retry on request of the user: if no other model is available, unavailable ones are tried
-    /// once.
+    /// Ends waits because the user wants an attempt: if all models are unavailable, each may be
+    /// tried now.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
         if self.policy.lock().retry_now(now, limits) {
             self.send_to_all(|| provider_client::Msg::RetryNow);
         }
     }
 
-    /// Requests a reply from the models in turn until one answers. If the setting permits it, waits
-    /// once more after patience is exhausted. Dropping the future cancels every wait.
+    /// Requests a reply from one model after another until one answers. When patience is exhausted,
+    /// records that the session is parked; if `Limits::outwaits_once` is set, waits once for the
+    /// next useful attempt and tries again. Dropping the future cancels the request and every wait.
     pub(super) async fn ask(self, model_call: ModelCall) -> Result<MeteredReply, Ending> {
         let mut outwaits = model_call.services.limits.outwaits_once;
         loop {
@@ -105,8 +107,7 @@ impl ModelRoutes {
         }
     }
 
-    /// Requests a reply from the models in turn until patience is exhausted. It does
-    /// not wait beyond that.
+    /// Requests a reply from one model after another until one answers or patience is exhausted.
     pub(super) async fn ask_once(&self, model_call: &ModelCall) -> Result<MeteredReply, Ending> {
         let ModelCall { services, request, .. } = model_call;
         let (limits, clock) = (&services.limits, &services.clock);
@@ -150,7 +151,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Announces a switch of models and records it.
+    /// Records a switch to another model after a failure, if there is one, and the request to the
+    /// model `candidate`.
     fn announce(
         &self,
         candidate: usize,
@@ -207,7 +209,8 @@ impl ModelRoutes {
 }
 
 impl ModelRoute {
-    /// Sends the request. `None`: the client has exceeded its restart budget.
+    /// Sends the request to the client, and again after a crash of the client. `None`: the client
+    /// has exceeded its restart budget.
     async fn ask(
         &self,
         model_call: &ModelCall,
@@ -269,13 +272,13 @@ impl ModelCall {
     }
 }
 
-/// The client exceeded its restart budget.
+/// Failure of a request whose client has exceeded its restart budget.
 fn client_lost() -> Unanswered {
     let source = "the provider client crashed too often".into();
     Unanswered { error: ProviderError::Unreachable { source }, next_try: Some(Duration::MAX) }
 }
 
-/// Capabilities that `request` needs from a model.
+/// Capabilities and context size that `request` needs from a model.
 fn needs(request: &Request) -> Needs {
     let (mut bytes, mut images) = (0, 0);
     for message in &request.messages {

@@ -1,17 +1,18 @@
-//! Fallback policy: chooses which of several models is used next. Pure; times are monotonic.
+//! Fallback policy: chooses the next model to use among several. Pure; times are monotonic.
 //!
-//! The first suitable model that is not known to be unavailable is used, in configured order. If
-//! all are unavailable, the one that recovers first is waited for.
+//! It takes the first model in configured order that is suitable and not known to be unavailable.
+//! If all are unavailable, it takes the one that is expected to recover first, if that is before
+//! the end of patience.
 
 use std::time::Duration;
 
 use crate::limits::Limits;
 use crate::ports::{Abilities, ProviderError};
 
-/// Maximum number of doublings of the recovery wait of a model.
+/// Maximum number of doublings of the time for which a failed model is not tried again.
 const REST_DOUBLINGS: u32 = 4;
 
-/// Capabilities that a request needs from a model.
+/// Capabilities and context size that a request needs from a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) tools: bool,
@@ -20,19 +21,19 @@ pub(crate) struct Needs {
     pub(crate) tokens: u64,
 }
 
-/// Known state of one model.
+/// Capabilities and known state of one model.
 #[derive(Debug, Clone, Default)]
 struct Candidate {
     abilities: Abilities,
-    /// Unavailable until this time. `None`: available.
+    /// Time until which the model is unavailable. `None`: it is available.
     away_until: Option<Duration>,
-    /// While another model answers, this one is not tried before this time.
+    /// Time before which this model is not tried again while another one answers.
     rests_until: Duration,
-    /// Failures since the last reply.
+    /// Number of failures since its last reply.
     failures: u32,
 }
 
-/// State of all models that may be used.
+/// Fallback policy with the state of all models that may be used.
 #[derive(Debug, Clone)]
 pub(crate) struct FallbackPolicy {
     links: Vec<Candidate>,
@@ -40,17 +41,19 @@ pub(crate) struct FallbackPolicy {
     at: usize,
 }
 
-/// Decision of the policy.
+/// Choice of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateChoice {
-    /// Use this model. `until`: time limit if the model is unavailable.
+    /// Use the model with the index `candidate`. `until`: time up to which an attempt may be
+    /// delayed before a fallback is preferred; `None`: no limit besides patience.
     Ask { candidate: usize, until: Option<Duration> },
-    /// No model will answer in time. `next_try`: earliest useful time of another attempt, if known.
+    /// No model is expected to be available in time. `next_try`: earliest useful time of another
+    /// attempt, if known.
     GiveUp { next_try: Option<Duration> },
 }
 
-/// True if another model may answer after `error`. Errors of the request, the credentials or the
-/// content are never passed on.
+/// True if another model may be used after `error`. False for errors of the request, the
+/// credentials, the content or the budget.
 pub(crate) fn may_fall_back(error: &ProviderError) -> bool {
     !matches!(
         error,
@@ -63,7 +66,7 @@ pub(crate) fn may_fall_back(error: &ProviderError) -> bool {
 }
 
 impl FallbackPolicy {
-    /// Policy for the configured model and `fallbacks`.
+    /// Creates the policy for the configured model and its fallbacks, given by their capabilities.
     pub(crate) fn new(fallbacks: impl IntoIterator<Item = Abilities>) -> FallbackPolicy {
         let candidate = |abilities| Candidate { abilities, ..Candidate::default() };
         let links =
@@ -71,13 +74,13 @@ impl FallbackPolicy {
         FallbackPolicy { links: links.collect(), at: 0 }
     }
 
-    /// Index of the model that answered last or is to answer next.
+    /// Index of the current model: the one that answered last or is used next.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Reason why a model cannot serve the request. The first model was chosen by the user and is
-    /// always suitable.
+    /// Reason why a model cannot serve a request with these needs; `None` if it can. The first
+    /// model was chosen by the user and is always suitable.
     pub(crate) fn unsuitable_reason(&self, candidate: usize, needs: Needs) -> Option<&'static str> {
         let Abilities { tools, images, window } = self.links.get(candidate)?.abilities;
         if candidate == 0 {
@@ -93,7 +96,8 @@ impl FallbackPolicy {
         }
     }
 
-    /// Model to use now. If there is no alternative, the client alone decides when patience ends.
+    /// Chooses the model to use at `now` for a request with these needs, whose patience ends at
+    /// `deadline`. If only one model is suitable, `until` is `None`.
     pub(crate) fn choose(
         &self,
         needs: Needs,
@@ -136,7 +140,8 @@ impl FallbackPolicy {
         }
     }
 
-    /// Records a reply. Returns the model used before, if it is another one.
+    /// Notes that a model replied, which makes it the current one. Returns the index of the
+    /// previous model, if it was another.
     pub(crate) fn answered(&mut self, candidate: usize) -> Option<usize> {
         if let Some(state) = self.links.get_mut(candidate) {
             state.away_until = None;
@@ -146,7 +151,8 @@ impl FallbackPolicy {
         (self.at != candidate).then(|| std::mem::replace(&mut self.at, candidate))
     }
 
-    /// Records a failure. `next_try`: the client's estimate for the next useful attempt.
+    /// Notes that a model failed, and estimates until when it is unavailable. `next_try`: the
+    /// client's estimate for the next useful attempt, if known.
     pub(crate) fn failed(
         &mut self,
         candidate: usize,
@@ -172,8 +178,8 @@ impl FallbackPolicy {
         state.failures = state.failures.saturating_add(1);
     }
 
-    /// Retry on request of the user: unavailable models may be tried, unless another model is
-    /// available. Returns true if they may.
+    /// Marks all models as available because the user wants an attempt, unless one is available
+    /// anyway. Returns true if it did.
     pub(crate) fn retry_now(&mut self, now: Duration, limits: &Limits) -> bool {
         let soon = now + limits.failover_wait;
         let is_away =
@@ -185,7 +191,7 @@ impl FallbackPolicy {
         relents
     }
 
-    /// Makes this model the current one.
+    /// Makes the model with the index `candidate` the current one.
     pub(crate) fn switch(&mut self, candidate: usize) {
         self.at = candidate;
     }

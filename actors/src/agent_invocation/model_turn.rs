@@ -1,5 +1,4 @@
-//! Asking the model: one request at a time, asked again when the provider's client crashes with
-//! it, and silenced at once when the run is stopped.
+//! Model requests of an invocation: one at a time, and cancelled at once when the run is stopped.
 
 use std::sync::Arc;
 
@@ -20,14 +19,14 @@ use crate::provider_client::{MeteredReply, PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-/// Result of the checks before a model request.
+/// Result of the checks before a model request: it may be sent, or not.
 pub(crate) enum RequestClearance {
     Clear,
     /// Denied by a hook, with its reason.
     Blocked(String),
 }
 
-/// Result of a model request.
+/// Result of a model request after the hooks for replies.
 pub(crate) enum ModelOutcome {
     /// Reply of a model, or the ending without one.
     Answer(Result<MeteredReply, Ending>),
@@ -35,7 +34,7 @@ pub(crate) enum ModelOutcome {
     Discarded { said: Option<String>, why: String },
 }
 
-/// A request that the model has not answered yet.
+/// A model request in progress.
 pub(super) struct OpenTurn {
     turn: u32,
     draft: PartialReply,
@@ -43,15 +42,16 @@ pub(super) struct OpenTurn {
 }
 
 impl OpenTurn {
-    /// Keeps the partial text. Nothing of the reply is announced after it.
+    /// Cancels the request and records the text that has arrived. Nothing of the reply is announced
+    /// after it.
     pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) {
         keep_partial(&self.draft, transcript, origin, self.turn, "interrupted");
     }
 }
 
 impl State {
-    /// Starts the model request after hooks have run and the journal has space; usually there are
-    /// no hooks and there is space.
+    /// Starts the next model request when the hooks have run and the journal has space. Usually
+    /// there are no hooks and there is space, so it starts at once.
     pub(super) fn clear_way(&mut self) {
         let heard = self.services.hooks.has_hook(HookEvent::BeforeModelRequest, None);
         if !heard && self.services.transcript.has_capacity() {
@@ -173,7 +173,7 @@ impl State {
     }
 }
 
-/// True for tools with side effects, which never run in parallel.
+/// True if the tool with this name has side effects, so that its calls never run in parallel.
 pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
     let effect = tools.iter().find(|spec| spec.name == tool);
     effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
@@ -187,7 +187,7 @@ pub(crate) fn requested_event(call: &ToolCall) -> Event {
     }
 }
 
-/// Runs hooks on a reply before it is processed.
+/// Runs hooks on a reply before it is processed. A denial discards the reply.
 async fn review(
     answer: Result<MeteredReply, Ending>,
     turn: u32,

@@ -1,6 +1,7 @@
-//! Removal of old or repeated tool outputs, and of user messages that were never answered.
+//! Removal of old or repeated tool outputs, and shortening of user messages that were never
+//! answered.
 //!
-//! Each is replaced by a line with the id under which it can be read again.
+//! A line replaces each of them and says how the model can read the original again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,25 +13,26 @@ use crate::context::tokens_of;
 use crate::conversation::{CallId, ContentPart, Message, ToolCall};
 use crate::skills;
 
-/// Outputs of fewer tokens are not worth a line.
+/// Minimum size in tokens of an output that is replaced by a line.
 const TOKENS_MIN: u64 = 80;
 
-/// Minimum size of a user message that is worth removing, in tokens.
+/// Minimum size in tokens of a user message that is shortened.
 const SAID_TOKENS_MIN: u64 = 200;
 
-/// Bytes of a removed user message that stay. With the surrounding text it is smaller than the
-/// removed part.
+/// Bytes at the beginning of a shortened user message that stay. Together with the surrounding text
+/// they are smaller than the smallest shortened message.
 const SAID_BYTES_MAX: usize = 400;
 
-/// Bytes at the beginning of an output by which it is looked up.
+/// Bytes at the beginning of an output that are part of the key under which equal outputs are
+/// found.
 const BEGINNING_BYTES: usize = 64;
 
-/// A history with removed outputs, and its current weight.
+/// A history in which outputs and messages are replaced, with its current size.
 pub(super) struct Outputs<'h> {
     before: &'h [Arc<Message>],
     pub(super) messages: Vec<Arc<Message>>,
     tokens: Vec<u64>,
-    /// Current weight in tokens.
+    /// Current size of all messages in estimated tokens.
     pub(super) total: u64,
     calls: HashMap<&'h CallId, &'h ToolCall>,
 }
@@ -55,7 +57,8 @@ impl<'h> Outputs<'h> {
         self.tokens[range].iter().sum()
     }
 
-    /// Number of replaced outputs and of replaced user messages from `begin` on.
+    /// Numbers of replaced outputs and of shortened user messages, among the messages from index
+    /// `begin` on.
     pub(super) fn changes(&self, begin: usize) -> (usize, usize) {
         let pairs = self.before[begin..].iter().zip(&self.messages[begin..]);
         let changed = pairs.filter(|(before, after)| !Arc::ptr_eq(before, after));
@@ -64,8 +67,8 @@ impl<'h> Outputs<'h> {
         (outputs.len(), said.len())
     }
 
-    /// Removes outputs before `old` that the same call returned again later, oldest first, until
-    /// the weight is at most `tokens_max`.
+    /// Replaces outputs before index `old` that a later, identical call returned again, oldest
+    /// first, until the history has at most `tokens_max` tokens.
     pub(super) fn drop_repeated(&mut self, old: usize, tokens_max: u64) {
         let mut later: HashMap<(&str, &str, usize, &str), Vec<usize>> = HashMap::new();
         let mut repeated = Vec::new();
@@ -98,8 +101,8 @@ impl<'h> Outputs<'h> {
         }
     }
 
-    /// Takes away outputs of more than `over` tokens in `range`, from the oldest on, until all of
-    /// it weighs no more than `tokens_max`.
+    /// Replaces outputs in `range` that have more than `over` tokens, oldest first, until the
+    /// history has at most `tokens_max` tokens. Skill texts stay if `over` is 0.
     pub(super) fn mask(&mut self, range: Range<usize>, over: u64, tokens_max: u64) {
         for at in range {
             if self.total <= tokens_max {
@@ -119,8 +122,8 @@ impl<'h> Outputs<'h> {
         }
     }
 
-    /// Truncates user messages in `range` if the weight is still too large: they were never
-    /// answered, and newer ones follow.
+    /// Shortens the user messages in `range` to their beginnings if the history exceeds the target.
+    /// The task and small messages stay.
     pub(super) fn truncate_user_messages(&mut self, range: Range<usize>, goal: &CompactionGoal) {
         if self.total <= goal.tokens_max {
             return;
@@ -146,7 +149,8 @@ impl<'h> Outputs<'h> {
         }
     }
 
-    /// Replaces an output that is worth it by what `line` makes of the id and subject of its call.
+    /// Replaces the output at index `at` by the text that `line` makes of the id and the subject of
+    /// its call. Small outputs stay.
     fn replace(&mut self, at: usize, line: impl FnOnce(&CallId, &str) -> String) {
         let Message::Tool { tool_call_id, name, is_error, .. } = &*self.messages[at] else {
             return;
@@ -164,7 +168,7 @@ impl<'h> Outputs<'h> {
         self.put(at, message);
     }
 
-    /// Puts `message` in the place of a larger one.
+    /// Replaces the message at index `at` by `message` if this is smaller.
     fn put(&mut self, at: usize, message: Message) {
         let tokens = tokens_of(&message);
         if tokens < self.tokens[at] {

@@ -1,20 +1,20 @@
-//! Units that can be removed without breaking the history: a user message, or a reply with all
-//! results of its calls.
+//! Units of a history that can be removed without making it invalid: a user message, or a reply
+//! with all results of its calls.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::conversation::Message;
 
-/// Messages that stay or go together.
+/// Range of messages that are kept or removed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HistorySegment {
     pub(super) range: Range<usize>,
-    /// A reply of the model, and not something of the user.
+    /// True for a model reply with its results; false for another message.
     pub(super) is_reply: bool,
 }
 
-/// Splits `history` into units. Results without a preceding reply belong to the previous unit.
+/// Splits `history` into units. Results without a reply before them belong to the previous unit.
 pub(super) fn units(history: &[Arc<Message>]) -> Vec<HistorySegment> {
     let mut units: Vec<HistorySegment> = Vec::new();
     for (at, message) in history.iter().enumerate() {
@@ -29,7 +29,8 @@ pub(super) fn units(history: &[Arc<Message>]) -> Vec<HistorySegment> {
     units
 }
 
-/// Index where the latest `turns` replies begin, including the user messages right before them.
+/// Index of the first unit of the latest `turns` replies, including the user messages right before
+/// them.
 pub(super) fn latest(units: &[HistorySegment], turns: usize) -> usize {
     let replies = units.iter().enumerate().rev().filter(|(_, unit)| unit.is_reply);
     let Some((first, _)) = replies.take(turns).last() else { return 0 };

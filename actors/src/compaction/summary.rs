@@ -1,8 +1,8 @@
 //! Summary of removed turns: standing instructions in the user's own words, prompts and answers,
-//! touched files, and the ids under which the rest can be read.
+//! touched files, and the ids under which the removed content can be read.
 //!
-//! Each line begins with its label, so that the next summary can continue it. Text of the user or
-//! the model is a single line and cannot imitate another label.
+//! Each line begins with its label, so that the next summary can include the lines of this one.
+//! Text of the user or of the model is put on one line, so it cannot imitate another label.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::context::bytes_in;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::skills;
 
-/// First line of a summary. It is the first part of the first message.
+/// First line of a summary. The summary is the first part of the first message.
 const BEGIN: &str = "[Earlier parts of this conversation are not shown any more. What is left:]\n";
 
 /// Last line of a summary.
 const END: &str = "[All that was said is kept: read_file output:history shows it, and \
                    output:ID what the call ID returned. What follows was said after this.]\n";
 
-/// Characters of one thing that was asked or answered.
+/// Maximum characters of a prompt or an answer.
 const SAID_CHARS_MAX: usize = 600;
 
 /// Maximum characters of a standing instruction.
@@ -31,10 +31,10 @@ const RULE_CHARS_MAX: usize = 400;
 /// Maximum characters of a sentence that the user wants to keep.
 const KEPT_CHARS_MAX: usize = 300;
 
-/// Minimum characters of a search word for sentences to keep.
+/// Minimum characters of a word by which sentences to keep are searched.
 const WORD_CHARS_MIN: usize = 4;
 
-/// Words of the user that are meant for longer than one turn.
+/// Words that mark a sentence of the user as an instruction for more than one turn.
 const STANDING: [&str; 14] = [
     "always",
     "never",
@@ -52,14 +52,15 @@ const STANDING: [&str; 14] = [
     "whenever",
 ];
 
-/// Label of a summary line, in the order in which lines are kept: the first is kept longest.
+/// Label of a summary line. Lines with a later variant are dropped first if the summary is too
+/// long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Label {
     Rule,
-    /// Background activity. Not carried over: it is listed anew each time.
+    /// Running background work. The next summary lists it anew instead of copying these lines.
     Beside,
     Kept,
-    /// Text written by a model.
+    /// Line of a summary that a model wrote.
     Told,
     Asked,
     AskedUser,
@@ -107,20 +108,20 @@ impl SummaryLine {
     }
 }
 
-/// Text of a user message without the summary in front of it.
+/// The parts of a user message without the summary in front of them.
 pub(super) fn own_text(content: &[ContentPart]) -> impl Iterator<Item = &ContentPart> {
     let old = usize::from(earlier(content).is_some());
     content.iter().skip(old)
 }
 
-/// The summary in front of a message.
+/// The summary at the beginning of a message, without its first line; `None` if there is none.
 fn earlier(content: &[ContentPart]) -> Option<&str> {
     let ContentPart::Text { text } = content.first()? else { return None };
     text.strip_prefix(BEGIN)
 }
 
-/// The user's current task, if it is short and was part of the removed turns, or if nothing was
-/// said since.
+/// The last user message of the removed turns `gone`, without a summary, if it must be repeated
+/// after the new summary: it is short, or `kept` contains no user message. Otherwise empty.
 pub(super) fn task(
     gone: &[Arc<Message>],
     kept: &[Arc<Message>],
@@ -134,13 +135,14 @@ pub(super) fn task(
     if small || !kept.iter().any(|message| is_user(&message)) { task } else { Vec::new() }
 }
 
-/// Task of a conversation that has one: its first message, after a summary if there is one.
+/// The task of the whole conversation, if the goal keeps it: the first part of the first message
+/// that is not a summary.
 pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option<ContentPart> {
     let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
     own_text(content).next().filter(|_| goal.keeps_task).cloned()
 }
 
-/// The summary of `gone`, with the summary that was in front of it.
+/// The summary of the removed messages `gone`. It includes the lines of an earlier summary in them.
 pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     let mut lines = SummaryLines::default();
     let failed = gone.iter().filter_map(|message| match &**message {
@@ -198,8 +200,8 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     lines.text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()))
 }
 
-/// Indices of the last assistant text before each user message. Text between calls is thinking
-/// aloud.
+/// Indices of the answers: the last assistant text before each user message, and at the end.
+/// Earlier text between calls is not an answer.
 fn answers(messages: &[Arc<Message>]) -> HashSet<usize> {
     let mut answers = HashSet::new();
     let mut open = true;
@@ -218,12 +220,12 @@ fn answers(messages: &[Arc<Message>]) -> HashSet<usize> {
     answers
 }
 
-/// The lines of a summary, each once.
+/// The lines of a summary, without duplicates.
 #[derive(Default)]
 struct SummaryLines {
     all: Vec<Option<SummaryLine>>,
     known: HashSet<SummaryLine>,
-    /// Line index of each file, and the tools that touched it.
+    /// For each file the index of its line and the tools that touched it.
     files: HashMap<String, (usize, Vec<String>)>,
 }
 
@@ -242,7 +244,8 @@ impl SummaryLines {
         }
     }
 
-    /// One line for a file, where it was touched last.
+    /// Adds a line for a file at the end, with all tools that touched it, and removes the earlier
+    /// line.
     fn file(&mut self, path: &str, tools: Vec<String>) {
         let at = self.all.len();
         let (place, known) = self.files.entry(path.to_owned()).or_insert((at, Vec::new()));
@@ -269,7 +272,8 @@ impl SummaryLines {
         self.add(SummaryLine::new(Label::Call, text));
     }
 
-    /// Sentences of `text` that are wanted.
+    /// Adds the sentences of `text` that `wanted` accepts and that have at most `chars_max`
+    /// characters. A line of that length counts as one sentence.
     fn sentences(
         &mut self,
         label: Label,
@@ -288,7 +292,8 @@ impl SummaryLines {
         }
     }
 
-    /// Replaces the answers and the earlier model text by the model's summary.
+    /// Replaces the answers and the earlier text of a model by the lines of `summary`. `None`: no
+    /// change.
     fn replace_with_summary(&mut self, summary: Option<&str>) {
         let Some(summary) = summary else { return };
         let replaced = |line: &SummaryLine| matches!(line.label, Label::Told | Label::Answered);
@@ -301,9 +306,9 @@ impl SummaryLines {
         self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
-    /// Text of the lines, removed until they fit into `bytes_max`: the least important label first,
-    /// within a label the oldest first. Standing instructions and background activity are never
-    /// removed here; they have limits of their own.
+    /// The complete text of the summary. Lines are dropped until it fits into `bytes_max`: the
+    /// least important label first, and within a label the oldest first. Standing instructions and
+    /// lines about background work are never dropped; they have limits of their own.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();
@@ -330,7 +335,7 @@ impl SummaryLines {
     }
 }
 
-/// True if a sentence of the user applies to more than one turn.
+/// True if a sentence of the user contains a word that marks a standing instruction.
 fn is_standing(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     STANDING.iter().any(|marker| {
@@ -342,7 +347,7 @@ fn is_standing(sentence: &str) -> bool {
     })
 }
 
-/// Words by which sentences are found.
+/// The words of `keep` by which sentences are searched, in lower case.
 fn words(keep: &str) -> Vec<String> {
     let words = keep.split(|c: char| c.is_whitespace() || ",;:\"'()".contains(c));
     let long = words.filter(|word| word.chars().count() >= WORD_CHARS_MIN);
@@ -354,8 +359,8 @@ fn has(sentence: &str, words: &[String]) -> bool {
     words.iter().any(|word| lower.contains(word.as_str()))
 }
 
-/// A history as text for a model that summarises it: no more than `bytes_max`, from its end on, and
-/// of outputs only the beginning.
+/// A history as text for the model that summarises it, in chunks of at most `bytes_max` bytes. Of
+/// long outputs and arguments only the beginning is included.
 pub(crate) fn history_text(messages: &[Arc<Message>], bytes_max: usize) -> Vec<String> {
     let mut chunks = vec![String::new()];
     let mut add = |text: String| {
@@ -393,10 +398,11 @@ pub(crate) fn history_text(messages: &[Arc<Message>], bytes_max: usize) -> Vec<S
     chunks
 }
 
-/// Bytes of an output that a model reads which summarises.
+/// Maximum length of an output (bytes) or of arguments (characters) in the text that a model
+/// summarises.
 const OUTPUT_CHARS_MAX: usize = 2000;
 
-/// Prompt for the model that writes the summary.
+/// System prompt for the model that writes the summary. `keep`: topic that the user wants to keep.
 pub(crate) fn instruction(keep: Option<&str>) -> String {
     let mut text = "You summarise a part of a conversation between a user and a coding agent, so \
          that the agent can go on without it. Write plain lines under these headings, and leave \

@@ -1,16 +1,16 @@
-//! Short texts about calls and messages.
+//! Short one-line texts about calls and messages.
 
 use serde_json::Value;
 
 use crate::conversation::{ContentPart, text_of};
 
-/// Characters of the subject of a call.
+/// Maximum characters of the subject of a call.
 const SUBJECT_CHARS_MAX: usize = 80;
 
-/// Arguments that describe the subject of a call, in order of preference.
+/// Names of arguments that describe the subject of a call, in order of preference.
 const SUBJECTS: [&str; 4] = ["path", "command", "pattern", "agent"];
 
-/// Short description of a call: tool and subject.
+/// Short description of a call: the tool and its most telling argument.
 pub(super) fn subject(name: &str, arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let about = SUBJECTS.iter().find_map(|key| arguments.get(key)?.as_str());
@@ -20,7 +20,7 @@ pub(super) fn subject(name: &str, arguments: &str) -> String {
     }
 }
 
-/// `text` in one line of at most that many characters.
+/// `text` in one line of at most `chars_max` characters, with `…` at the end if it was cut.
 pub(super) fn one_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
     let mut left = chars_max;
@@ -44,7 +44,7 @@ pub(super) fn one_line(text: &str, chars_max: usize) -> String {
     line
 }
 
-/// Text of an output, or a note that it is an image.
+/// The texts of `content`, or a note if it consists of images only.
 pub(super) fn shown(content: &[ContentPart]) -> String {
     let text = text_of(content);
     if text.is_empty() && !content.is_empty() { "[an image]".to_owned() } else { text }

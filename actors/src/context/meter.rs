@@ -1,4 +1,4 @@
-//! Token count of a growing history: only new messages are counted.
+//! Token estimate of a growing history. Only new messages are counted.
 
 use std::sync::Arc;
 
@@ -9,95 +9,99 @@ use crate::event::ContextUse;
 use crate::guarded::Guarded;
 use crate::ports::{ProviderInfo, ToolSpec};
 
-/// Minimum estimate for calibration: below it, the provider's own overhead dominates.
+/// Minimum estimate in tokens for a calibration; in smaller requests the provider's own overhead
+/// dominates.
 const TELLING: u64 = 500;
 
-/// Plausible ratio of reported to estimated tokens; other values are ignored.
+/// Plausible ratios of reported to estimated tokens; a ratio outside is ignored.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
 
-/// Of a request that was refused for its size, this part may fit.
+/// Fraction of a rejected request size that is assumed to fit.
 const REFUSED: f64 = 0.8;
 
-/// After a compaction the request must grow by this fraction of the threshold, or of the part that
-/// is not history if that is larger, before the next one: each compaction makes the provider read
-/// the whole history again.
+/// Divisor for the minimum growth between two compactions: the request must grow by this fraction
+/// of the threshold, or of the part that is not history if that is larger. Each compaction makes
+/// the provider process the whole history again.
 const PAUSE: u64 = 4;
 
-/// Below this no window is so small that it would matter.
+/// Size of a request in tokens up to which the context window does not matter, because no window is
+/// smaller.
 const SMALL: u64 = 4000;
 
-/// Token state of one history. Shared by its requests and by displays.
+/// Token estimate and compaction state of one history. Clones share the state.
 #[derive(Clone, Default)]
 pub(crate) struct ContextMeter(Arc<Guarded<MeterState>>);
 
 #[derive(Default)]
 struct MeterState {
-    /// The messages that were counted, by their number and the last of them.
+    /// Number of counted messages; `last` is the last of them.
     counted: usize,
     last: Option<Arc<Message>>,
-    /// Guessed, of each part.
+    /// Estimated tokens of the system messages; the next fields are those of other messages, tool
+    /// results and tools.
     system: u64,
     messages: u64,
     results: u64,
     tools: Option<u64>,
-    /// Ratio of reported to estimated tokens, if there is a plausible one.
+    /// Ratio of reported to estimated tokens; `None` before a plausible report.
     ratio: Option<f64>,
-    /// The model whose window is known, and that.
+    /// The last model whose window was looked up, with the window.
     window: Option<(ProviderInfo, Option<u64>)>,
-    /// Estimated size that the provider rejected.
+    /// Smallest size in tokens that a provider rejected.
     refused: Option<u64>,
-    /// Estimated size after the last compaction.
+    /// Size in tokens after the last compaction, or when compaction was last found useless.
     floor: Option<u64>,
     compactions: u32,
-    /// True if the lack of space was reported.
+    /// True if the user was warned that prompt and tools leave too little space.
     told: bool,
 }
 
-/// A history, counted, against what there may be of it. Tokens.
+/// Size of a request and its limits, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ContextReading {
     /// Size of the request.
     pub(crate) total: u64,
-    /// Part of it that is not history: prompt and tools.
+    /// Part of `total` that is not conversation: system prompt and tools.
     pub(crate) fixed: u64,
-    /// Beyond this it is compacted.
+    /// Size above which the history is compacted.
     pub(crate) threshold: u64,
     pub(crate) window: Option<u64>,
-    /// Size after the last compaction.
+    /// Size after the last compaction; `None` before the first one.
     pub(crate) floor: Option<u64>,
-    /// Size that the provider rejected.
+    /// Smallest size that the provider rejected; `None` if it rejected none.
     pub(crate) refused: Option<u64>,
-    /// Reported by guessed.
+    /// Ratio of reported to estimated tokens; 1 if unknown.
     pub(crate) ratio: f64,
 }
 
 impl ContextReading {
-    /// True if the history should be compacted: it exceeds the threshold and has grown since the
-    /// last compaction.
+    /// True if the history should be compacted: it exceeds the threshold and has grown enough since
+    /// the last compaction.
     pub(crate) fn is_due(&self) -> bool {
         let pause = self.threshold.max(self.fixed) / PAUSE;
         let grown = |floor: u64| self.total >= floor.saturating_add(pause);
         self.total > self.threshold && self.floor.is_none_or(grown)
     }
 
-    /// True if prompt and tools leave less than half of the budget to the conversation.
+    /// True if system prompt and tools take more than half of the threshold.
     pub(crate) fn is_cramped(&self) -> bool {
         self.fixed > self.threshold / 2
     }
 
-    /// Estimate that corresponds to `tokens` as counted by the provider.
+    /// Converts `tokens` from the provider's count to the uncalibrated estimate.
     pub(crate) fn guessed(&self, tokens: u64) -> u64 {
         part(tokens, 1.0 / self.ratio)
     }
 }
 
 impl ContextMeter {
-    /// True once: the lack of space has not been reported yet.
+    /// Returns true at the first call and false later, so that the lack of space is reported once.
     pub(crate) fn take_first_report(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().told, true)
     }
 
-    /// Counts new messages of `history`.
+    /// Counts the new messages of `history` and returns the size of the request. Without `info`, or
+    /// while the request is small and uncalibrated, the context window counts as unknown.
     pub(crate) fn read(
         &self,
         history: &[Arc<Message>],
@@ -129,7 +133,8 @@ impl ContextMeter {
         }
     }
 
-    /// Stores the provider's count for the last reading.
+    /// Calibrates the estimate with `tokens`, the provider's count for the last reading.
+    /// Implausible counts are ignored.
     pub(crate) fn reported(&self, tokens: u64) {
         let mut measured = self.0.lock();
         let guessed = measured.guessed();
@@ -143,14 +148,14 @@ impl ContextMeter {
         }
     }
 
-    /// Stores that a provider rejected the last reading for its size.
+    /// Notes that a provider rejected the last reading for its size.
     pub(crate) fn refused(&self) {
         let mut measured = self.0.lock();
         let total = measured.total();
         measured.refused = Some(measured.refused.map_or(total, |known| known.min(total)));
     }
 
-    /// The history was made smaller.
+    /// Counts `history` anew, which replaces the previous one after a compaction.
     pub(crate) fn compacted(&self, history: &[Arc<Message>]) {
         let mut measured = self.0.lock();
         measured.counted = 0;
@@ -160,13 +165,14 @@ impl ContextMeter {
         measured.floor = Some(measured.total());
     }
 
-    /// The history cannot become smaller until it has grown.
+    /// Notes that compaction does not help at the current size, so that it is not tried again until
+    /// the history has grown.
     pub(crate) fn mark_incompressible(&self) {
         let mut measured = self.0.lock();
         measured.floor = Some(measured.total());
     }
 
-    /// The last reading, for display and scripts.
+    /// Composition of the last reading by parts, for display and scripts.
     pub(crate) fn last(
         &self,
         budget: &ContextBudget,
@@ -228,7 +234,7 @@ impl MeterState {
         self.system + self.messages + self.results + self.tools.unwrap_or_default()
     }
 
-    /// The estimate, calibrated.
+    /// The calibrated estimate of the whole request.
     fn total(&self) -> u64 {
         part(self.guessed(), self.ratio.unwrap_or(1.0))
     }

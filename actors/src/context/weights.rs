@@ -1,20 +1,20 @@
-//! Token weight of messages, estimated from bytes.
+//! Token estimates of messages and tools, from their number of bytes.
 
 use serde::Serialize;
 
 use crate::conversation::{ContentPart, Message};
 use crate::ports::ToolSpec;
 
-/// Bytes of English text or code per token, as published by vendors.
+/// Bytes per token for English text or code, as published by vendors.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Tokens around a message.
+/// Tokens of a message besides its text, such as its role.
 const TOKENS_PER_MESSAGE: u64 = 4;
 
-/// Tokens of an image: cost of the largest image that is not tiled.
+/// Tokens of an image: those of the largest image that providers do not split into tiles.
 const TOKENS_PER_IMAGE: u64 = 1600;
 
-/// Tokens of `message`, guessed.
+/// Estimated tokens of `message`.
 pub fn tokens_of(message: &Message) -> u64 {
     let (bytes, images) = match message {
         Message::System { content } => (content.len(), 0),
@@ -37,25 +37,25 @@ pub fn tokens_of(message: &Message) -> u64 {
     of_bytes(bytes) + images * TOKENS_PER_IMAGE + TOKENS_PER_MESSAGE
 }
 
-/// Tokens of the descriptions of `tools`, guessed.
+/// Estimated tokens of the descriptions of `tools`.
 pub(crate) fn of_tools(tools: &[ToolSpec]) -> u64 {
     let bytes =
         |tool: &ToolSpec| tool.name.len() + tool.description.len() + sent_bytes(&tool.parameters);
     of_bytes(tools.iter().map(bytes).sum())
 }
 
-/// Tokens of that many bytes of text, guessed.
+/// Estimated tokens of a text of `bytes` bytes.
 pub(crate) fn of_bytes(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX / 8).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// Bytes of text that come to `tokens`, guessed.
+/// Estimated bytes of a text of `tokens` tokens.
 pub(crate) fn bytes_in(tokens: u64) -> usize {
     usize::try_from(tokens.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX)
 }
 
-/// Bytes of a part of a request as JSON; 0 for a value that JSON cannot represent and that is not
-/// sent.
+/// Number of bytes of `value` as JSON; 0 if it cannot be represented in JSON, because then it is
+/// not sent either.
 pub(crate) fn sent_bytes(value: &impl Serialize) -> usize {
     struct ByteCounter(usize);
     impl std::io::Write for ByteCounter {

@@ -1,32 +1,35 @@
-//! Prices of model tokens, as known at the start of a session.
+//! Prices of model tokens, and costs computed from them.
 
 use std::sync::{Arc, LazyLock};
 
 use crate::conversation::Usage;
 
-/// Micro-USD a million tokens are pico-USD a token; this many make a nano-USD.
+/// Number of pico-USD in a nano-USD. A price in micro-USD per million tokens has the same number as
+/// the price in pico-USD per token.
 pub(crate) const PICO_IN_NANO: u128 = 1000;
 
-/// Nano-USD of a dollar.
+/// Number of nano-USD in a dollar.
 const NANO: u64 = 1_000_000_000;
 
-/// Prices in micro-USD for a million tokens.
+/// Token prices of a model, in micro-USD per million tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRates {
-    /// Input tokens.
+    /// Price of input tokens.
     pub input: u64,
-    /// Output tokens, including thinking.
+    /// Price of output tokens, including thinking.
     pub output: u64,
-    /// Input tokens read from the provider's cache; `None`: the price of `input`.
+    /// Price of input tokens that are read from the provider's cache; `None`: the price of `input`.
     pub cached_input: Option<u64>,
-    /// Input tokens written into the provider's cache; `None`: the price of `input`.
+    /// Price of input tokens that are written into the provider's cache; `None`: the price of
+    /// `input`.
     pub cache_write: Option<u64>,
-    /// Version of the price table.
+    /// Version of the price table that contains these prices.
     pub version: String,
 }
 
 impl TokenRates {
-    /// Cost of `usage` in nano-USD, rounded up. `None` if a count is unknown.
+    /// Cost of `usage` in nano-USD, rounded up. `None` if the number of input or output tokens is
+    /// unknown.
     pub fn cost(&self, usage: &Usage) -> Option<u64> {
         let (input, output) = (usage.input_tokens?, usage.output_tokens?);
         let cached = usage.cached_input_tokens.unwrap_or(0).min(input);
@@ -38,62 +41,63 @@ impl TokenRates {
         Some(nano(pico))
     }
 
-    /// The most that a token read can cost.
+    /// Highest price that an input token can have, in micro-USD per million tokens.
     pub(crate) fn input_max(&self) -> u64 {
         let others = [self.cached_input, self.cache_write];
         others.into_iter().flatten().fold(self.input, u64::max)
     }
 }
 
-/// `tokens` at `price`, in pico-USD.
+/// Cost in pico-USD of `tokens` at `price` (micro-USD per million tokens).
 pub(crate) fn part(tokens: u64, price: u64) -> u128 {
     u128::from(tokens) * u128::from(price)
 }
 
-/// Pico-USD as nano-USD, rounded up.
+/// Converts pico-USD to nano-USD, rounded up.
 pub(crate) fn nano(pico: u128) -> u64 {
     u64::try_from(pico.div_ceil(PICO_IN_NANO)).unwrap_or(u64::MAX)
 }
 
-/// Pricing data of a model.
+/// Prices of a model and the maximum length of its replies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelPricing {
-    /// Price per token, if known.
+    /// Token prices; `None` if unknown.
     pub rates: Option<TokenRates>,
-    /// Tokens that a reply of it has at most, if that is known.
+    /// Maximum number of tokens of a reply; `None` if unknown.
     pub output_max: Option<u64>,
 }
 
 type FindPricing = Box<dyn FnOnce() -> ModelPricing + Send>;
 
-/// Pricing of a model, looked up on first use.
+/// Pricing of a model that is looked up on first use. Clones share the result.
 #[derive(Debug, Clone)]
 pub struct PriceLookup(Arc<LazyLock<ModelPricing, FindPricing>>);
 
 impl PriceLookup {
-    /// `find` is asked once.
+    /// Pricing that `find` returns. `find` is called at most once, on first use.
     pub fn new(find: impl FnOnce() -> ModelPricing + Send + 'static) -> PriceLookup {
         PriceLookup(Arc::new(LazyLock::new(Box::new(find))))
     }
 
-    /// These rates, and a reply of any length.
+    /// Pricing with the prices `rates` and without a known maximum length of replies.
     pub fn fixed(rates: TokenRates) -> PriceLookup {
         PriceLookup::new(move || ModelPricing { rates: Some(rates), output_max: None })
     }
 
-    /// The pricing.
+    /// The pricing; the first call looks it up.
     pub fn pricing(&self) -> &ModelPricing {
         &self.0
     }
 }
 
-/// Nano-USD as dollars, for clients that expect a float.
+/// Converts nano-USD to dollars, for clients that expect a float.
 #[expect(clippy::cast_precision_loss, reason = "nobody has spent nine million dollars")]
 pub fn usd(nano: u64) -> f64 {
     nano as f64 / 1e9
 }
 
-/// Nano-USD as dollars with four decimals, more for smaller amounts.
+/// Formats nano-USD as dollars, such as `$1.25`: two to four decimals, up to nine for amounts below
+/// $0.001. Further digits are cut off.
 pub fn dollars(nano: u64) -> String {
     let (whole, rest) = (nano / NANO, nano % NANO);
     let digits = format!("{rest:09}");

@@ -1,4 +1,4 @@
-//! Summary of a subagent's actions, for the caller that continues after it failed. Pure.
+//! Log of a subagent's actions, which its caller reads if the subagent failed. Pure.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use crate::conversation::CallId;
 use crate::delegation::handoff::one_line;
 use crate::event::{Event, ToolFailureClass};
 
-/// Most changes listed; further ones are only counted.
+/// Maximum number of listed changes; older ones are only counted.
 const CHANGES_MAX: usize = 12;
 
-/// Actions of a subagent.
+/// Calls of a subagent, with the latest ones that may have changed something.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionLog {
-    /// Calls that started.
+    /// Number of calls that started.
     pub calls: u32,
-    /// Calls that may have changed something.
+    /// Number of calls that started and may have changed something.
     pub changing: u32,
-    /// The most recent of those, newest last.
+    /// The latest calls that may have changed something, newest last.
     pub changes: Vec<LoggedChange>,
 }
 
@@ -27,14 +27,16 @@ pub struct ActionLog {
 pub struct LoggedChange {
     /// Id of the call.
     pub call_id: CallId,
-    /// Summary in one line.
+    /// One-line description of the change.
     pub summary: String,
-    /// `Some(true)` if it succeeded, `Some(false)` if it failed, `None` if its end is unknown.
+    /// True if the call succeeded, false if it failed. `None` if it was stopped or its end is
+    /// unknown.
     pub ended_well: Option<bool>,
 }
 
 impl ActionLog {
-    /// Records the start of a call. `summary` describes a possible change; `None` means no effect.
+    /// Logs the start of a call. `summary`: description of the possible change; `None` for a call
+    /// without side effects.
     pub(crate) fn began(&mut self, call_id: &CallId, summary: Option<&str>) {
         self.calls = self.calls.saturating_add(1);
         let Some(summary) = summary else { return };
@@ -46,14 +48,14 @@ impl ActionLog {
         self.changes.push(LoggedChange { call_id, summary, ended_well: None });
     }
 
-    /// Records the end of a call.
+    /// Logs the end of a call. `well`: true if it succeeded.
     pub(crate) fn ended(&mut self, call_id: &CallId, well: bool) {
         if let Some(change) = self.changes.iter_mut().rev().find(|one| one.call_id == *call_id) {
             change.ended_well = Some(well);
         }
     }
 
-    /// Applies the agent's next record.
+    /// Updates the log with the next record of the subagent.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls did matters")]
     pub(crate) fn follow(&mut self, event: &Event) {
         match event {

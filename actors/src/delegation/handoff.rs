@@ -1,18 +1,18 @@
-//! Handoff packet for a subagent: labelled parts within size limits, without the rest of the
-//! conversation. Pure.
+//! Handoff packet for a subagent: labelled parts with maximum sizes. The subagent receives nothing
+//! else of the conversation. Pure.
 
 use crate::text::clipped;
 
 use serde::Deserialize;
 
-/// Maximum sizes of task and answer, in bytes of text; about four are a token.
+/// Maximum sizes of handoff packets and answers in bytes of text; about four bytes are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// The whole handoff.
+    /// Maximum size of the whole packet.
     pub handoff_bytes_max: usize,
-    /// Part of the packet for the caller's knowledge.
+    /// Maximum size of the caller's context in the packet, and of the memory in it.
     pub context_bytes_max: usize,
-    /// Part of the answer that the caller reads at once.
+    /// Maximum size of an answer in the result that the caller gets at once.
     pub result_bytes_max: usize,
 }
 
@@ -38,23 +38,23 @@ pub(crate) struct DelegateInput {
     pub(crate) isolation: Option<String>,
 }
 
-/// A complete handoff.
+/// A complete handoff packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// Text for the subagent.
+    /// Text of the packet, which is the first message for the subagent.
     pub(crate) text: String,
     /// The task in one line, for lists.
     pub(crate) task: String,
 }
 
-/// Most characters of a task in lists.
+/// Maximum characters of a task in lists.
 const TASK_CHARS_MAX: usize = 120;
-/// Most bytes of the user's own words in a handoff.
+/// Maximum bytes of the user's prompt in a handoff packet.
 const REQUEST_BYTES_MAX: usize = 1500;
 
 impl Handoff {
-    /// Builds the packet. `Err`: the task alone is too long and must not be truncated; the
-    /// permitted number of bytes.
+    /// Builds the packet. A long part is shortened, except the task. `Err`: the task is too long;
+    /// the number of bytes that it may have.
     pub(crate) fn new(
         input: &DelegateInput,
         caller: &str,
@@ -105,13 +105,15 @@ impl Handoff {
     }
 }
 
-/// A labelled part. Its content cannot close the label.
+/// A part of a packet between an opening and a closing label. Closing labels within the content are
+/// escaped.
 pub(super) fn part(label: &str, content: &str) -> String {
     let content = content.replace("</", "<\\/");
     format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
 }
 
-/// Keeps the head and the tail of `text`, with the number of bytes left out between them.
+/// Returns `text` unchanged if it has at most `bytes_max` bytes; otherwise its head and tail, with
+/// a note about the cut between them.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -121,12 +123,12 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     format!("{}\n… {} bytes cut …\n{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// Beginning of `text` in one line of a list.
+/// Beginning of `text` in one line, of at most 120 characters.
 pub(super) fn one_line(text: &str) -> String {
     shortened(text, TASK_CHARS_MAX)
 }
 
-/// Beginning of `text` in one line.
+/// Beginning of `text` in one line, of at most `chars_max` characters.
 pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     clipped(&line, chars_max, "…")

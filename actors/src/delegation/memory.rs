@@ -1,6 +1,8 @@
-//! Memory of subagents within a session: findings that are handed to the next subagent of the same
-//! name, provider and folder. Built by rules without a model, bounded, and identical whether
-//! followed live or read from the journal. Pure.
+//! Memory of subagents within a session: extracts from their reports, which the next subagent of
+//! the same name, provider and folder receives.
+//!
+//! The extracts are made by rules without a model and have maximum sizes. They are the same whether
+//! they are collected live or read from the journal. Pure.
 
 use std::fmt::Write as _;
 
@@ -8,31 +10,31 @@ use crate::conversation::{Message, ToolCall};
 use crate::delegation::handoff::{one_line, shortened};
 use crate::outcome::{Memories, Memory, SubagentOutcome, SubagentReport};
 
-/// Number of reports whose text is kept in part.
+/// Maximum number of reports with a preview of their answer.
 const RESULTS_MAX: usize = 3;
-/// Most older reports kept as a single line.
+/// Maximum number of older reports, which are kept as a single line each.
 const EARLIER_MAX: usize = 8;
-/// Most findings, decisions and open questions, each.
+/// Maximum number of findings, of decisions, and of open questions.
 const POINTS_MAX: usize = 12;
-/// Most files.
+/// Maximum number of files.
 const FILES_MAX: usize = 20;
-/// Most characters of a finding, decision or question.
+/// Maximum characters of a finding, decision or open question.
 const POINT_CHARS_MAX: usize = 200;
-/// Most characters of a report's preview.
+/// Maximum characters of the preview of a report.
 const PREVIEW_CHARS_MAX: usize = 300;
-/// Most characters of an older report.
+/// Maximum characters of the task, and of the preview, in the line of an older report.
 const BRIEF_CHARS_MAX: usize = 80;
 
-/// Part of the memory to delete.
+/// Part of the memory of subagents that is to be deleted.
 #[derive(Debug)]
 pub(crate) enum Forget {
     Nothing,
-    /// Memory of agents with this name.
+    /// The memory of all subagents of this name.
     Of(String),
     Everything,
 }
 
-/// The result of a subagent, as input of a memory.
+/// Report of a subagent that has ended, as input of the memory.
 pub(crate) struct FinishedTask<'a> {
     pub(crate) agent: &'a str,
     pub(crate) provider: &'a str,
@@ -44,7 +46,8 @@ pub(crate) struct FinishedTask<'a> {
 }
 
 impl Memories {
-    /// Adds a subagent's report. Ignored if it did not answer.
+    /// Adds the report of a subagent to its memory. Ignored if it gave neither a complete nor a
+    /// partial answer.
     pub(crate) fn add_report(&mut self, learnt: &FinishedTask<'_>) {
         let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
         if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
@@ -59,7 +62,7 @@ impl Memories {
         self.0[nth].add(task, outcome, said, files);
     }
 
-    /// Deletes memory. Returns the number of affected agents.
+    /// Deletes the part `what`. Returns the number of deleted memories.
     pub(crate) fn forget(&mut self, what: &Forget) -> usize {
         let before = self.0.len();
         match what {
@@ -70,7 +73,8 @@ impl Memories {
         before - self.0.len()
     }
 
-    /// Memory for the next agent of that name, provider and folder.
+    /// Text of the memory for the next subagent of this name, provider and folder; empty if there
+    /// is none.
     pub(crate) fn text(&self, agent: &str, provider: &str, cwd: &str) -> String {
         let same = |one: &&Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
         self.0.iter().find(same).map(Memory::text).unwrap_or_default()
@@ -112,7 +116,7 @@ impl Memory {
         keep_last(&mut self.summary, EARLIER_MAX);
     }
 
-    /// Text for the next agent and for display.
+    /// The memory as text, for the next subagent and for display.
     pub fn text(&self) -> String {
         let mut text = format!("tasks so far: {}\n", self.tasks);
         let mut part = |name: &str, lines: &[String]| {
@@ -160,8 +164,8 @@ enum Section {
     Other,
 }
 
-/// Points of a report: lines below headings of these names, and other lines with a location
-/// (`src/a.rs:3`).
+/// Findings, decisions and open questions of a report: list items below headings of these names.
+/// Other lines count as findings if they name a location such as `src/a.rs:3`.
 fn points(said: &str) -> Points {
     let mut points = Points::default();
     let mut section = Section::Other;
@@ -186,7 +190,7 @@ fn points(said: &str) -> Points {
     points
 }
 
-/// Section that begins with `line`, if any.
+/// The section that begins with the heading `line`; `None` if the line is not a heading.
 fn heading(line: &str) -> Option<Section> {
     let marked = line.starts_with('#') || line.ends_with(':') || line.ends_with(":**");
     if !marked || bullet(line).is_some() {
@@ -203,7 +207,7 @@ fn heading(line: &str) -> Option<Section> {
     })
 }
 
-/// Text after a list marker.
+/// Text after the list marker of `line`; `None` if it has none.
 fn bullet(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
         return Some(rest.trim_start());
@@ -223,7 +227,8 @@ fn names_a_place(line: &str) -> bool {
     })
 }
 
-/// Adds the files that `calls` refer to: newest last, each once.
+/// Adds the files that `calls` name in their argument `path` to `files`: newest last, each once, at
+/// most 20.
 pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     for call in calls {
         let Ok(arguments) = serde_json::from_str::<serde_json::Value>(&call.arguments) else {
@@ -240,7 +245,7 @@ pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     keep_last(files, FILES_MAX);
 }
 
-/// The files that a whole history refers to.
+/// The files that the calls of a history name, newest last, at most 20.
 pub(crate) fn files_of(history: &[std::sync::Arc<Message>]) -> Vec<String> {
     let mut files = Vec::new();
     for message in history {

@@ -1,4 +1,5 @@
-//! Outcome of a subagent, as a type and in words: a failure can never be read as an answer. Pure.
+//! End of a subagent: its outcome, and the texts about it for its caller. The texts make a failure
+//! distinguishable from an answer. Pure.
 
 use std::fmt::{self, Write as _};
 
@@ -14,13 +15,14 @@ use crate::outcome::{ChangedFile, Ending, SubagentOutcome, WorktreeSummary};
 use crate::ports::ToolOutput;
 
 impl SubagentOutcome {
-    /// Ended without text.
+    /// Outcome of a subagent whose final answer is empty: a failure.
     pub(crate) fn silent() -> SubagentOutcome {
         let (class, cause) = ("empty".to_owned(), "it ended without a word".to_owned());
         SubagentOutcome::Failed { class, cause }
     }
 
-    /// Outcome for the caller, and the last text.
+    /// Converts the ending of a subagent after `turns` replies to its outcome, and the text of its
+    /// complete or partial answer.
     pub(crate) fn of(ending: &Ending, turns: u32) -> (SubagentOutcome, String) {
         match ending {
             Ending::Answered(text) if text.trim().is_empty() => {
@@ -56,7 +58,8 @@ impl SubagentOutcome {
     }
 }
 
-/// Value of a limit of one subagent in its unit. Of shared limits it had a share.
+/// Value of a limit in words, with its unit. For a limit that all subagents share, the value is the
+/// share of this one.
 fn amount_of(limit: &str, value: u64) -> String {
     match limit {
         "timeout" => format!("{value} s"),
@@ -65,27 +68,27 @@ fn amount_of(limit: &str, value: u64) -> String {
     }
 }
 
-/// A subagent that has ended.
+/// End of a subagent, with its answer and usage.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SubagentEnd {
     pub(crate) id: InvocationId,
     pub(crate) agent: String,
     pub(crate) outcome: SubagentOutcome,
-    /// Complete answer.
+    /// Complete or partial answer; empty if there is none.
     pub(crate) said: String,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
-    /// Cost in billionths of a dollar, as far as known.
+    /// Known cost since its last start, in billionths of a dollar; `None` if no cost is known.
     pub(crate) cost_nano_usd: Option<u64>,
-    /// Its actions, if known.
+    /// Log of its actions; `None` if unknown, for example because it had to be ended by force.
     pub(crate) actions: Option<ActionLog>,
-    /// State of its isolated workspace.
+    /// State of its isolated workspace; `None` if it had none or the workspace is gone.
     pub(crate) workplace: Option<WorktreeSummary>,
-    /// Workspaces of its own subagents that were not merged.
+    /// Isolated workspaces of subagents below it that still exist.
     pub(crate) unmerged_below: Vec<UnmergedWorkspace>,
 }
 
-/// A workspace that a subagent below an ended one leaves behind.
+/// Isolated workspace that still exists after its subagent's caller has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnmergedWorkspace {
     pub(crate) id: InvocationId,
@@ -93,11 +96,12 @@ pub(crate) struct UnmergedWorkspace {
     pub(crate) cwd: String,
 }
 
-/// Failure class of a subagent whose isolated workspace is gone.
+/// Failure class of a subagent that cannot continue because its isolated workspace is gone.
 pub(crate) const WORKSPACE_GONE: &str = "worktree";
 
 impl SubagentEnd {
-    /// Text that the caller reads at once; the rest is available by reference.
+    /// Text about the end for the caller: outcome, answer and workspace. An answer of more than
+    /// `bytes_max` bytes is shortened; the caller can read all of it with `agent_result`.
     pub(crate) fn compact(&self, bytes_max: usize) -> String {
         let mut text = format!("agent {} ({}): {}\n", self.agent, self.id, self.outcome);
         if !self.said.is_empty() {
@@ -151,7 +155,7 @@ impl SubagentEnd {
         text
     }
 
-    /// Describes its workspace and the available actions.
+    /// Appends a description of the isolated workspace and of the tools for its changes to `text`.
     fn describe_workspace(&self, remains: &WorktreeSummary, text: &mut String) {
         if !remains.kept {
             text.push_str("It changed nothing in its worktree, which was removed.\n");
@@ -205,7 +209,7 @@ impl SubagentEnd {
         );
     }
 
-    /// The result of the call that waited for it.
+    /// Result of the call that waited for the subagent: an error unless it is done.
     pub(crate) fn output(&self, bytes_max: usize) -> ToolOutput {
         let text = self.compact(bytes_max);
         let output = match self.outcome {
@@ -219,7 +223,7 @@ impl SubagentEnd {
         output.with_metadata(self.metadata())
     }
 
-    /// Message for a caller that did not wait.
+    /// Message about the end for a caller that did not wait.
     pub(crate) fn notice(&self, bytes_max: usize) -> Vec<ContentPart> {
         vec![ContentPart::text(format!(
             "(from posse, not from the user) An agent that works for you has ended.\n{}",
@@ -227,7 +231,7 @@ impl SubagentEnd {
         ))]
     }
 
-    /// Record for its caller.
+    /// Event that records the end for the caller.
     pub(crate) fn event(&self) -> Event {
         Event::DelegationEnded {
             child_invocation_id: self.id.clone(),
@@ -254,12 +258,12 @@ impl SubagentEnd {
     }
 }
 
-/// Its actions, formatted so that they cannot imitate text of posse.
+/// Text of the actions. Closing labels in it are escaped, so that it cannot imitate text of posse.
 fn quoted_actions(actions: &ActionLog) -> String {
     format!("{}\n", actions.to_string().replace("</", "<\\/"))
 }
 
-/// The result of a call whose subagent was not started because of a limit.
+/// Result of a delegation call that was refused because of a limit.
 pub(crate) fn refusal(refused: &SubagentRefusal) -> ToolOutput {
     let outcome = SubagentOutcome::Refused { limit: refused.limit.to_owned() };
     let text = format!("{outcome}: no agent was started. {refused}.");

@@ -1,4 +1,4 @@
-//! Tools for starting subagents, querying them, and reading their answers.
+//! Tools with which a model starts subagents, queries their state, and reads their answers.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
@@ -34,19 +34,19 @@ pub const STATUS: &str = "agent_status";
 pub const RESULT: &str = "agent_result";
 /// Name of the tool that shows the changes of a subagent in its worktree.
 pub const DIFF: &str = "agent_diff";
-/// Name of the tool that merges those changes.
+/// Name of the tool that merges the changes of a subagent in its worktree into the workspace.
 pub const MERGE: &str = "agent_merge";
-/// Tools of agents that can delegate, in the order of requests to models.
+/// Names of the tools of agents that can delegate, in the order in which models see them.
 pub const TOOLS: [&str; 5] = [STATUS, RESULT, DIFF, MERGE, DELEGATE];
 
-/// Bytes of an answer in one page.
+/// Maximum bytes of an answer, or of a list of subagents, in one result.
 const PAGE_BYTES: usize = 24 << 10;
-/// Maximum wait for an answer.
+/// Maximum wait for the end of a subagent, in seconds.
 const WAIT_SECONDS_MAX: u64 = 600;
-/// Poll interval while waiting.
+/// Interval between checks for the end of a subagent while a call waits for it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Registers the delegation tools. An existing tool of the same name stays.
+/// Registers the tools that start and query subagents. If a name is taken, the existing tool stays.
 pub(crate) fn register(
     toolbox: &mut Toolbox,
     handle: &Arc<DelegationHandle>,
@@ -210,7 +210,9 @@ impl DelegateTool {
         Ok(Prepared { action, payload: Box::new(start) })
     }
 
-    /// True if it works in an isolated workspace. A resumed one stays where it was.
+    /// True if the call must create an isolated workspace: the caller or the definition of the
+    /// subagent requires it. False for a resumed subagent, which keeps its own. `Err` if no
+    /// workspace can be created.
     fn wants_isolation(
         &self,
         input: &DelegateInput,
@@ -231,13 +233,14 @@ impl DelegateTool {
         Ok(isolated)
     }
 
-    /// True if it is resumed and had an isolated workspace.
+    /// True if the call resumes a subagent that has had an isolated workspace.
     fn had_workspace(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
         id.is_some_and(|id| self.handle.isolated.lock().contains(&id))
     }
 
-    /// Text for a resumed subagent about its workspace, which may be gone.
+    /// Text that tells a resumed subagent if its isolated workspace still exists or is replaced by
+    /// a new one.
     fn resumed_workspace_text(&self, input: &DelegateInput, cwd: &str) -> String {
         let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
         let workplaces = self.handle.delegation.workplaces.as_ref();
@@ -250,7 +253,8 @@ impl DelegateTool {
         ))
     }
 
-    /// The subagent of that name, if `origin` may call it.
+    /// The subagent with this name and its index in the configuration, if `origin` may call it.
+    /// `Err` says why not.
     fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Subagent), ToolError> {
         let callable = self.handle.callable(origin);
         if origin.agent == name {
@@ -329,15 +333,16 @@ impl Tool for DelegateTool {
     }
 }
 
-/// State of a subagent that waits for a slot.
+/// Text for the state of a subagent that waits for one of `places` concurrency slots.
 pub(crate) fn waiting_for(places: u32) -> String {
     format!("waiting for a place (limit {places})")
 }
 
-/// Value of `isolation` for a worktree.
+/// Value of the argument `isolation` that requests an isolated workspace.
 const WORKTREE: &str = "worktree";
 
-/// Text for a subagent about its workspace. The path is in the instructions of its agent.
+/// Text that tells a subagent about its isolated workspace. `copy`: description of the copy; the
+/// path is in the system prompt of the subagent.
 fn workspace_text(copy: &str) -> String {
     format!(
         "{copy}, which is yours alone. What you change there is taken over by \
@@ -345,8 +350,8 @@ fn workspace_text(copy: &str) -> String {
     )
 }
 
-/// Error if no isolated workspace can be created. The session's own workspace is never used
-/// instead.
+/// Error for a subagent without the required isolated workspace, with the reason `why`. posse never
+/// falls back to the session's own workspace.
 fn workspace_error(subagent: &Subagent, why: &str) -> ToolError {
     let way = if subagent.isolated {
         format!("{} always works in one: call another agent, or do it yourself", subagent.name)
@@ -356,7 +361,7 @@ fn workspace_error(subagent: &Subagent, why: &str) -> ToolError {
     ToolError::new("DLG005", format!("there is no worktree for it: {why}; {way}"))
 }
 
-/// A workspace that is removed on drop unless a subagent starts in it.
+/// Guard that discards a new isolated workspace on drop, unless a subagent has started in it.
 struct UnusedWorkspace(Option<(Arc<dyn IsolatedWorkspaces>, InvocationId)>);
 
 impl UnusedWorkspace {
@@ -373,7 +378,8 @@ impl Drop for UnusedWorkspace {
     }
 }
 
-/// Creates a workspace for a subagent that is about to start.
+/// Creates the isolated workspace for a subagent that is about to start, with the guard that
+/// discards it. `Err` is the result of the call.
 async fn open_workspace(
     handle: &DelegationHandle,
     start: &StartRequest,
@@ -394,7 +400,8 @@ async fn open_workspace(
     Ok(((id, place.map_err(|why| refused(&why))?), unused))
 }
 
-/// Text for the caller: at once if it does not wait, otherwise when the subagent has ended.
+/// Result of the delegation call: returned at once if the caller does not wait, otherwise when the
+/// subagent has ended.
 async fn result_of(
     handle: &DelegationHandle,
     StartedSubagent { id, background, ended }: StartedSubagent,
@@ -413,7 +420,8 @@ async fn result_of(
     }
 }
 
-/// Result of a call whose earlier waiter is gone.
+/// Waits again for the subagent that `call` had started before a crash or resume, and returns the
+/// result of the call.
 pub(crate) async fn reattach(
     handle: &DelegationHandle,
     call: CallId,
@@ -425,7 +433,8 @@ pub(crate) async fn reattach(
     }
 }
 
-/// The result of a call that was stopped: the state of its subagent. `None` if none was started.
+/// Result of a delegation call that was stopped, with the state of its subagent. `None` if none was
+/// started.
 pub(crate) async fn stopped_call_output(
     handle: &DelegationHandle,
     call: CallId,
@@ -442,7 +451,7 @@ pub(crate) async fn stopped_call_output(
     }
 }
 
-/// Error of a session that has ended.
+/// Result of a call that cannot be served because the session is ending.
 fn session_ended() -> ToolOutput {
     ToolOutput::error("failed(session): the session is ending; no agent works for this call.")
 }
@@ -462,7 +471,7 @@ async fn query_status(handle: &DelegationHandle, origin: &Arc<Origin>) -> Vec<Su
         .unwrap_or_default()
 }
 
-/// A query changes nothing and needs no permission.
+/// Prepared call of a query, which has no operations and so needs no permission.
 fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),
@@ -474,10 +483,10 @@ fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     Prepared { action, payload: Box::new(payload) }
 }
 
-/// A permitted query.
+/// Data of a prepared query.
 struct StatusQuery {
     origin: Arc<Origin>,
-    /// The answer to read; `None`: the state of all.
+    /// Part of an answer to read; `None`: query the state of all subagents.
     wanted: Option<ResultPage>,
 }
 
@@ -489,7 +498,7 @@ struct ResultPage {
     wait_seconds: Option<u64>,
 }
 
-/// Queries the state of subagents, or the answer of one.
+/// The tools `agent_status` and `agent_result`.
 struct LookTool {
     spec: ToolSpec,
     handle: Arc<DelegationHandle>,
@@ -531,7 +540,7 @@ impl Tool for LookTool {
     }
 }
 
-/// State of subagents, one line each.
+/// Result with the state of the subagents `all`, one line each.
 fn status_text(all: &[SubagentInfo]) -> ToolOutput {
     if all.is_empty() {
         return ToolOutput::text("You have started no agent.");
@@ -547,7 +556,8 @@ fn status_text(all: &[SubagentInfo]) -> ToolOutput {
     ToolOutput::text(cut(&text, PAGE_BYTES))
 }
 
-/// A page of a subagent's answer, for whose end it waits as long as wanted.
+/// Result with a page of a subagent's answer. Waits up to the requested time for its end, and
+/// returns its state if it is still running.
 async fn read_answer(
     handle: &DelegationHandle,
     clock: &dyn Clock,
@@ -574,7 +584,7 @@ async fn read_answer(
     }
 }
 
-/// One page of a long answer.
+/// Result with the page of an answer that begins at the byte `from`.
 fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     let whole = &ended.said;
     let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));

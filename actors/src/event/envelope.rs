@@ -1,4 +1,4 @@
-//! Events with their place: in the stream of one process, and in the journal.
+//! Events with their position in the event stream, and their JSON form.
 
 use std::sync::Arc;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::SessionId;
 use crate::event::{Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
 
-/// An event with its place in the stream of one process. Serialised, it is one line of
-/// `stream-json`.
+/// An event with its position in the event stream of one process. Serialised, it is one line of the
+/// output format `stream-json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Announcement {
     /// Position in the event stream of this process, from 1.
     pub seq: u64,
-    /// The event or delta.
+    /// The event, stored or ephemeral.
     pub fact: AnnouncedEvent,
 }
 
-/// Content of an [`Announcement`].
+/// Content of an [`Announcement`]: a stored or an ephemeral event.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "deltas are many, and a box for each would cost more"
 )]
 pub enum AnnouncedEvent {
-    /// A durable event, written before it was announced.
+    /// A durable event with its journal record. It was written before it was announced.
     Stored(Arc<StoredRecord>),
-    /// An ephemeral one.
+    /// An ephemeral event, which is in no journal.
     Ephemeral {
-        /// Milliseconds since 1970.
+        /// Time of the event in milliseconds since 1970.
         ts: u64,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
-        /// The invocation, if it is about one.
+        /// The invocation that the event belongs to; `None` if it belongs to the session.
         origin: Option<Arc<Origin>>,
         /// The event.
         event: Event,
     },
 }
 
-/// Serialised form of an announcement.
+/// Fields of an announcement as they are serialised.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AnnouncementLine<'a> {
@@ -61,12 +61,12 @@ impl Announcement {
         self.line().event
     }
 
-    /// Its place in the journal, if it is durable.
+    /// Number of its journal record; `None` for an ephemeral event.
     pub fn record(&self) -> Option<u64> {
         self.line().record
     }
 
-    /// The invocation, if it is about one.
+    /// The invocation that the event belongs to; `None` if it belongs to the session.
     pub fn origin(&self) -> Option<&Origin> {
         self.line().origin
     }
@@ -85,13 +85,14 @@ impl Announcement {
         AnnouncementLine { v: FORMAT_VERSION, seq, record, ts: *ts, session_id, origin, event }
     }
 
-    /// The line of `stream-json`, without its newline.
+    /// The announcement as a line of `stream-json`, without the final newline.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(&self.line()).unwrap_or_default()
     }
 
-    /// Parses a line of `stream-json`; `None` if it is no event. The record is as it was announced,
-    /// except for its id, which lines do not contain.
+    /// Parses a line of `stream-json`; `None` if the line is no valid event. The result equals the
+    /// announcement, except for the id of the record, which the line does not contain and which is
+    /// set to 0.
     pub fn parse(line: &[u8]) -> Option<Announcement> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]

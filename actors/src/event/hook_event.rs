@@ -3,43 +3,48 @@
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
-/// The places where hooks are asked.
+/// A point of a session at which hooks run. Each variant says what a denial (block) by a hook does
+/// there.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
 )]
 pub enum HookEvent {
-    /// A session began. A block refuses every prompt of it.
+    /// The session started. A block refuses every prompt of the session.
     SessionStart,
-    /// The user asked for something; it is in no history yet. A block refuses the prompt.
+    /// The user sent a prompt, which is not in the history yet. A block refuses the prompt.
     UserPromptSubmit,
-    /// A request is about to go to the model. A block ends the run.
+    /// A model request is about to be sent. A block ends the run.
     BeforeModelRequest,
-    /// A whole reply arrived; it is in no history yet. A block discards it and ends the run.
+    /// A complete reply arrived, which is not in the history yet. A block discards the reply and
+    /// ends the run.
     AfterModelResponse,
-    /// A call with valid arguments, before it is judged. A block refuses the call.
+    /// A tool call with valid arguments is about to be judged by the policy. A block refuses the
+    /// call.
     PreToolUse,
-    /// A human is about to be asked. A block is a no; there is no yes.
+    /// A permission request is about to be opened. A block denies the call; a hook cannot allow it.
     PermissionRequest,
-    /// A call ended well, and that is recorded. A block withholds the result from the model.
+    /// A call succeeded, and its outcome is recorded. A block withholds the result from the model.
     PostToolUse,
-    /// A call ended badly or was refused, and that is recorded. A block withholds the result.
+    /// A call failed, was denied or did not run, and this is recorded. A block withholds the result
+    /// from the model.
     ToolError,
-    /// The model gave its final answer. A block makes it continue, a bounded number of times.
+    /// The model gave its final answer. A block makes the run continue, at most `Limits::holds_max`
+    /// times.
     Stop,
-    /// A session is about to end. Nothing can be blocked any more.
+    /// The session is about to end. A block has no effect.
     SessionEnd,
 }
 
 impl HookEvent {
-    /// Every place, in the order of a session.
+    /// All points, roughly in their order within a session.
     pub const ALL: &[HookEvent] = HookEvent::VARIANTS;
 
-    /// Its name in configurations, on standard input of a hook and in events.
+    /// Name of the point in configurations, in the input of a hook and in events.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// True for events of a single tool call.
+    /// True for points that concern a single tool call.
     pub fn is_of_tool(self) -> bool {
         matches!(
             self,
@@ -50,8 +55,8 @@ impl HookEvent {
         )
     }
 
-    /// True if a failed hook may count as a denial. Not at the end of a session, and not where a
-    /// denial causes more work.
+    /// True if a hook that fails at this point may count as a denial. False at the end of a
+    /// session, and before a final answer, where a denial would cause more work.
     pub fn may_fail_closed(self) -> bool {
         !matches!(self, HookEvent::SessionEnd | HookEvent::Stop)
     }
@@ -61,12 +66,12 @@ impl HookEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookDecision {
-    /// No objection.
+    /// The hook has no objection.
     Pass,
-    /// Show the message.
+    /// The hook has no objection; its message is shown.
     Warn,
-    /// Deny.
+    /// The hook denies; [`HookEvent`] defines the effect.
     Block,
-    /// Modify.
+    /// The hook replaces the arguments or the result of a call.
     Patch,
 }

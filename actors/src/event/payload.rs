@@ -1,4 +1,4 @@
-//! Values in events.
+//! Types of event fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,136 +6,140 @@ use super::SandboxTier;
 use crate::conversation::{InvocationId, SessionId};
 use crate::cost::Budget;
 
-/// A place in another session.
+/// Point in another session at which a fork begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Branch {
-    /// The session.
+    /// The original session.
     pub session: SessionId,
-    /// The last record of it that counts.
+    /// Number of the last record of the original session that belongs to the fork.
     pub record: u64,
 }
 
-/// Configuration of a resumed session; it may differ from the earlier one.
+/// Configuration with which a session is resumed; it may differ from the earlier one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumedConfig {
-    /// Version of posse.
+    /// Version of posse that resumes the session.
     pub posse: String,
     /// The working directory.
     pub cwd: String,
-    /// The agent of the main invocation.
+    /// Name of the main agent.
     pub agent: String,
-    /// The provider profile.
+    /// Provider profile of the main agent.
     pub provider: String,
-    /// The model.
+    /// Model of the main agent.
     pub model: String,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
     pub tier: SandboxTier,
-    /// Hash of the agent's instructions without the environment block.
+    /// Hash of the agent's instructions without the block about the environment; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,
-    /// Budget, if set for this session.
+    /// Limits that were set for this session only; limits of the configuration are not recorded.
     #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
     pub budget: Budget,
 }
 
-/// End of a background job.
+/// Reason for the end of a background job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobEnd {
-    /// By itself, or by a signal that was not ours.
+    /// The command exited by itself, or a signal from outside posse ended it.
     Exited,
-    /// Its time was up, or it printed too much.
+    /// posse killed the command: it ran too long or printed too much.
     Killed,
-    /// Stopped on request.
+    /// The command was stopped on request of a person or the agent, or with its subagent.
     Stopped,
-    /// The session ended, and it with the session.
+    /// The command was stopped because the session ended.
     SessionEnded,
-    /// Unknown: posse died, and the job was killed with it.
+    /// posse died, and the command was killed; its own end is unknown.
     Lost,
 }
 
-/// Delivery of a message that arrives during a run.
+/// Kind of a queued message: when an agent receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageKind {
-    /// After the calls in flight, before the next request.
+    /// Message of the user, delivered after the running calls and before the next model request.
+    /// Calls of the turn that have not started are skipped.
     Steer,
-    /// After what would have been the final answer.
+    /// Message of the user, delivered when the agent has given its final answer, which then does
+    /// not end the run.
     FollowUp,
-    /// Before the next request of any kind: a message from posse, not from the user. No call is
-    /// skipped for it.
+    /// Message of posse, delivered before the next model request. It skips no calls.
     Notice,
-    /// Before the next request, without causing one: the user's actions outside the conversation.
+    /// Message about an action of the user outside the conversation, delivered before the next
+    /// model request. It never starts a run.
     Aside,
 }
 
-/// Scope of an answer.
+/// Scope of a permission: how long and where it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// This call.
+    /// Only the call in question.
     Once,
-    /// Until the session ends.
+    /// This session.
     Session,
-    /// In this project, until it expires.
+    /// All sessions of this project, until the grant expires.
     Project,
-    /// Everywhere, until it expires.
+    /// All projects, until the grant expires.
     Global,
 }
 
-/// An allowance the user gave.
+/// A permission that the user gave for more than one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// The operation it covers, such as `write`.
+    /// The permitted kind of operation, such as `write`, or the name of a tool.
     pub operation: String,
-    /// Target, such as a directory relative to its root; covers everything below.
+    /// The permitted target, such as a folder relative to its root, which includes everything below
+    /// it, or a command.
     pub target: String,
-    /// Scope.
+    /// Scope of the permission.
     pub scope: Scope,
 }
 
-/// Invocation that an event belongs to.
+/// Invocation that an event, a call or a message belongs to, with its agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// The invocation.
+    /// Id of the invocation.
     pub invocation_id: InvocationId,
-    /// The one that delegated to it.
+    /// Invocation that delegated the task; `None` for the main agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_invocation_id: Option<InvocationId>,
-    /// Its agent.
+    /// Name of the agent.
     pub agent: String,
-    /// The agents from the root to it, separated by `/`.
+    /// Names of the agents from the main agent down to this one, separated by `/`.
     pub agent_path: String,
 }
 
-/// Composition of a request, in tokens.
+/// Estimated tokens of each part of a model request, and the limits of the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContextUse {
-    /// The agent's instructions, without those of user and project.
+    /// Tokens of the system prompt without the instructions of user and project.
     pub system: u64,
-    /// Instructions of the user and the project.
+    /// Tokens of the instructions of user and project.
     pub instructions: u64,
-    /// Descriptions of tools.
+    /// Tokens of the descriptions of tools.
     pub tools: u64,
-    /// Messages, including tool calls.
+    /// Tokens of messages of user and model, including tool calls.
     pub messages: u64,
-    /// Tool results.
+    /// Tokens of tool results.
     pub tool_results: u64,
-    /// Total.
+    /// Sum of all parts.
     pub total: u64,
-    /// The history is compacted above this size. `None`: no automatic compaction.
+    /// Size of a request in tokens above which the history is compacted. `None`: no automatic
+    /// compaction.
     pub compacts_at: Option<u64>,
-    /// Budget.
+    /// Context budget: maximum tokens of a request.
     pub tokens_max: u64,
-    /// The model's window, if it is known.
+    /// Context window of the model in tokens; `None` if unknown.
     pub window: Option<u64>,
-    /// True if the estimate is calibrated with a provider's count.
+    /// True if the estimates are calibrated with a count of the provider.
     pub calibrated: bool,
     /// Number of compactions of this history in this process.
     pub compactions: u32,

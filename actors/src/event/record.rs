@@ -1,4 +1,4 @@
-//! Journal records: durable events, before and after they have a place in the journal.
+//! Journal records: durable events, with and without a record number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::conversation::SessionId;
 use crate::event::{Event, Origin};
 
-/// Identifies a record before it has a number. A record with a repeated id is stored once.
+/// Id of a record, assigned before the record has a number. If a record with a known id is
+/// submitted again, it is not stored twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
-    /// Random number of the process.
+    /// Random number of the process that created the record.
     pub process: u32,
-    /// Counter within the process.
+    /// Number of the record within the process.
     pub count: u32,
 }
 
@@ -40,51 +41,53 @@ impl<'de> Deserialize<'de> for RecordId {
     }
 }
 
-/// A durable event without a number.
+/// A durable event that has no record number yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Created by the sender.
+    /// Id, created by the sender.
     pub id: RecordId,
-    /// The invocation it belongs to, if any.
+    /// The invocation that the event belongs to; `None` if it belongs to the session.
     pub origin: Option<Arc<Origin>>,
     /// The event.
     pub event: Event,
 }
 
-/// Durability that the sender waits for.
+/// Durability of a record that its sender waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// Handed to the operating system: survives `kill -9` of posse.
+    /// Written to the operating system: the record survives if posse is killed.
     #[default]
     Written,
-    /// Synced to the disk: survives a power cut.
+    /// Synced to the disk: the record survives a power failure.
     Synced,
 }
 
-/// A durable event with its place in the journal.
+/// A record of the journal: a durable event with its number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredRecord {
-    /// [`FORMAT_VERSION`](crate::event::FORMAT_VERSION).
+    /// Version of the format: [`FORMAT_VERSION`](crate::event::FORMAT_VERSION) of the posse that
+    /// wrote the record.
     pub v: u32,
-    /// Position in the journal, from 1.
+    /// Number of the record in the journal, from 1.
     pub record: u64,
-    /// Milliseconds since 1970.
+    /// Time of the event in milliseconds since 1970.
     pub ts: u64,
-    /// Minted by the sender, so that one who asks twice is stored once.
+    /// Id, created by the sender. A record that is sent again has the same id.
     pub id: RecordId,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// The event. Declared before `origin`: both have an `agent`, and the event's is read first.
+    /// The event. Declared before `origin`: both have a field `agent`, and the event reads its own
+    /// first.
     #[serde(flatten)]
     pub event: Event,
-    /// The invocation, if it is about one.
+    /// The invocation that the event belongs to; `None` if it belongs to the session.
     #[serde(flatten)]
     pub origin: Option<Arc<Origin>>,
 }
 
-/// The format is compiled here alone: as generic code it would be compiled again in every crate that
-/// reads or writes records.
+/// JSON format of records. These functions are not generic, so that the code is compiled once and
+/// not in every crate that reads or writes records.
 impl StoredRecord {
     /// Appends the record as JSON to `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {

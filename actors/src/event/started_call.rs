@@ -1,10 +1,10 @@
-//! Data of a call that started: enough for a person or a model to check its effect.
+//! Description of a call that started, from which a person or a model can check its effect.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Call that started and whose end is unknown.
+/// A call that has started: description and start time. Stored in case its end remains unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StartedCall {
@@ -15,7 +15,7 @@ pub struct StartedCall {
 }
 
 impl fmt::Display for StartedCall {
-    /// For a model: it knows no time zone.
+    /// Text for a model; the time is in UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = utc_date(self.started_ms / 86_400_000);
         let seconds = self.started_ms / 1000 % 86_400;
@@ -29,8 +29,8 @@ impl fmt::Display for StartedCall {
     }
 }
 
-/// Year, month and day that many days after the first of January 1970: in the Gregorian calendar,
-/// with years that begin in March so that the day that some years have more is their last one.
+/// Converts days since 1 January 1970 to year, month and day of the Gregorian calendar. Internally
+/// a year begins in March, so that a leap day is its last day.
 fn utc_date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // Days since the first of March of the year 0.

@@ -1,27 +1,27 @@
-//! Words of events: string fields of a closed set, in which journals of other versions may contain
-//! further ones.
+//! Enums for string fields of events with a fixed set of values. Journals of other versions may
+//! contain further values.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Defines an enum that is a string in JSON. Each text that is none of the listed ones becomes
-/// `Unknown` and is written unchanged.
+/// Defines an enum that is a string in JSON. A string that is not listed becomes `Unknown` and is
+/// written back unchanged.
 macro_rules! word_enum {
     ($(#[$about:meta])* $name:ident { $($(#[$says:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum $name {
             $($(#[$says])* $variant,)+
-            /// A word of another version.
+            /// A value of another version.
             Unknown(String),
         }
 
         impl $name {
-            /// All words of this version.
+            /// All values that this version knows.
             pub const KNOWN: &[$name] = &[$($name::$variant),+];
 
-            /// The text in JSON.
+            /// The value as it is written in JSON.
             pub fn as_str(&self) -> &str {
                 match self {
                     $($name::$variant => $text,)+
@@ -62,40 +62,41 @@ macro_rules! word_enum {
 word_enum! {
     /// Source of the answer to a permission request.
     DecisionSource {
-        /// A person.
+        /// A person answered.
         User = "user",
-        /// The flag `--yes`.
+        /// The flag `--yes` allowed the call.
         Yes = "--yes",
-        /// None: no person could be asked, which is a denial.
+        /// No person could be asked, or too many requests were open: the call is denied.
         Nobody = "nobody",
     }
 }
 
 word_enum! {
-    /// Reason for which a call has failed or did not start.
+    /// Reason why a call failed or did not run.
     ToolFailureClass {
-        /// Its arguments are invalid.
+        /// The arguments are invalid, or the tool could not prepare the call.
         Invalid = "invalid",
-        /// A rule, a person or a hook denied it.
+        /// A rule, a person or a hook denied the call.
         Denied = "denied",
         /// The tool reported a failure.
         Failed = "failed",
-        /// It was stopped.
+        /// The call was stopped.
         Cancelled = "cancelled",
         /// The tool, or the actor that ran it, crashed.
         Crashed = "crashed",
-        /// Another message or the end of the run came first.
+        /// The call was skipped before it started: by a message of the user, by the end of the run,
+        /// because the reply was cut off, or because the turn had too many calls.
         Skipped = "skipped",
         /// The agent sees no tool of that name.
         UnknownTool = "unknown_tool",
     }
 }
 
-/// Begins the result of a denied call.
+/// Beginning of the result of a denied call.
 const DENIED: &str = "Denied: ";
 
 impl ToolFailureClass {
-    /// Text for the model about a denied call.
+    /// Result for the model of a denied call, with the reason and the rule.
     pub(crate) fn denial(reason: &str, rule: Option<&str>) -> String {
         match rule {
             Some(rule) => format!("{DENIED}{reason} (rule: {rule})"),
@@ -103,7 +104,8 @@ impl ToolFailureClass {
         }
     }
 
-    /// The part of a result for the model that does not repeat the class.
+    /// `result` without the prefix that repeats the class; unchanged for other classes than
+    /// `Denied`.
     pub fn reason_in<'t>(&self, result: &'t str) -> &'t str {
         let is_denial = *self == ToolFailureClass::Denied;
         result.strip_prefix(DENIED).filter(|_| is_denial).unwrap_or(result)
@@ -115,7 +117,7 @@ word_enum! {
     CompactionCause {
         /// The user requested it.
         Request = "request",
-        /// The next request would have exceeded the context budget.
+        /// The next request would have exceeded the threshold of the context budget.
         Threshold = "threshold",
         /// The provider rejected a request as too long for the model.
         Overflow = "overflow",
@@ -133,9 +135,9 @@ word_enum! {
         Interrupted = "interrupted",
         /// A limit was reached.
         Limit = "limit",
-        /// It waits for the user.
+        /// The session is parked and waits for the user.
         Parked = "parked",
-        /// The provider was unavailable.
+        /// The provider was unavailable or refused the request.
         Provider = "provider",
         /// A permission was needed and no person could be asked.
         Permission = "permission",
@@ -145,18 +147,18 @@ word_enum! {
 }
 
 word_enum! {
-    /// Sandbox tier: strength of the confinement of processes on this host, the weakest first.
+    /// Sandbox tier: strength of the confinement of processes, the weakest first.
     SandboxTier {
         /// No confinement.
         None = "none",
-        /// Landlock and seccomp; protected files are checked after each command.
+        /// Confinement by Landlock and seccomp; protected files are checked after each command.
         Reduced = "reduced",
-        /// Also namespaces and mounts.
+        /// Confinement also by namespaces and mounts.
         Full = "full",
     }
 }
 
-/// The tier of an event that does not name one.
+/// The tier of an event that names none: `Unknown` with an empty text.
 impl Default for SandboxTier {
     fn default() -> SandboxTier {
         SandboxTier::Unknown(String::new())
@@ -168,7 +170,8 @@ impl SandboxTier {
         self.as_str().is_empty()
     }
 
-    /// True if this tier is at least as strong as `other`. A tier of another version is not.
+    /// True if this tier is at least as strong as `other`. False if either is a tier of another
+    /// version.
     pub fn is_at_least(&self, other: &SandboxTier) -> bool {
         let rank = |tier| SandboxTier::KNOWN.iter().position(|known| known == tier);
         rank(other).is_some_and(|other| rank(self).is_some_and(|rank| rank >= other))

@@ -1,5 +1,5 @@
-//! Accounts: spending by model and by agent. A fold over records, deterministic and without a
-//! clock.
+//! Accounts: spending of a session by model and by agent, computed from its records. Deterministic
+//! and without a clock.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,25 @@ use crate::cost::{Amount, Billing, UsageSource};
 use crate::event::{Event, Origin, StoredRecord};
 use crate::ledger::RecoveredUsage;
 
-/// The agent of a record that names none.
+/// Key for the spending of records that name no agent.
 const NOBODY: &str = "";
 
-/// The sum of some requests.
+/// Sum of usage and cost of some requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
-    /// Requests that a model worked on.
+    /// Number of requests on which a model worked.
     pub requests: u64,
-    /// Number of retries among them.
+    /// Number of these requests that were retries.
     pub retries: u64,
-    /// Number without an answer.
+    /// Number of these requests without a complete reply.
     pub unanswered: u64,
-    /// Tokens, as far as they are known.
+    /// Known tokens of these requests.
     pub usage: Usage,
-    /// Known part of the cost, in billionths of a dollar.
+    /// Known part of their cost, in billionths of a dollar.
     pub nano_usd: u64,
-    /// Requests whose cost is not known, or not all of it: there is that much more.
+    /// Number of these requests whose cost is unknown or only partly known; the real cost is higher
+    /// than `nano_usd` by their unknown part.
     pub unpriced: u64,
 }
 
@@ -45,42 +46,42 @@ impl Account {
         }
     }
 
-    /// Known cost in billionths of a dollar, if any part is known.
+    /// Known cost in billionths of a dollar; `None` if no part is known.
     pub fn known_cost(&self) -> Option<u64> {
         (self.nano_usd > 0 || self.unpriced < self.requests).then_some(self.nano_usd)
     }
 
-    /// Cost in billionths of a dollar, if completely known.
+    /// Cost in billionths of a dollar; `None` if a part is unknown or there was no request.
     pub fn cost(&self) -> Option<u64> {
         (self.unpriced == 0 && self.requests > 0).then_some(self.nano_usd)
     }
 }
 
-/// Spending of a session.
+/// Spending of a session: in total, by model and by agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
-    /// Total.
+    /// Sum of all requests.
     pub total: Account,
-    /// By provider profile and model. Records of versions without billing are under the model that
-    /// was asked last.
+    /// Spending by provider profile and model. A record of a version without billing counts for the
+    /// model that was requested last.
     #[serde(with = "pairs")]
     pub models: BTreeMap<(String, String), Account>,
-    /// By the path of the agent.
+    /// Spending by the path of the agent, such as `build/explore`.
     pub agents: BTreeMap<String, Account>,
-    /// The highest number of a request.
+    /// Highest number of a request so far; 0 if there was none.
     pub last_request: u64,
-    /// Amount that counts against the budget.
+    /// Amount of finished requests that counts against the budget.
     spent: Amount,
-    /// Requests in flight with their reservations.
+    /// Reservations of requests that have not ended, by request number.
     held: BTreeMap<u64, Amount>,
-    /// Model of the last request.
+    /// Provider profile and model of the last request.
     asked: Option<(String, String)>,
-    /// Invocations that wait for a reply: who was asked, and the path of the agent.
+    /// Requests without a usage record yet, by invocation.
     #[serde(default)]
     waiting: BTreeMap<InvocationId, OpenRequest>,
 }
 
-/// A request of which there is no line yet.
+/// A request without a usage record yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenRequest {
     provider: String,
@@ -88,7 +89,7 @@ struct OpenRequest {
     agent: String,
 }
 
-/// Accounts by provider profile and model, as a list: keys of JSON objects are text.
+/// Serialises the map of models as a list of pairs, because keys of JSON objects must be strings.
 mod pairs {
     use std::collections::BTreeMap;
 
@@ -113,19 +114,19 @@ mod pairs {
 }
 
 impl Accounts {
-    /// Adds the next record of a session.
+    /// Adds the next record of a session. Records that do not concern requests have no effect.
     pub fn push(&mut self, record: &StoredRecord) {
         self.follow(record.origin.as_deref(), &record.event);
     }
 
-    /// Adds the recovered spending of lost records.
+    /// Adds spending that was recovered from damaged records.
     pub fn add_recovered(&mut self, recovered: &[RecoveredUsage]) {
         for RecoveredUsage { origin, event } in recovered {
             self.follow(origin.as_deref(), event);
         }
     }
 
-    /// Adds the next event of a session, from `origin`.
+    /// Adds the next event of a session, which belongs to the invocation `origin`.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
     pub fn follow(&mut self, origin: Option<&Origin>, event: &Event) {
         match event {
@@ -165,8 +166,8 @@ impl Accounts {
         }
     }
 
-    /// Counts requests whose process died before their record was written: a model may have worked
-    /// on each, at unknown cost.
+    /// Ends all requests that still have no usage record, because their process died: each counts
+    /// as an unanswered request of unknown cost.
     pub fn settle(&mut self) {
         for OpenRequest { provider, model, agent } in
             std::mem::take(&mut self.waiting).into_values()
@@ -181,7 +182,7 @@ impl Accounts {
         }
     }
 
-    /// Adds one request. Returns the amount that counts against the budget.
+    /// Adds the usage record of one request. Returns the amount that counts against the budget.
     pub(crate) fn add(
         &mut self,
         origin: Option<&Origin>,
@@ -209,18 +210,19 @@ impl Accounts {
         charged
     }
 
-    /// Model of the last request.
+    /// Provider profile and model of the last request; `None` if there was none.
     pub(crate) fn asked(&self) -> Option<(String, String)> {
         self.asked.clone()
     }
 
-    /// Amount that counts as spent: requests with an unknown end count as their worst case.
+    /// Amount that counts against the budget. A request that has not ended counts as its
+    /// reservation.
     pub fn spent(&self) -> Amount {
         self.held.values().fold(self.spent, |sum, held| sum.plus(*held))
     }
 }
 
-/// Tokens read and written, as far as they are known.
+/// Known input and output tokens together.
 pub(crate) fn tokens(usage: &Usage) -> u64 {
     let known = |tokens: Option<u64>| tokens.unwrap_or_default();
     known(usage.input_tokens).saturating_add(known(usage.output_tokens))

@@ -1,7 +1,7 @@
-//! Requests reservations from the budget and returns the unused part.
+//! Access of requests to the budget of the session: reservations, and reports of usage.
 //!
-//! One actor keeps the ledger; many invocations use it. A reservation is released when dropped, so
-//! a crash never leaks it.
+//! The root session keeps the budget, and all invocations use it. A reservation is released when it
+//! is dropped, so a crash cannot leak it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,34 +20,34 @@ use crate::ledger::reservations::WorstCaseCost;
 
 pub(super) type ReservationReply = oneshot::Sender<Result<HeldReservation, BudgetRefusal>>;
 
-/// Messages to the ledger.
+/// Messages to the budget of the session.
 pub(crate) enum BudgetMsg {
-    /// A request would like to be made.
+    /// Reserve the worst case `need` for the request `number` of the invocation `whose`.
     Reserve { whose: InvocationId, number: u64, need: WorstCaseCost, reply: ReservationReply },
-    /// The request was not sent, or the provider did no work for it.
+    /// Release the reservation: the request was not sent, or the provider did no work for it.
     Release { number: u64 },
-    /// A request has ended.
+    /// Add the usage record of a request that has ended.
     Line { origin: Arc<Origin>, usage: Usage, billing: Box<Billing> },
-    /// Request for the accounts.
+    /// Return the accounts.
     Show(RpcReplyPort<Accounts>),
 }
 
 type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 
-/// The way to the ledger. Cheap to clone.
+/// Handle of the session's budget. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct BudgetHandle {
     line: Arc<SendBudgetMsg>,
     budget: Budget,
-    /// Of agents that may not spend all that is left: billionths of a dollar.
+    /// Maximum cost of each subagent that has a limit of its own, in billionths of a dollar.
     shares: Arc<Guarded<BTreeMap<InvocationId, u64>>>,
     last: Arc<AtomicU64>,
-    /// Models that answered where another one was asked: that one first.
+    /// Pairs of requested and answering model that were already reported to the user.
     reported_mismatches: Arc<Guarded<BTreeSet<(String, String)>>>,
 }
 
 impl BudgetHandle {
-    /// `last`: the highest number that a request has had.
+    /// Creates a handle that sends messages with `line`. `last`: the highest request number so far.
     pub(crate) fn new(
         budget: Budget,
         last: u64,
@@ -66,18 +66,21 @@ impl BudgetHandle {
         self.budget
     }
 
-    /// Budget handle for the requests of one invocation.
+    /// Budget of one invocation: the session's budget, with the cost limited to the share of the
+    /// invocation if it has one.
     pub(crate) fn budget_of(&self, id: &InvocationId) -> Budget {
         let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         Budget { nano_usd: least(self.budget.nano_usd, self.share(id)), ..self.budget }
     }
 
-    /// Billionths of a dollar that this invocation may cost, if it may not spend all there is.
+    /// Maximum cost of this invocation in billionths of a dollar; `None` if it has no limit of its
+    /// own.
     pub(crate) fn share(&self, id: &InvocationId) -> Option<u64> {
         self.shares.lock().get(id).copied()
     }
 
-    /// Sets the maximum cost of this invocation; `None` removes the limit.
+    /// Sets the maximum cost of this invocation in billionths of a dollar; `None` removes the
+    /// limit.
     pub(crate) fn set_share(&self, id: &InvocationId, nano_usd: Option<u64>) {
         let mut shares = self.shares.lock();
         match nano_usd {
@@ -86,12 +89,13 @@ impl BudgetHandle {
         };
     }
 
-    /// A number that no request of the session has had.
+    /// The next unused request number of the session.
     pub(crate) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// True once per pair of models: `answered` replied instead of `asked`.
+    /// Returns true at the first call for this pair of models, and false later: `answered` replied
+    /// to a request for `asked`.
     pub(crate) fn is_news(&self, asked: &str, answered: &str) -> bool {
         let mut known = self.reported_mismatches.lock();
         known.insert((asked.to_owned(), answered.to_owned()))
@@ -101,8 +105,9 @@ impl BudgetHandle {
         (self.line)(order);
     }
 
-    /// Reserves `need`. Waits while only requests in flight prevent it; each of these ends within
-    /// its own time limits. Returns `None` if the session is gone.
+    /// Reserves the worst case `need` for the request `number`. Waits while only the reservations
+    /// of other requests prevent it. The inner `Err` is the refusal; `None` means that the session
+    /// is gone.
     pub(crate) async fn permit(
         &self,
         whose: &InvocationId,
@@ -122,11 +127,11 @@ impl fmt::Debug for BudgetHandle {
     }
 }
 
-/// A part of the budget that is held for one request. Dropped, it is free again.
+/// Reservation of a part of the budget for one request. Dropping it releases the reservation.
 pub(crate) struct HeldReservation {
     pub(super) budget_handle: BudgetHandle,
     pub(super) number: u64,
-    /// Tokens that the reply may have.
+    /// Maximum tokens of the reply.
     pub(crate) output: u64,
     /// Reserved amount.
     pub(crate) amount: Amount,
@@ -134,7 +139,8 @@ pub(crate) struct HeldReservation {
 }
 
 impl HeldReservation {
-    /// The line of the accounts that follows settles it.
+    /// Consumes the reservation without releasing it: the usage record of the request, sent next,
+    /// settles it.
     pub(crate) fn spend(mut self) {
         self.spent = true;
     }

@@ -1,4 +1,4 @@
-//! Ledger of the session: reservations, waiting requests, and costs.
+//! Budget of a running session: reservations, waiting requests, and spending.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use crate::ledger::budget_handle::{BudgetHandle, BudgetMsg, HeldReservation, Res
 use crate::ledger::reservations::{ReservationResult, Reservations, WorstCaseCost};
 use crate::mailbox::answer;
 
-/// The ledger of a running session.
+/// Owner of the session's budget: accounts, reservations, and the shares of subagents.
 pub(crate) struct BudgetKeeper {
     budget_handle: BudgetHandle,
     ledger: Reservations,
     accounts: Accounts,
     waiting: BTreeMap<u64, (WorstCaseCost, ReservationReply)>,
-    /// Ledgers of agents that have a share, as soon as they have asked for some of it.
+    /// Reservations within the share of each subagent that has one, from its first request on.
     shares: BTreeMap<InvocationId, Reservations>,
-    /// Owner of the share of each reservation.
+    /// Subagent of each request that counts against a share.
     owners: BTreeMap<u64, InvocationId>,
-    /// Known cost of each subagent in this process.
+    /// Known cost of each subagent in this process, in billionths of a dollar.
     costs: BTreeMap<InvocationId, u64>,
 }
 
 impl BudgetKeeper {
-    /// `accounts`: spending before this process.
+    /// Creates the owner of the budget. `accounts`: spending before this process.
     pub(crate) fn new(budget_handle: BudgetHandle, accounts: Accounts) -> BudgetKeeper {
         let ledger = Reservations::new(budget_handle.budget(), accounts.spent());
         BudgetKeeper {
@@ -46,17 +46,19 @@ impl BudgetKeeper {
         &self.accounts
     }
 
-    /// Spent and reserved amount of the budget.
+    /// Spent and reserved amount together.
     pub(crate) fn committed(&self) -> Amount {
         self.ledger.spent().plus(self.ledger.reserved())
     }
 
-    /// Known cost of a subagent in this process, in billionths of a dollar.
+    /// Known cost of a subagent in this process, in billionths of a dollar; `None` if no cost is
+    /// known.
     pub(crate) fn cost_of(&self, id: &InvocationId) -> Option<u64> {
         self.costs.get(id).copied()
     }
 
-    /// An agent begins, and may cost so much more than it has.
+    /// Sets the maximum further cost of a subagent from now on, in billionths of a dollar; `None`
+    /// removes the limit. Its earlier spending does not count.
     pub(crate) fn give_share(&mut self, id: &InvocationId, nano_usd: Option<u64>) {
         self.shares.remove(id);
         self.budget_handle.set_share(id, nano_usd);
@@ -83,7 +85,7 @@ impl BudgetKeeper {
         }
     }
 
-    /// Checks the share of the subagent first, if it has one, then the budget.
+    /// Reserves from the share of the subagent, if it has one, then from the session's budget.
     fn ask_share(&mut self, whose: InvocationId, number: u64, need: WorstCaseCost) {
         let Some(nano_usd) = self.budget_handle.share(&whose) else {
             return self.ask(number, need);

@@ -1,7 +1,7 @@
-//! Detects replies from another model than the requested one. Pure.
+//! Detection of replies that come from another model than the requested one. Pure.
 
-/// Returns true if `answered` is a different model than `asked`. A date, revision, folder or
-/// service variant in the name does not count as a difference.
+/// Returns true if `answered` names a different model than `asked`. A date, a revision, a folder or
+/// a service variant in a name does not count as a difference.
 pub(crate) fn is_another(asked: &str, answered: &str) -> bool {
     stem(asked) != stem(answered)
 }
@@ -13,8 +13,8 @@ fn stem(name: &str) -> String {
     undated(name).to_owned()
 }
 
-/// Without `-2025-08-07`, `-20250807`, `-0613` or `-001` at its end. Shorter numbers are versions,
-/// and belong to the name.
+/// `name` without a date or revision at its end, such as `-2025-08-07`, `-20250807`, `-0613` or
+/// `-001`. Numbers of fewer than three digits are versions and stay.
 fn undated(name: &str) -> &str {
     let parts: Vec<&str> = name.rsplitn(4, '-').collect();
     let digits = |part: &str, count: usize| {

@@ -1,8 +1,8 @@
-//! Recovers spending from lost records, so that damage to a journal does not free budget.
+//! Recovers spending from records behind damage in a journal, so that damage does not free budget.
 //!
 //! Records behind damage are not verified, so a session never resumes from them. Their usage is
-//! counted all the same and recorded again on resume; unreadable records turn the total into an "at
-//! least". Pure.
+//! counted nevertheless and recorded again on resume. If some records are unreadable, the known
+//! cost is only a minimum. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,39 +12,41 @@ use crate::cost::{Amount, Billing, UsageSource};
 use crate::event::{Event, Origin, StoredRecord};
 use crate::ledger::accounts::{Accounts, tokens};
 
-/// Outcome of a request whose record is written again: its reply is lost.
+/// Value of `Billing::outcome` for a usage record that was recovered from damage.
 pub const LOST_REPLY: &str = "lost";
 
-/// Data behind the last verified record.
+/// Records about requests behind the last verified record of a journal.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnverifiedRecords {
-    /// Readable records in order, without duplicates.
+    /// Readable records about usage and reservations, in order, without duplicates.
     pub records: Vec<UnverifiedRecord>,
-    /// Lines that cannot be read.
+    /// Number of lines that cannot be read.
     pub unreadable: u64,
-    /// Spending at a later record, if another file contains it.
+    /// Spending up to a later record, from another file such as a checkpoint; `None` if there is no
+    /// such file.
     pub floor: Option<Box<Accounts>>,
 }
 
-/// A record that nothing proves.
+/// A readable record that is not verified.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnverifiedRecord {
     /// The record.
     pub record: StoredRecord,
-    /// True if the hash chain does not contradict its content.
+    /// True if the hash of the record matches its content and, as far as known, the record before
+    /// it.
     pub intact: bool,
 }
 
-/// A line of the accounts that is recorded again.
+/// A usage record that is recorded again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecoveredUsage {
-    /// Origin of the request.
+    /// Invocation of the request; `None` if unknown.
     pub origin: Option<Arc<Origin>>,
-    /// A `model.usage`.
+    /// The event `model.usage`.
     pub event: Event,
 }
 
-/// Recovered data of one request.
+/// Recovered data of one request, collected from several records.
 #[derive(Default)]
 struct RecoveredRequest {
     origin: Option<Arc<Origin>>,
@@ -56,8 +58,9 @@ struct RecoveredRequest {
 }
 
 impl Accounts {
-    /// Records that bring these accounts, computed from verified records, to the minimum that was
-    /// spent. Under a budget, a request without a record counts as its reservation.
+    /// Usage records that raise these accounts, which contain only verified records, to the minimum
+    /// that was spent. A request with a reservation and without a usage record counts as its
+    /// reservation.
     pub fn recover(&self, unproved: &UnverifiedRecords) -> Vec<RecoveredUsage> {
         let (requests, older) = found(&unproved.records);
         let worst = requests.values().filter_map(|request| request.held);
@@ -104,7 +107,8 @@ impl Accounts {
         salvaged
     }
 
-    /// Difference to `floor` after `salvaged` has been counted.
+    /// Usage record for the amount by which `floor` exceeds these accounts after `salvaged` has
+    /// been added; `None` if there is none. `line`: the billing to fill in.
     fn up_to(
         &self,
         floor: &Accounts,
@@ -127,7 +131,7 @@ impl Accounts {
     }
 }
 
-/// Requests by number; and those of versions that gave them none.
+/// Requests found in `records`, by number; and usage records of versions without request numbers.
 fn found(records: &[UnverifiedRecord]) -> (BTreeMap<u64, RecoveredRequest>, Vec<RecoveredUsage>) {
     let mut requests: BTreeMap<u64, RecoveredRequest> = BTreeMap::new();
     let mut older = Vec::new();
@@ -168,7 +172,8 @@ fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) 
     }
 }
 
-/// Record of a request whose reply is lost, by provider and model.
+/// Billing of a request whose usage record is lost. `charged`: amount that counts against the
+/// budget.
 fn lost_reply(
     request: u64,
     (provider, model): (String, String),

@@ -1,4 +1,4 @@
-//! Accounts as a table for people, and as JSON for programs. Pure.
+//! Accounts as a table for display and as JSON for programs. Pure.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ const HEAD: [&str; 8] =
     ["", "REQUESTS", "READ", "CACHED", "WRITTEN", "THINKING", "RETRIES", "COST"];
 
 impl Account {
-    /// Cost in words: never less than the known part, and never zero if unknown.
+    /// Cost in words, such as `at least $1.25 (1 request without a known price)`. Unknown cost is
+    /// never shown as zero.
     pub fn cost_text(&self) -> String {
         let Account { requests, nano_usd, unpriced, .. } = *self;
         let known = match (requests, unpriced, nano_usd) {
@@ -44,7 +45,7 @@ impl Account {
 }
 
 impl Accounts {
-    /// Table by model and by agent. `clean` escapes names for a terminal.
+    /// Table of the spending by model and by agent. `clean` escapes names for a terminal.
     pub fn table(&self, clean: impl Fn(&str) -> String) -> String {
         let mut rows = vec![HEAD.map(str::to_owned)];
         for ((provider, model), account) in &self.models {
@@ -60,7 +61,7 @@ impl Accounts {
         aligned(&rows)
     }
 
-    /// The report as JSON.
+    /// Spending in total, by model and by agent as JSON.
     pub fn json(&self) -> Value {
         let named = |account: &Account, names: &[(&str, &str)]| {
             let mut value = account.json();
@@ -79,8 +80,8 @@ impl Accounts {
     }
 }
 
-/// Rows of cells as lines: names begin where names above them begin, figures end where figures
-/// above them end.
+/// Formats rows of cells as aligned lines: the first column is aligned to the left, the others to
+/// the right, and the last one is not padded.
 pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

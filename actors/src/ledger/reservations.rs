@@ -1,36 +1,40 @@
-//! Budget arithmetic: spent amount, reservations of requests in flight, and waiting requests. Pure.
+//! Arithmetic of a budget: spent amount, reservations of requests in flight, and waiting requests.
+//! Pure.
 //!
-//! Settled and reserved amounts together never exceed a limit as long as no request costs more than
-//! its reservation; if one does, nothing more is granted.
+//! Spent and reserved amounts together never exceed a limit, as long as no request costs more than
+//! its reservation. While they exceed it, nothing is granted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::cost::{Amount, Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 
-/// Worst case of a request.
+/// Worst case of a model request: its maximum tokens and prices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorstCaseCost {
-    /// Tokens that it has at most.
+    /// Maximum input tokens.
     pub input: u64,
-    /// Maximum price of an input token, in micro-USD per million; 0 without a limit of money.
+    /// Maximum price of an input token, in micro-USD per million tokens; 0 if unknown, which is
+    /// possible only without a limit of money.
     pub input_price: u64,
-    /// Price of an output token, in micro-USD per million.
+    /// Price of an output token, in micro-USD per million tokens; 0 if unknown, which is possible
+    /// only without a limit of money.
     pub output_price: u64,
-    /// Tokens that its reply may have.
+    /// Maximum output tokens of the reply, if the budget allows them.
     pub output: u64,
-    /// Minimum useful reply, in tokens.
+    /// Minimum output tokens: a request with room for fewer is not granted.
     pub output_min: u64,
 }
 
 impl WorstCaseCost {
-    /// Worst case with a reply of `output` tokens.
+    /// Money and tokens of the request if the reply has `output` tokens.
     pub fn amount(&self, output: u64) -> Amount {
         let pico =
             part(self.input, self.input_price).saturating_add(part(output, self.output_price));
         Amount { nano_usd: nano(pico), tokens: self.input.saturating_add(output) }
     }
 
-    /// The longest reply that `left` pays for; `None` if there is not even enough to ask.
+    /// Longest reply in tokens that the amount `left` of `budget` pays for, at most `self.output`.
+    /// `None` if it does not even pay for the input.
     fn affordable(&self, budget: Budget, left: Amount) -> Option<u64> {
         let mut output = self.output;
         if budget.nano_usd.is_some() {
@@ -47,50 +51,50 @@ impl WorstCaseCost {
     }
 }
 
-/// Decision about a reservation.
+/// Decision about a request for a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservationResult {
-    /// Granted.
+    /// The reservation is granted.
     Granted {
-        /// Tokens that its reply may have.
+        /// Maximum output tokens of the reply.
         output: u64,
-        /// Reserved amount.
+        /// Reserved amount; zero without a limit.
         amount: Amount,
     },
-    /// Waits until other requests end.
+    /// The request waits until other requests end.
     Waits,
-    /// Refused, also after all other requests end.
+    /// The request is refused: it would not fit even if no other request had a reservation.
     Refused(BudgetRefusal),
 }
 
-/// Spent amount, reserved amounts, and waiting requests.
+/// A budget with its spent amount, its reservations, and the requests that wait for one.
 #[derive(Debug, Clone, Default)]
 pub struct Reservations {
     budget: Budget,
     settled: Amount,
     held: BTreeMap<u64, Amount>,
-    /// In the order of their arrival.
+    /// Waiting requests in the order of their arrival.
     waiting: VecDeque<(u64, WorstCaseCost)>,
 }
 
 impl Reservations {
-    /// A budget of which `spent` is already used.
+    /// Creates a budget of which `spent` is already used.
     pub fn new(budget: Budget, spent: Amount) -> Reservations {
         Reservations { budget, settled: spent, ..Reservations::default() }
     }
 
-    /// Spent amount.
+    /// Amount of all requests that have ended.
     pub fn spent(&self) -> Amount {
         self.settled
     }
 
-    /// Reserved amount of requests in flight.
+    /// Sum of all reservations.
     pub fn reserved(&self) -> Amount {
         self.held.values().fold(Amount::default(), |sum, amount| sum.plus(*amount))
     }
 
-    /// Requests a reservation for `need`. A waiting request is decided by
-    /// [`settle`](Reservations::settle).
+    /// Requests a reservation of the worst case `need` for the request `id`. A request that has to
+    /// wait is decided by a later [`settle`](Reservations::settle).
     pub fn ask(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
         let mut answer = self.decide(id, need);
         // Requests are served in order.
@@ -104,8 +108,9 @@ impl Reservations {
         answer
     }
 
-    /// Ends a request with the amount `spent`, nothing if it was never sent. Returns decisions for
-    /// waiting requests. An unknown or already settled request is only counted.
+    /// Ends the request `id`: releases its reservation and adds the amount `spent`, which is zero
+    /// if it was not sent. Returns the decisions about waiting requests that are possible now. If
+    /// the request has no reservation, only the amount is added.
     pub fn settle(&mut self, id: u64, spent: Amount) -> Vec<(u64, ReservationResult)> {
         self.held.remove(&id);
         self.waiting.retain(|(waiting, _)| *waiting != id);

@@ -1,7 +1,7 @@
-//! Upper bound of the tokens of a request.
+//! Upper bound of the input tokens of a request.
 //!
-//! A token is at least one byte, so the number of bytes is an upper bound; the provider's count of
-//! an earlier part of the same history makes it tighter.
+//! A token has at least one byte, so the number of bytes is an upper bound. The provider's count of
+//! an earlier part of the same history makes the bound tighter.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::conversation::{ContentPart, Message};
 use crate::guarded::Guarded;
 use crate::ports::{ProviderInfo, Request};
 
-/// Tokens of a message besides its text: role and delimiters.
+/// Maximum tokens of a message besides its text, for role and delimiters.
 const TOKENS_A_MESSAGE: u64 = 16;
 
-/// Tokens of a request besides its messages, such as the provider's own text about tools.
+/// Maximum tokens of a request besides its messages, such as text of the provider about tools.
 const TOKENS_A_REQUEST: u64 = 1024;
 
-/// Tokens of a tool besides its description.
+/// Maximum tokens of a tool besides its description.
 const TOKENS_A_TOOL: u64 = 32;
 
-/// Tokens of an image; a few models count more.
+/// Assumed maximum tokens of an image; a few models count more.
 const TOKENS_AN_IMAGE: u64 = 6000;
 
-/// The provider's last count for one invocation.
+/// Last token count that a provider reported for the history of one invocation. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct TokenCalibration(Arc<Guarded<Option<CountedRequest>>>);
 
@@ -32,14 +32,15 @@ pub(crate) struct TokenCalibration(Arc<Guarded<Option<CountedRequest>>>);
 struct CountedRequest {
     provider: String,
     model: String,
-    /// The messages that were counted, by their number and the last of them.
+    /// Number of counted messages; `last` is the last of them.
     messages: usize,
     last: Arc<Message>,
     tokens: u64,
 }
 
 impl TokenCalibration {
-    /// Remembers what `info` counted for that many messages, of which `last` is the last.
+    /// Stores that the provider `info` counted `tokens` for the first `messages` messages of the
+    /// history. `last` is the last of them.
     pub(crate) fn counted(
         &self,
         info: &ProviderInfo,
@@ -51,7 +52,8 @@ impl TokenCalibration {
         *self.0.lock() = Some(CountedRequest { provider, model, messages, last, tokens });
     }
 
-    /// Tokens that `request` to `info` has at most.
+    /// Upper bound of the input tokens of `request` to the provider `info`. The stored count is
+    /// used if it is from the same model and the same history.
     pub(crate) fn tokens_max(&self, info: &ProviderInfo, request: &Request) -> u64 {
         let known = self.0.lock().clone();
         let fits = |known: &CountedRequest| {

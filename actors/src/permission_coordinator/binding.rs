@@ -1,15 +1,16 @@
-//! Binding of an answer: one call of one agent, in one place, with exactly these bytes.
+//! Binding of an answer to one call of one agent in one folder, with exactly one effect.
 
 use crate::conversation::CallId;
 use crate::digest::digest_of;
 use crate::event::Origin;
 
-/// Hash over everything that a permission request shows. An answer applies to this hash only.
+/// Hash that identifies the call, its effect, its folder and its agent. An answer is valid for this
+/// hash only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binding(String);
 
 impl Binding {
-    /// `digest`: of exactly what would happen. `cwd`: where.
+    /// Computes the hash. `digest`: hash of the exact effect; `cwd`: working directory of the call.
     pub(crate) fn of(call: &CallId, digest: &str, cwd: &str, origin: &Origin) -> Binding {
         let (path, invocation) = (&origin.agent_path, origin.invocation_id.as_str());
         Binding(digest_of(&[call.as_str(), digest, cwd, path, invocation]))

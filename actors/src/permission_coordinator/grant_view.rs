@@ -1,5 +1,5 @@
-//! State that survives crashes of the coordinator: grants, requests that observers see as open, and
-//! the ends of recent requests.
+//! State of permissions that survives crashes of the coordinator: grants, requests that observers
+//! see as open, and the ends of recent requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -12,15 +12,17 @@ use crate::guarded::Guarded;
 use crate::ports::{Clock, GrantStore, GrantTime};
 use crate::transcript_writer::Transcript;
 
-/// Number of ended requests for which a late answer gets a specific error.
+/// Maximum number of ended requests that are remembered, so that a late answer gets a specific
+/// error.
 const ENDED_MAX: usize = 1024;
 
-/// Grants of the user. Read by every call; written by the coordinator only.
+/// Grants of the user, and the state of permission requests. Calls read the grants; only the
+/// coordinator adds grants.
 #[derive(Clone)]
 pub(crate) struct GrantView {
-    /// Until the session ends.
+    /// Grants with the scope of the session.
     session: Arc<watch::Sender<Arc<[Grant]>>>,
-    /// For longer.
+    /// Store of grants that outlive the session.
     store: Arc<dyn GrantStore>,
     clock: Arc<dyn Clock>,
     transcript: Transcript,
@@ -29,12 +31,12 @@ pub(crate) struct GrantView {
 
 #[derive(Default)]
 struct OpenQuestions {
-    /// Requests that observers see as open, and whether a call still waits for the answer.
+    /// Requests that observers see as open.
     shown: BTreeMap<QuestionId, ShownQuestion>,
-    /// The oldest first.
+    /// Requests that have ended, oldest first.
     ended: VecDeque<(QuestionId, QuestionEnd)>,
     unanswered: u32,
-    /// Of these, what `--yes` would not have covered.
+    /// Number of the unanswered requests that `--yes` would not cover.
     not_by_yes: u32,
 }
 
@@ -45,13 +47,14 @@ pub(crate) struct ShownQuestion {
     pub(crate) asker: Weak<()>,
 }
 
-/// End of a permission request.
+/// The way in which a permission request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum QuestionEnd {
-    /// By whom, if it was not the front end that owns the session.
+    /// Answered, by the named attached front end; `None`: by the front end that owns the session,
+    /// by a grant, or without a person.
     Answered(Option<String>),
     Withdrawn,
-    /// Withdrawn; a late answer has been reported.
+    /// Withdrawn, and a late answer has already been reported.
     WithdrawnAndTold,
 }
 
@@ -66,7 +69,7 @@ impl GrantView {
         GrantView { session, store, clock, transcript, questions: Arc::default() }
     }
 
-    /// Currently valid grants from all sources.
+    /// All currently valid grants, of the session and of the store.
     pub(crate) fn grants(&self) -> Arc<[Grant]> {
         let standing = self.store.active_grants(self.now());
         if let Some(message) = standing.alarm {
@@ -80,13 +83,13 @@ impl GrantView {
         }
     }
 
-    /// The widest scope that a question may offer.
+    /// The widest scope that a permission request may offer.
     pub(crate) fn widest_scope(&self) -> Scope {
         self.store.widest_scope()
     }
 
-    /// Adds a grant; returns when it is as durable as its scope requires. A grant that cannot be
-    /// stored is valid until the session ends.
+    /// Adds a grant, and returns when it is stored if it outlives the session. If it cannot be
+    /// stored, it becomes a grant of the session, and the user is warned.
     pub(crate) async fn keep(&self, grant: Grant, origin: &Arc<Origin>) {
         if grant.scope > Scope::Session {
             match self.store.keep(grant.clone(), self.now()).await {
@@ -106,7 +109,8 @@ impl GrantView {
         });
     }
 
-    /// Number of requests that no person could answer, and of those that `--yes` does not cover.
+    /// Number of requests in this session that no person could answer, and how many of them `--yes`
+    /// does not cover.
     pub(crate) fn unanswered(&self) -> (u32, u32) {
         let questions = self.questions.lock();
         (questions.unanswered, questions.not_by_yes)
@@ -122,7 +126,7 @@ impl GrantView {
         self.questions.lock().shown.insert(id, shown);
     }
 
-    /// Questions of agents that work for `origin`, a line each.
+    /// Open permission requests of subagents below `origin`, one line each.
     pub(crate) fn open_below(&self, origin: &Origin) -> Vec<String> {
         let path = format!("{}/", origin.agent_path);
         let below = |shown: &&ShownQuestion| match &origin.parent_invocation_id {
@@ -140,13 +144,14 @@ impl GrantView {
         self.questions.lock().shown.contains_key(id)
     }
 
-    /// True if this process has shown the request and is responsible for its end.
+    /// True if this process has shown the request, open or recently ended, and so takes care of its
+    /// end.
     pub(crate) fn has_shown(&self, id: &QuestionId) -> bool {
         let questions = self.questions.lock();
         questions.shown.contains_key(id) || questions.ended.iter().any(|(ended, _)| ended == id)
     }
 
-    /// The question is over. Returns what observers saw of it, if it was open until now.
+    /// Ends a request. Returns its description, or `None` if it was not open.
     pub(crate) fn end(&self, id: &QuestionId, how: QuestionEnd) -> Option<ShownQuestion> {
         let mut questions = self.questions.lock();
         let shown = questions.shown.remove(id)?;
@@ -154,7 +159,8 @@ impl GrantView {
         Some(shown)
     }
 
-    /// End of a recent request. Reports a withdrawal only once.
+    /// The way in which a recent request ended; `None` if unknown. A withdrawal becomes
+    /// `WithdrawnAndTold` for later calls.
     pub(crate) fn ended(&self, id: &QuestionId) -> Option<QuestionEnd> {
         let mut questions = self.questions.lock();
         let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
@@ -165,7 +171,7 @@ impl GrantView {
         Some(now)
     }
 
-    /// Questions whose asker is gone: they are over.
+    /// Ends all open requests whose calls no longer wait, and returns them.
     pub(crate) fn end_orphans(&self) -> Vec<(QuestionId, ShownQuestion)> {
         let mut questions = self.questions.lock();
         let gone = |_: &QuestionId, shown: &mut ShownQuestion| shown.asker.strong_count() == 0;
@@ -176,7 +182,7 @@ impl GrantView {
         orphans
     }
 
-    /// No more answers will come: withdraws all open requests.
+    /// Withdraws all open requests, because no answer can come any more.
     pub(crate) fn withdraw_all(&self) {
         let shown = std::mem::take(&mut self.questions.lock().shown);
         for (request_id, ShownQuestion { origin, .. }) in shown {

@@ -1,94 +1,97 @@
-//! Effect of a call: what a policy judges and a person reads, and the tool's own half of it.
+//! Prepared calls: the effect that a policy judges and a person reads, and the data with which the
+//! tool performs it.
 
 use std::any::Any;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Effect of a call: enough for a policy to judge it and for a person to understand it.
+/// Description of the effect of a call, from which a policy judges the call and a person
+/// understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Canonical operations.
+    /// Operations of the call with resolved paths; empty if it needs no permission.
     pub operations: Vec<Operation>,
-    /// One line: `write src/main.rs (+3 -1)`.
+    /// One-line description: `write src/main.rs (+3 -1)`.
     pub summary: String,
-    /// Full text for a person: the whole command, or the diff.
+    /// Complete description for a person: the whole command, or the diff.
     pub detail: String,
-    /// Hash of exactly what would happen, 64 hex digits.
+    /// Hash of the exact effect, 64 hex digits. Two preparations with the same hash do the same.
     pub digest: String,
 }
 
-/// One thing a call would touch.
+/// One operation of a call on a file, a process or a subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Operation {
     /// Reads a file, lists a folder or searches below it.
     Read {
-        /// Absolute, resolved.
+        /// Absolute path with symbolic links resolved.
         path: String,
-        /// Relative to `root`, with `/`.
+        /// Path relative to `root`, separated by `/`.
         relative: String,
-        /// The workspace root it was reached through.
+        /// Workspace root through which the path is accessed.
         root: String,
     },
     /// Creates, changes or replaces a file.
     Write {
-        /// Absolute, resolved.
+        /// Absolute path with symbolic links resolved.
         path: String,
-        /// Relative to `root`, with `/`.
+        /// Path relative to `root`, separated by `/`.
         relative: String,
-        /// The workspace root it was reached through.
+        /// Workspace root through which the path is accessed.
         root: String,
-        /// Folder relative to `root` that is a git repository, or becomes one by this call, if the
-        /// write controls git there.
+        /// Set if the write controls git: the folder, relative to `root`, of the git repository
+        /// that exists or that this call makes. `None` for all other writes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repository: Option<String>,
     },
     /// Runs a command in a shell.
     Execute {
-        /// The whole command.
+        /// The complete command.
         command: String,
-        /// Absolute, resolved.
+        /// Absolute working directory with symbolic links resolved.
         cwd: String,
-        /// Symbolic links in the paths that the command names, resolved when it was prepared.
+        /// Paths in the command that lead through symbolic links, resolved when the call was
+        /// prepared.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         links: Vec<PathLink>,
     },
     /// Starts a subagent and sends the task to that agent's provider.
     Invoke {
-        /// The agent.
+        /// Name of the subagent.
         agent: String,
-        /// The provider profile.
+        /// Provider profile of the subagent.
         provider: String,
     },
 }
 
-/// A path that a command names, or one that its patterns can match.
+/// A path in a command, up to its first glob pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandPath {
-    /// Absolute. `..` stays, because its meaning depends on links.
+    /// Absolute path up to the first pattern. `..` is not removed, because its meaning depends on
+    /// symbolic links.
     pub path: String,
-    /// Number of levels below `path` whose names the command selects by patterns; 0 for a path
-    /// without patterns.
+    /// Number of path components from the first pattern on; 0 for a path without patterns.
     pub levels: usize,
 }
 
-/// A path that leads through a symbolic link.
+/// A path in a command that leads through a symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathLink {
-    /// Absolute, as the command names it.
+    /// Absolute path as the command names it.
     pub path: String,
     /// The resolved path. `None` if it could not be resolved; then no grant covers the command.
     pub target: Option<String>,
 }
 
-/// Result of preparing a call.
+/// Result of preparing a call: its effect, and the data for performing it.
 pub struct Prepared {
-    /// The part that is judged and shown.
+    /// The effect, which is judged and shown.
     pub action: Action,
-    /// The tool's own half: descriptors, bytes, parsed arguments.
+    /// Private data of the tool for performing the effect: descriptors, bytes, parsed arguments.
     pub payload: Box<dyn Any + Send>,
 }
 

@@ -1,4 +1,4 @@
-//! Time and ids, so that tests can advance the one and predict the other.
+//! Ports for time and new ids, so that tests can control both.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use crate::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use crate::event::RecordId;
 use crate::ports::PortFuture;
 
-/// Source of time. Deadlines use the monotonic clock, records the wall clock.
+/// Source of time and randomness. Deadlines use the monotonic clock, records the wall clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Time since some fixed moment; never goes back.
+    /// Monotonic time since a fixed moment. It never goes back.
     fn monotonic(&self) -> Duration;
 
-    /// Milliseconds since 1970, as the user's clock has it.
+    /// Wall clock in milliseconds since 1970. It can be set back.
     fn wall_ms(&self) -> u64;
 
-    /// Resolves when `duration` has passed. Dropping it stops the wait.
+    /// Resolves when `duration` has passed. Dropping the future cancels the wait.
     fn sleep(&self, duration: Duration) -> PortFuture<()>;
 
-    /// A number in `0.0..1.0` to spread retries with.
+    /// Random number in `0.0..1.0`, used to spread retries.
     fn jitter(&self) -> f64;
 }
 
-/// New ids.
+/// Source of new ids.
 pub trait Ids: Send + Sync + 'static {
-    /// Text of a new id that begins with `kind`.
+    /// A new unique id as text. `kind` is a prefix for the type of the id.
     fn new_id(&self, kind: &str) -> String;
 
-    /// A call.
+    /// Id of a new tool call.
     fn call(&self) -> CallId {
         CallId::new(self.new_id("c"))
     }
 
-    /// An invocation.
+    /// Id of a new invocation.
     fn invocation(&self) -> InvocationId {
         InvocationId::new(self.new_id("i"))
     }
 
-    /// A question to a human.
+    /// Id of a new permission request.
     fn question(&self) -> QuestionId {
         QuestionId::new(self.new_id("q"))
     }
 
-    /// A queued message.
+    /// Id of a new queued message.
     fn message(&self) -> MessageId {
         MessageId::new(self.new_id("m"))
     }
 
-    /// A record.
+    /// Id of a new record.
     fn record(&self) -> RecordId;
 }

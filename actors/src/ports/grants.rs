@@ -7,38 +7,38 @@ use std::time::Duration;
 use crate::event::{Grant, Scope};
 use crate::ports::{BoxError, PortFuture};
 
-/// Time of a query.
+/// Current time by two clocks, for the expiry of grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantTime {
-    /// Milliseconds since 1970, as the user's clock has it. It can be set back.
+    /// Wall clock in milliseconds since 1970. It can be set back.
     pub wall_ms: u64,
-    /// Time since some fixed moment. It never goes back.
+    /// Monotonic time since a fixed moment. It never goes back.
     pub uptime: Duration,
 }
 
 /// Grants that are valid at a [`GrantTime`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveGrants {
-    /// Verified and not expired, of this project and of all.
+    /// Verified grants for this project and for all projects that have not expired.
     pub grants: Arc<[Grant]>,
-    /// Alarm for the user, shown once: the store failed verification, with the reason.
+    /// Warning for the user if the store failed verification, with the reason. Returned once.
     pub alarm: Option<String>,
 }
 
 /// Store of grants that outlive a session.
 pub trait GrantStore: Send + Sync + 'static {
-    /// Valid grants. Called before every decision, so it must be fast; it never fails: unverified
-    /// data is ignored.
+    /// Returns the valid grants. Called before every decision, so it must be fast. It never fails:
+    /// unverified grants are left out.
     fn active_grants(&self, now: GrantTime) -> ActiveGrants;
 
-    /// The widest scope that a question may offer.
+    /// The widest scope that a permission request may offer.
     fn widest_scope(&self) -> Scope;
 
-    /// Keeps a grant of the scope `Project` or `Global`, and returns when it is on the disk.
+    /// Stores a grant of scope `Project` or `Global`, and returns when it is synced to disk.
     fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>>;
 }
 
-/// Keeps nothing: allowances end with the session.
+/// Store without grants: permissions end with the session.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoGrants;
 

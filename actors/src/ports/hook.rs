@@ -1,8 +1,8 @@
 //! Hook port: programs of the user and built-in guards that run at ten points of a session.
 //!
-//! The points are a public contract: a hook before a tool runs before the review, so the policy
-//! judges exactly what will run; one after a tool runs when the outcome is recorded. No hook result
-//! allows a call that the policy denies: there is no such result.
+//! The points are part of the public contract. Hooks before a tool call run before the review, so
+//! the policy judges the arguments that will really run. Hooks after a call run when its outcome is
+//! recorded. A hook cannot allow a call that the policy denies: no result means "allow".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,94 +13,95 @@ use crate::conversation::{AssistantMessage, CallId, ContentPart, SessionId};
 use crate::event::{HookEvent, Origin, SessionEndReason, ToolFailureClass};
 use crate::ports::{PortFuture, ToolAnnotations};
 
-/// An event with its data for hooks.
+/// Input of a hook: the point of the session with its data.
 #[derive(Debug, Clone)]
 pub struct HookInvocation {
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// The invocation, if there is one.
+    /// The invocation; `None` for events of the session.
     pub origin: Option<Arc<Origin>>,
-    /// The rest.
+    /// The hook event with its data.
     pub moment: HookPayload,
 }
 
 /// A hook event with its data.
 #[derive(Debug, Clone)]
 pub enum HookPayload {
-    /// See [`HookEvent::SessionStart`].
+    /// A session started: [`HookEvent::SessionStart`].
     SessionStart,
-    /// See [`HookEvent::SessionEnd`].
+    /// A session is about to end: [`HookEvent::SessionEnd`].
     SessionEnd {
-        /// `completed`, `failed`, `interrupted`, …
+        /// Reason for the end: `completed`, `failed`, `interrupted`, …
         reason: SessionEndReason,
     },
-    /// See [`HookEvent::UserPromptSubmit`].
+    /// The user sent a prompt: [`HookEvent::UserPromptSubmit`].
     UserPromptSubmit {
-        /// Text and images.
+        /// The prompt: text and images.
         content: Vec<ContentPart>,
     },
-    /// See [`HookEvent::BeforeModelRequest`].
+    /// A model request is about to be sent: [`HookEvent::BeforeModelRequest`].
     BeforeModelRequest {
-        /// Number of this reply, from 1.
+        /// Number of the requested reply within the invocation, from 1.
         turn: u32,
-        /// Messages in the history.
+        /// Number of messages in the history.
         messages: usize,
-        /// The model.
+        /// Name of the model.
         model: String,
     },
-    /// See [`HookEvent::AfterModelResponse`].
+    /// A complete reply arrived: [`HookEvent::AfterModelResponse`].
     AfterModelResponse {
-        /// Number of the reply, from 1.
+        /// Number of the reply within the invocation, from 1.
         turn: u32,
         /// The reply.
         message: AssistantMessage,
     },
-    /// See [`HookEvent::PreToolUse`].
+    /// A tool call is about to be judged: [`HookEvent::PreToolUse`].
     PreToolUse(HookedCall),
-    /// See [`HookEvent::PostToolUse`].
+    /// A call succeeded, with this result: [`HookEvent::PostToolUse`].
     PostToolUse(HookedCall, Vec<ContentPart>),
-    /// See [`HookEvent::ToolError`].
+    /// A call failed or did not run: [`HookEvent::ToolError`].
     ToolError {
-        /// The call.
+        /// The failed call.
         used: HookedCall,
-        /// Content that the model would read.
+        /// Result that the model gets if no hook replaces it.
         content: Vec<ContentPart>,
-        /// Why it failed.
+        /// Reason of the failure.
         class: ToolFailureClass,
     },
-    /// See [`HookEvent::PermissionRequest`].
+    /// A permission request is about to be opened: [`HookEvent::PermissionRequest`].
     PermissionRequest {
         /// The call.
         used: HookedCall,
         /// One-line description of the effect.
         summary: String,
-        /// Why a human is asked.
+        /// Reason of the request.
         reason: String,
     },
-    /// See [`HookEvent::Stop`].
+    /// The model gave its final answer: [`HookEvent::Stop`].
     Stop {
         /// The final answer.
         answer: String,
-        /// Number of times that hooks made this run continue.
+        /// Number of times that hooks have already made this run continue.
         holds: u32,
     },
 }
 
-/// A call.
+/// A tool call as hooks receive it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookedCall {
-    /// The call.
+    /// Id of the call.
     pub call_id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Annotations of the tool; the default if there is none of that name.
+    /// Annotations of the tool; the defaults if no tool has this name.
     pub annotations: ToolAnnotations,
-    /// Its arguments: valid for the tool's schema, except where the call failed for that.
+    /// Arguments of the call. They match the tool's schema, unless the call failed because they do
+    /// not.
     pub input: Value,
 }
 
 impl HookPayload {
-    /// The place.
+    /// The hook event without its data.
     pub fn event(&self) -> HookEvent {
         match self {
             HookPayload::SessionStart => HookEvent::SessionStart,
@@ -116,7 +117,7 @@ impl HookPayload {
         }
     }
 
-    /// The call, if it is about one.
+    /// The tool call; `None` for events that are not about a call.
     pub fn call(&self) -> Option<&HookedCall> {
         match self {
             HookPayload::PreToolUse(used)
@@ -138,49 +139,52 @@ impl HookPayload {
 pub struct HookReport {
     /// The hook's name.
     pub hook: String,
-    /// Decision or failure.
+    /// Decision or failure of the hook.
     pub says: HookResult,
-    /// For the user, and the model where the model is concerned.
+    /// Message of the hook for the user and, if the hook denies or changes something that the model
+    /// sees, for the model. `None` if there is none.
     pub message: Option<String>,
-    /// For programs.
+    /// Data for programs, from the hook.
     pub metadata: Value,
-    /// Duration.
+    /// Running time of the hook.
     pub duration: Duration,
 }
 
-/// Decision of a hook.
+/// Decision or failure of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookResult {
-    /// No objection.
+    /// The hook has no objection.
     Pass,
-    /// Show the message.
+    /// The hook has no objection; its message is shown.
     Warn,
-    /// Deny; [`HookEvent`] defines the effect of a denial.
+    /// The hook denies; [`HookEvent`] defines the effect.
     Block,
-    /// Other arguments: they are validated and judged from zero. Only before a tool.
+    /// Replaces the arguments of the call; the new ones are validated and judged from the start.
+    /// Only before a tool call.
     Input(Value),
-    /// Replace the output for the model. Only after a tool.
+    /// Replaces the result that the model gets. Only after a tool call.
     Output(Vec<ContentPart>),
     /// The hook failed.
     Failed {
-        /// `HK001`, …
+        /// Error code: `HK001`, …
         code: String,
-        /// True if the failure counts as a denial.
+        /// True if the failure counts as a denial; false if it is ignored.
         blocks: bool,
     },
 }
 
 impl HookResult {
-    /// True if this is a denial.
+    /// True for a denial, or a failure that counts as one.
     pub fn blocks(&self) -> bool {
         matches!(self, HookResult::Block | HookResult::Failed { blocks: true, .. })
     }
 }
 
-/// Observes and gates what happens in a session.
+/// The hooks of a session, which observe events and can deny or modify them.
 pub trait Hook: Send + Sync + 'static {
-    /// True if a hook is registered for `event`, and for calls for this tool. Called for every call
-    /// and request, so it must be cheap; if false, nothing else is done.
+    /// True if a hook is registered for `event` and, for tool calls, for the tool `tool`. Called
+    /// before every call and request, so it must be cheap. If false, [`fire`](Hook::fire) is not
+    /// called.
     fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool;
 
     /// Runs all matching hooks one after the other and returns their results. A later hook sees the
@@ -188,7 +192,7 @@ pub trait Hook: Send + Sync + 'static {
     fn fire(&self, occasion: HookInvocation) -> PortFuture<Vec<HookReport>>;
 }
 
-/// No hooks.
+/// Implementation without any hook.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHooks;
 

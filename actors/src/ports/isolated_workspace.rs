@@ -8,10 +8,11 @@ use crate::event::Origin;
 use crate::outcome::WorkspaceChanges;
 use crate::ports::{Policy, PortFuture, Toolbox};
 
-/// Creates isolated workspaces.
+/// Factory of isolated workspaces: copies of the session's workspace, one per subagent.
 pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
-    /// Creates one for invocation `id` of agent `agent`, called by `caller`, from the current state
-    /// of the session's workspace. Dropping the future cancels it. `Err`: reason in words.
+    /// Creates a workspace for the invocation `id` of the agent `agent`: a copy of the current
+    /// workspace of its caller `caller`. Dropping the future cancels the creation. `Err`: reason in
+    /// words.
     fn open(
         &self,
         id: &InvocationId,
@@ -19,34 +20,37 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
         caller: &Origin,
     ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
-    /// The one that `id` has had.
+    /// Reopens the existing workspace of the invocation `id`. `Err`: reason in words, for example
+    /// that it is gone.
     fn reopen(
         &self,
         id: &InvocationId,
         agent: &str,
     ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
-    /// True if `id` has a workspace with content.
+    /// True if the workspace of the invocation `id` exists.
     fn is_there(&self, id: &InvocationId) -> bool;
 
-    /// Closes a workspace and returns its changes. `None`: no changes, and the workspace was
-    /// removed.
+    /// Examines the workspace of a subagent that has ended and returns its changes. `None`: there
+    /// were no changes, and the workspace was removed.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>>;
 
-    /// Removes the workspace of an agent that never started.
+    /// Removes the workspace of a subagent that never started. May return before the removal is
+    /// complete.
     fn discard(&self, id: &InvocationId);
 }
 
-/// Isolated workspace of one subagent.
+/// An open isolated workspace of one subagent.
 #[derive(Clone)]
 pub struct IsolatedWorkspace {
-    /// Its working directory.
+    /// Working directory in the workspace.
     pub cwd: String,
-    /// Instructions, replacing those of its agent.
+    /// System prompt for the subagent, instead of that of its definition.
     pub system_prompt: String,
-    /// Tools that work there, in place of those with the same names.
+    /// Tools that work in this workspace. They replace tools of the session with the same names.
     pub tools: Toolbox,
-    /// Policy of the workspace. Never permits more than the session's own workspace.
+    /// Permission policy for calls in this workspace. It never permits more than the session's
+    /// policy.
     pub policy: Arc<dyn Policy>,
 }
 

@@ -5,47 +5,52 @@ use std::sync::Arc;
 use crate::event::{Durability, StoredRecord};
 use crate::ports::{BoxError, PortFuture};
 
-/// Opens the journal of one session, again after a crash of its writer.
+/// Access to the journal of one session.
 ///
-/// A store holds the lock of the session.
+/// A store holds the lock of the session, so no other process can write the journal.
 pub trait JournalStore: Send + Sync + 'static {
-    /// Reads the tail, keeps the longest valid prefix, moves damaged data aside, and opens for
-    /// appending. A journal returned by an earlier call must not append any more.
+    /// Opens the journal for appending: checks the end of the file, keeps the longest valid prefix,
+    /// and moves damaged data aside. A journal returned by an earlier call does not append any
+    /// more.
     fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>>;
 
-    /// Reads records `from..=to` back, for an observer that lagged.
+    /// Reads the records `from..=to`. May return fewer; an empty list means that there are none
+    /// from `from` on.
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>>;
 }
 
 /// An open journal.
 #[derive(Debug)]
 pub struct OpenedJournal {
-    /// Appends.
+    /// The journal, ready for appending.
     pub journal: Box<dyn Journal>,
     /// Number of the last record, 0 if there is none.
     pub last_record: u64,
-    /// Ids of the last records, newest last: enough to recognise one that is sent again.
+    /// Ids of the last records, newest last, by which records that are submitted again are
+    /// recognised.
     pub recent_ids: Vec<crate::event::RecordId>,
-    /// One-line description of data that was moved aside, for the user.
+    /// One-line description for the user of damaged data that was moved aside; `None` if there was
+    /// none.
     pub repaired: Option<String>,
 }
 
-/// Appends batches, in the order of submission.
+/// An open journal. Appends batches in the order of submission.
 pub trait Journal: Send + Sync + std::fmt::Debug + 'static {
-    /// Queues a batch. Returns at once; `batch.done` is called from any thread, in order.
+    /// Queues a batch and returns at once. `batch.done` is called on any thread when the batch is
+    /// written, in order of submission.
     fn submit(&self, batch: JournalBatch);
 }
 
-/// Callback for the end of a batch.
+/// Callback that gets the result of a batch.
 pub type JournalDone = Box<dyn FnOnce(Result<Committed, JournalError>) + Send>;
 
-/// Records to append together.
+/// Records that are appended together.
 pub struct JournalBatch {
-    /// In order, with consecutive numbers.
+    /// The records in order, with consecutive numbers; may be empty, to check for disk space.
     pub records: Vec<Arc<StoredRecord>>,
-    /// Durability that `done` waits for.
+    /// Durability that is reached before `done` is called.
     pub durability: Durability,
-    /// Called once.
+    /// Called once, with the result.
     pub done: JournalDone,
 }
 
@@ -55,52 +60,54 @@ impl std::fmt::Debug for JournalBatch {
     }
 }
 
-/// A batch is as durable as it was asked to be.
+/// Result of a batch that was written with the requested durability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// Number of the last record that is this durable.
+    /// Number of the last record of the journal.
     pub last_record: u64,
-    /// Disk space is nearly exhausted: running work can still be recorded, and nothing new that
-    /// needs a record should start.
+    /// True if disk space is nearly exhausted: running work can still be recorded, but no new work
+    /// that needs a record should start.
     pub scarce: bool,
 }
 
-/// Why a record is not in the journal. Nothing may be announced and no side effect may start.
+/// Reason why the journal cannot be opened, read or written. The affected records must not be
+/// announced, and no side effect that depends on them may start.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk fails; the file may end in a torn line.
+    /// Writing failed. The file may end with an incomplete line.
     #[error("the journal cannot be written")]
     Write {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The disk is full. Space may become available.
+    /// The disk is full. The write can be repeated when there is space.
     #[error("there is no room for the journal")]
     Full {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// A later version wrote records that are required to resume.
+    /// A later version of posse wrote records that this version cannot interpret. The journal was
+    /// not changed.
     #[error(
         "a later version of posse has to go on with this session (format {version}); it was not changed"
     )]
     Newer {
-        /// The version of the format.
+        /// Version of the journal format.
         version: u32,
     },
-    /// Another process owns this session.
+    /// Another process holds the lock of the session.
     #[error("the session is in use by another process")]
     Locked {
-        /// The owner, as far as known.
+        /// Description of that process, as far as known.
         owner: String,
     },
-    /// The stored data cannot be continued.
+    /// The journal is damaged and cannot be continued.
     #[error("the journal is damaged: {what}")]
     Damaged {
         /// Position and kind of the damage.
         what: String,
     },
-    /// The writer is gone.
+    /// The journal was closed, or opened again by a later call.
     #[error("the journal is closed")]
     Closed,
 }

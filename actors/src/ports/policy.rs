@@ -1,7 +1,7 @@
-//! Permission policy: a pure function of an action and its situation.
+//! Permission policy: decides about an action from its description and the situation.
 //!
-//! A policy performs no I/O and waits for nothing; asking a person is a value. The whole permission
-//! system is therefore testable by tables.
+//! A policy performs no I/O and does not wait: a permission request is a value that it returns. The
+//! permission system can therefore be tested with tables.
 
 use std::time::Duration;
 
@@ -9,26 +9,27 @@ use crate::event::{Grant, SandboxTier, Scope};
 use crate::ports::Action;
 use crate::ports::tool::ToolAnnotations;
 
-/// Decides what may run.
+/// Permission policy: decides which calls may run.
 pub trait Policy: Send + Sync + 'static {
-    /// Judges `action` exactly as it would run, after changes by hooks.
+    /// Judges `action`, which describes the exact effect of a call after changes by hooks.
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict;
 }
 
-/// Everything besides the action that a decision depends on.
+/// Facts besides the action on which a decision depends.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     /// Annotations of the tool.
     pub tool: &'a ToolAnnotations,
-    /// The agent that asks, after those that it works for: names from the root, separated by `/`.
+    /// Path of the calling agent: the names of the agents from the main agent down to it, separated
+    /// by `/`.
     pub agent: &'a str,
-    /// Grants of the user so far.
+    /// Valid grants of the user.
     pub grants: &'a [Grant],
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
-    /// Milliseconds since 1970, for grants that expire.
+    /// Wall clock in milliseconds since 1970.
     pub now_ms: u64,
-    /// Time since the process started.
+    /// Monotonic time since a fixed moment.
     pub uptime: Duration,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: &'a SandboxTier,
@@ -37,53 +38,56 @@ pub struct Situation<'a> {
 /// Source of answers to permission requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerSource {
-    /// A human.
+    /// A person answers.
     Human,
-    /// `--yes`, for requests that it covers.
+    /// The flag `--yes` allows the requests that it covers; others are denied.
     Yes,
-    /// None: a permission request is a denial.
+    /// No person can be asked: every permission request is denied.
     Nobody,
 }
 
 /// Decision of a [`Policy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Run it within this confinement.
+    /// The call may run within this confinement.
     Allow(Confinement),
-    /// A human has to decide; if they agree, it runs within the question's confinement.
+    /// A person has to decide. If they allow the call, it runs within the confinement of the
+    /// question.
     Ask(PermissionQuestion),
-    /// Deny, with a reason for the model.
+    /// The call is denied.
     Deny {
-        /// For the model and the user.
+        /// Reason, for the model and the user.
         reason: String,
-        /// The matching rule.
+        /// The rule that denies the call.
         rule: String,
     },
 }
 
-/// Permission request: text for a person and possible answers.
+/// Permission request: the reason and the possible answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionQuestion {
-    /// Why it is asked.
+    /// Reason of the request.
     pub reason: String,
-    /// Scopes that may be offered, `Once` first.
+    /// Scopes that an answer may have, `Once` first.
     pub scopes: Vec<Scope>,
-    /// Grant for an answer with a wider scope than `Once`.
+    /// Grant that an answer with a wider scope than `Once` creates. `None`: only `Once` is
+    /// possible.
     pub grant: Option<Grant>,
-    /// True if `--yes` answers this.
+    /// True if the flag `--yes` allows the call.
     pub yes_covers: bool,
-    /// The rule in the user's configuration that would have allowed it, as JSON text.
+    /// Rule that would allow the call if the user configured it, as JSON text; `None` if there is
+    /// no such rule.
     pub rule: Option<String>,
-    /// Confinement if it is permitted.
+    /// Confinement of the call if it is allowed.
     pub confinement: Confinement,
 }
 
-/// Confinement of a call: name of a file in `sandbox-profiles/`, and the roots it applies to.
+/// Confinement of a call: the sandbox profile and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// The profile.
+    /// Name of a file in `sandbox-profiles/`.
     pub profile: String,
-    /// Absolute paths that it may write below.
+    /// Absolute paths of folders that the call may write, including everything below.
     pub writable_roots: Vec<String>,
     /// True if network access is permitted.
     pub network: bool,

@@ -1,4 +1,4 @@
-//! A model, reached over something the kernel does not know.
+//! Provider port: requests to a model over a protocol that the kernel does not know.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Us
 use crate::cost::PriceLookup;
 use crate::ports::{BoxError, PortFuture, ToolSpec, chain};
 
-/// Makes single attempts without retry; `ProviderClient` retries.
+/// Client for one model. It makes single attempts; `ProviderClient` retries.
 pub trait Provider: Send + Sync + 'static {
-    /// Name, model and endpoint.
+    /// Profile name, model and endpoint.
     fn info(&self) -> ProviderInfo;
 
-    /// The provider that this one wraps, if any. The defaults of the other methods forward to it, so
-    /// a wrapper overrides only the methods that it changes.
+    /// The provider that this one wraps; `None` if it wraps none. The default implementations of
+    /// `account` and `count_tokens` forward to it.
     fn inner(&self) -> Option<&dyn Provider> {
         None
     }
 
-    /// Identity of the quota that its requests use: endpoint and credential, in a form that reveals
-    /// neither. Providers of one account share one client.
+    /// Identity of the account that pays for the requests: endpoint and credential, in a form that
+    /// does not reveal the credential. Models of one account share one `ProviderClient`.
     fn account(&self) -> String {
         if let Some(inner) = self.inner() {
             return inner.account();
@@ -31,15 +31,16 @@ pub trait Provider: Send + Sync + 'static {
         format!("{profile} {endpoint}")
     }
 
-    /// One attempt. Dropping the future ends it, and the connection with it.
+    /// Makes one attempt and sends pieces of the reply to `deltas`. Dropping the future cancels the
+    /// attempt and closes its connection.
     fn complete(
         &self,
         request: Request,
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>>;
 
-    /// Number of tokens of `request`: counted by the server if that is free, otherwise estimated.
-    /// Errors are the server's.
+    /// Number of tokens of `request`: counted by the server if that is free of charge, otherwise
+    /// estimated. An error comes from the server.
     fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
         if let Some(inner) = self.inner() {
             return inner.count_tokens(request);
@@ -49,24 +50,24 @@ pub trait Provider: Send + Sync + 'static {
     }
 }
 
-/// Size of a request.
+/// Size of a request in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCount {
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u64,
-    /// True if the server counted it.
+    /// True if the server counted the tokens; false for an estimate.
     pub is_exact: bool,
 }
 
 impl TokenCount {
-    /// Bytes of English text or code per token, as published by vendors.
+    /// Bytes per token for English text or code, as published by vendors.
     const BYTES_PER_TOKEN: usize = 4;
-    /// Tokens of an image: cost of the largest image that is not tiled.
+    /// Tokens of an image: those of the largest image that providers do not split into tiles.
     const TOKENS_PER_IMAGE: u64 = 1600;
-    /// Tokens around a message.
+    /// Tokens of a message besides its text, such as its role.
     const TOKENS_PER_MESSAGE: u64 = 4;
 
-    /// Estimate from the text lengths of `request`.
+    /// Estimates the tokens of `request` from the bytes of its texts and the number of its images.
     pub fn estimate(request: &Request) -> TokenCount {
         let mut bytes = 0;
         let mut tokens = 0;
@@ -108,20 +109,20 @@ impl TokenCount {
 pub struct ProviderInfo {
     /// Name of the profile in the configuration.
     pub profile: String,
-    /// The model that is asked.
+    /// Name of the requested model.
     pub model: String,
-    /// Endpoint without secrets.
+    /// Address of the endpoint, without secrets.
     pub endpoint: String,
 }
 
-/// A model that may be asked when the one that was chosen is away.
+/// A further model: a fallback for the main model, or the model for summaries or titles.
 #[derive(Clone)]
 pub struct Fallback {
-    /// The adapter.
+    /// Provider of the model.
     pub provider: Arc<dyn Provider>,
-    /// Known capabilities.
+    /// Known capabilities of the model.
     pub abilities: Abilities,
-    /// Pricing, if known.
+    /// Pricing of the model; `None` if unknown.
     pub price: Option<PriceLookup>,
 }
 
@@ -131,128 +132,130 @@ impl std::fmt::Debug for Fallback {
     }
 }
 
-/// Capabilities of a model. `None` is unknown and does not exclude it.
+/// Capabilities of a model. `None` means unknown; an unknown capability does not exclude the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Supports tool calls.
+    /// True if the model supports tool calls.
     pub tools: Option<bool>,
-    /// Supports images.
+    /// True if the model accepts images.
     pub images: Option<bool>,
-    /// Tokens that fit into a request and its reply.
+    /// Context window: tokens of a request and its reply together.
     pub window: Option<u64>,
 }
 
-/// Request to a model.
+/// Content and options of a model request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The whole history, oldest first. Messages are shared between requests, and a history only
-    /// grows at its end unless it is compacted: an encoder may cache by pointer (`Arc::ptr_eq`).
+    /// The complete history, oldest message first. Requests share the messages, and a history only
+    /// grows at its end unless it is compacted, so an encoder may cache encoded messages by pointer
+    /// (`Arc::ptr_eq`).
     pub messages: Vec<Arc<Message>>,
-    /// The tools it may ask for.
+    /// The tools that the model may call.
     pub tools: Arc<[ToolSpec]>,
-    /// True if deltas are wanted.
+    /// True if the reply should be streamed as deltas.
     pub stream: bool,
-    /// Upper bound of the reply, if one is wanted.
+    /// Maximum tokens of the reply; `None`: the provider's default.
     pub tokens_max: Option<u64>,
-    /// Sampling temperature, if one is wanted.
+    /// Sampling temperature; `None`: the provider's default.
     pub temperature: Option<f64>,
-    /// Reasoning effort, if set.
+    /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
 }
 
-/// Reasoning effort. The adapter translates it; on a server without support it is omitted, with one
-/// notice.
+/// Reasoning effort of a model. The adapter translates it; if the server does not support it, it is
+/// omitted with one notice to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Thinking {
-    /// None, as far as the server supports that.
+    /// No reasoning, if the server supports that.
     Off,
-    /// Minimum.
+    /// Minimum effort.
     Minimal,
-    /// Little.
+    /// Low effort.
     Low,
-    /// Medium.
+    /// Medium effort.
     Medium,
-    /// Much.
+    /// High effort.
     High,
-    /// Maximum.
+    /// Maximum effort.
     #[strum(serialize = "xhigh")]
     ExtraHigh,
 }
 
 impl Thinking {
-    /// Every level, the least first.
+    /// All levels, the lowest first.
     pub const ALL: &[Thinking] = Thinking::VARIANTS;
 
-    /// The name in settings and definitions.
+    /// Name of the level in settings and agent definitions.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The level of that name.
+    /// The level with this name; `None` if no level has it.
     pub fn named(name: &str) -> Option<Thinking> {
         Thinking::ALL.iter().copied().find(|level| level.name() == name)
     }
 }
 
-/// Channel for deltas. Bounded: sending waits for a slow reader.
+/// Channel for deltas. It is bounded: sending waits while the channel is full.
 pub type DeltaSender = mpsc::Sender<Delta>;
 
-/// A piece of a reply, in the order of arrival. Adapters join what one read brought.
+/// A piece of a reply that is arriving, in the order of arrival. Adapters may join pieces that
+/// arrive together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
-    /// Visible text.
+    /// Piece of visible text.
     Text(String),
-    /// Thinking.
+    /// Piece of thinking.
     Thinking(String),
-    /// Activity without visible text, such as arguments of a call.
+    /// Sign of activity without text, such as arguments of a tool call.
     Alive,
-    /// Usage so far of a reply that is still arriving.
+    /// Token counts so far of the arriving reply.
     Usage(Usage),
-    /// One line for the user about the request, such as omitted content.
+    /// One-line notice of the adapter for the user, such as that content was omitted.
     Notice(String),
 }
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Completion {
-    /// The reply. Call ids are the provider's; the kernel assigns its own.
+    /// The reply. Its call ids come from the provider; the kernel replaces them by its own.
     pub message: AssistantMessage,
-    /// Why it stopped. `ToolUse` exactly when there is a call.
+    /// Reason why the model stopped. `ToolUse` exactly if the reply contains a call.
     pub stop_reason: StopReason,
-    /// Usage, if reported.
+    /// Token counts; `None` if the provider reported none.
     pub usage: Option<Usage>,
-    /// The model that answered, if reported.
+    /// Model that the provider names as the author; `None` if it names none.
     pub model: Option<String>,
 }
 
-/// Failure of an attempt, classified by the kernel's reaction.
+/// Failure of an attempt, classified by the reaction of the kernel.
 #[derive(Debug, thiserror::Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ProviderError {
-    /// Wait, then try again.
+    /// The provider is overloaded or has an internal error. Wait, then retry.
     #[error("the provider is overloaded")]
     Overloaded {
-        /// Wait requested by the provider, if plausible.
+        /// Wait requested by the provider; `None` if it requested none, or an implausible one.
         retry_after: Option<Duration>,
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// Rate limit. All users of the account wait, then retry.
+    /// The rate limit is exceeded. All requests to the model wait, then retry.
     #[error("the provider limits the rate of requests")]
     RateLimited {
-        /// Wait requested by the provider, if plausible.
+        /// Wait requested by the provider; `None` if it requested none, or an implausible one.
         retry_after: Option<Duration>,
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// No connection or no response. Retry.
+    /// The provider could not be reached or did not respond. Retry.
     #[error("the provider is unreachable")]
     Unreachable {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The connection failed during a reply. The same turn may be retried a few times.
+    /// The reply was cut off. The request may be retried a few times.
     #[error("the reply broke off")]
     Cut {
         /// Visible text that had arrived.
@@ -260,13 +263,14 @@ pub enum ProviderError {
         /// Cause, with the byte offset in the stream.
         source: BoxError,
     },
-    /// The response is not from the provider, for example the login page of a network. Retry once.
+    /// The response does not come from the provider, for example the login page of a network. Retry
+    /// once.
     #[error("the answer is not from the provider")]
     NotTheProvider {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The reply made no sense. Try the same turn again, once.
+    /// The reply is complete but invalid. Retry once.
     #[error("the reply broke off or made no sense")]
     #[strum(serialize = "broken_reply")]
     Broken {
@@ -275,68 +279,70 @@ pub enum ProviderError {
         /// Cause, with the byte offset in the stream.
         source: BoxError,
     },
-    /// Compact the conversation, then try again.
+    /// The request exceeds the context of the model. Compact the history, then retry.
     #[error("the conversation no longer fits the model's context")]
     ContextFull {
-        /// For the log.
+        /// Cause, for the log.
         source: BoxError,
     },
-    /// The user has to fix credentials. Trying again will not help.
+    /// The credentials are not accepted. The user has to fix them; a retry does not help.
     #[error("the provider does not accept the credentials")]
     Unauthorized {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The account's allowance is used up. Trying again will not help for a long time.
+    /// The quota of the account is used up. A retry does not help before the next quota.
     #[error("the quota is used up")]
     #[strum(serialize = "quota")]
     QuotaExhausted {
-        /// Time of the next quota, if reported.
+        /// Wait until the next quota; `None` if unknown.
         retry_after: Option<Duration>,
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The provider does not want to answer this. Trying again will not help.
+    /// The provider refuses to answer because of the content. A retry does not help.
     #[error("the provider withheld the reply")]
     Filtered {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The user has to fix something else. Trying again will not help.
+    /// The provider rejects the request for another reason. The user has to fix it; a retry does
+    /// not help.
     #[error("the provider rejected the request")]
     Rejected {
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The request did not get to a model. Trying again will not help.
+    /// The request did not reach a model. A retry does not help.
     #[error("the request did not get to a model")]
     Unasked {
-        /// Why, as events name it: [`ProviderError::REDIRECTED`], …
+        /// Class of the failure in events: [`ProviderError::REDIRECTED`], …
         class: &'static str,
-        /// For the user and the log.
+        /// Cause, for the user and the log.
         source: BoxError,
     },
 }
 
 impl ProviderError {
-    /// The server points elsewhere, and nothing was sent there.
+    /// Class: the server redirects to another address, to which nothing was sent.
     pub const REDIRECTED: &'static str = "redirected";
-    /// The response is not from a provider.
+    /// Class: the response does not come from a provider.
     pub const NOT_THE_PROVIDER: &'static str = "not_the_provider";
-    /// The history has images, and the model takes none. Nothing was sent.
+    /// Class: the history contains images, and the model accepts none. Nothing was sent.
     pub const NO_VISION: &'static str = "no_vision";
-    /// The budget has no room, or the price is unknown. Nothing was sent.
+    /// Class: the budget is too small for the request, or the price is unknown. Nothing was sent.
     pub const BUDGET: &'static str = "budget";
-    /// The reservation could not be recorded. Nothing was sent.
+    /// Class: the reservation could not be recorded, or the request was cancelled. Nothing was
+    /// sent.
     pub const JOURNAL: &'static str = "journal";
 
-    /// The class, as events and messages name it.
+    /// Class of the failure as a stable name for events and messages.
     pub fn class(&self) -> &'static str {
         let ProviderError::Unasked { class, .. } = self else { return self.into() };
         class
     }
 
-    /// Error of class `class`, for classes without further data.
+    /// Creates an error of class `class` without further data. An unknown class becomes `Rejected`.
     pub fn of_class(class: &str, source: BoxError) -> ProviderError {
         let (retry_after, partial) = (None, String::new());
         match class {
@@ -356,7 +362,7 @@ impl ProviderError {
         }
     }
 
-    /// The cause in one line: the chain of sources without the class's own text.
+    /// The cause in one line: the texts of the sources, without the text of the class itself.
     pub fn reason(&self) -> String {
         let chain = self.chain();
         let own = self.to_string();
@@ -364,7 +370,7 @@ impl ProviderError {
         behind.unwrap_or(&chain).to_owned()
     }
 
-    /// The whole chain of causes in one line.
+    /// The text of the error and of all its sources, in one line.
     pub fn chain(&self) -> String {
         chain(self)
     }

@@ -1,6 +1,7 @@
-//! Review of a prepared call by the policy: the only place that creates a [`PermittedCall`].
+//! Review of a prepared call by the policy. This file is the only place that creates a
+//! [`PermittedCall`].
 //!
-//! Its fields are private, so nothing outside this file can create or change one.
+//! The fields of a permitted call are private, so no other code can create or change one.
 
 use std::any::Any;
 
@@ -25,28 +26,28 @@ pub struct PermittedCall {
 }
 
 impl PermittedCall {
-    /// The call, as the model wrote it.
+    /// The tool call, as the model wrote it.
     pub fn call(&self) -> &ToolCall {
         &self.call
     }
 
-    /// The action that was judged.
+    /// The effect that was judged.
     pub fn action(&self) -> &Action {
         &self.prepared.action
     }
 
-    /// The confinement to run it in.
+    /// The confinement in which the call runs.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement
     }
 
-    /// The tool's own part of the prepared call.
+    /// The private data of the tool from the preparation.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.prepared.payload
     }
 }
 
-/// The outcome of a review.
+/// Outcome of a review: permitted, waiting for a person, or denied.
 #[derive(Debug)]
 pub(crate) enum Review {
     Permitted(PermittedCall),
@@ -54,7 +55,8 @@ pub(crate) enum Review {
     Denied { reason: String, rule: String },
 }
 
-/// A call that waits for a human. Approving it is the only other way to a [`PermittedCall`].
+/// A call that waits for the answer to a permission request. [`approve`](PendingCall::approve)
+/// turns it into a [`PermittedCall`].
 #[derive(Debug)]
 pub(crate) struct PendingCall {
     call: ToolCall,
@@ -71,8 +73,8 @@ impl PendingCall {
         &self.prepared.action
     }
 
-    /// Permits `prepared`, which was made again after the answer, if it equals the call that the
-    /// request showed.
+    /// Permits the call with `prepared`, which was prepared again after the answer. `Err` returns
+    /// `prepared` if its effect differs from the one in the request.
     #[expect(clippy::result_large_err, reason = "it is moved once, and a box would cost more")]
     pub(crate) fn approve(self, prepared: Prepared) -> Result<PermittedCall, Prepared> {
         if prepared.action.digest != self.prepared.action.digest {
@@ -98,7 +100,7 @@ pub(crate) fn review(
     }
 }
 
-/// Permits a call without a review, so that a tool can be tested alone.
+/// Creates a permitted call without a review, so that a tool can be tested alone.
 #[cfg(any(test, feature = "testing"))]
 pub fn permit_for_test(
     call: ToolCall,

@@ -1,4 +1,4 @@
-//! Tool port: a call is first prepared, which describes its exact effect, and run after it was
+//! Tool port: a call is first prepared, which describes its exact effect, and runs after it was
 //! permitted.
 
 use std::collections::BTreeMap;
@@ -13,50 +13,51 @@ use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
 use crate::event::{Event, Origin};
 use crate::ports::{PermittedCall, PortFuture, Prepared};
 
-/// A tool for models.
+/// A tool that models can call.
 ///
 /// [`prepare`](Tool::prepare) turns arguments into a [`Prepared`] value: canonical operations,
 /// resolved descriptors, the bytes to write. [`run`](Tool::run) accepts only a [`PermittedCall`],
-/// which contains that value, so exactly what was judged runs.
+/// which contains that value, so exactly the judged effect is performed.
 pub trait Tool: Send + Sync + 'static {
     /// Name, description and schema, as the model sees them.
     fn spec(&self) -> &ToolSpec;
 
-    /// The tool that this one wraps, if any. The defaults of the other methods forward to it, so a
-    /// wrapper overrides only the methods that it changes.
+    /// The tool that this one wraps; `None` if it wraps none. The default implementations of the
+    /// optional methods forward to it.
     fn inner(&self) -> Option<&dyn Tool> {
         None
     }
 
-    /// Background work of calls of `origin`, one line each with the way to query it. Shown to an
-    /// agent whose history no longer contains its start.
+    /// Running background work of calls of the agent `origin`, one line each with the way to query
+    /// it. Shown to an agent whose history no longer contains the start of the work.
     fn background_work(&self, origin: &Origin) -> Vec<String> {
         self.inner().map_or_else(Vec::new, |inner| inner.background_work(origin))
     }
 
-    /// Computes the effect of a call without performing it. `arguments` match the schema.
+    /// Computes the effect of a call without performing it. `arguments` match the schema of the
+    /// tool.
     fn prepare(
         &self,
         arguments: Value,
         context: CallContext,
     ) -> PortFuture<Result<Prepared, ToolError>>;
 
-    /// Does it. Dropping the future cancels: processes die with it.
+    /// Performs the prepared effect. Dropping the future cancels the call and kills its processes.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
 
-    /// Advice for the model after a denial, if any.
+    /// Advice for the model that is added to the result of a denied call; `None` if there is none.
     fn denial_advice(&self) -> Option<&str> {
         self.inner().and_then(|inner| inner.denial_advice())
     }
 
-    /// The history was compacted: the model may no longer see earlier output.
+    /// Tells the tool that a history was compacted, so the model may no longer see earlier output.
     fn history_shortened(&self) {
         if let Some(inner) = self.inner() {
             inner.history_shortened();
         }
     }
 
-    /// Stops background work of calls. Completes when no process of it is left.
+    /// Stops the background work in the scope `what`. Completes when its processes are gone.
     fn stop_background(&self, what: &BackgroundScope) -> PortFuture<()> {
         match self.inner() {
             Some(inner) => inner.stop_background(what),
@@ -68,32 +69,32 @@ pub trait Tool: Send + Sync + 'static {
 /// Scope of background work to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackgroundScope {
-    /// Work of this call, on request of a person.
+    /// Work of this call, stopped by a person.
     Call(CallId),
     /// Work of a subagent that has ended.
     Invocation(InvocationId),
-    /// All work, because a person stopped everything.
+    /// All work, stopped by a person.
     All,
     /// All work, because the session ends.
     Session,
 }
 
-/// Message about a call after its end, from its background work.
+/// Message of background work about its call, after the call has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PostCallMessage {
-    /// Happened in its name.
+    /// Event of the call, to be recorded.
     Fact(Box<Event>),
-    /// For the agent that made the call: delivered at its next safe point, without starting a run.
+    /// Text for the agent that made the call, delivered at its next safe point. It starts no run.
     Notice(Vec<ContentPart>),
 }
 
-/// Sends messages about a finished call. Holds only weak references, so it does not keep the
-/// session alive.
+/// Sender of messages about a call that has ended. Its implementation must not keep the session
+/// alive.
 #[derive(Clone)]
 pub struct PostCallSink(Arc<dyn Fn(PostCallMessage) + Send + Sync>);
 
 impl PostCallSink {
-    /// Delivers messages to `hear`.
+    /// Creates a sender that calls `hear` with each message.
     pub fn new(hear: impl Fn(PostCallMessage) + Send + Sync + 'static) -> PostCallSink {
         PostCallSink(Arc::new(hear))
     }
@@ -113,49 +114,52 @@ impl fmt::Debug for PostCallSink {
 /// Description of a tool for the model and the runtime.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
-    /// Stable, snake case.
+    /// Name of the tool, in snake case.
     pub name: String,
-    /// For the model.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of the arguments: an object with `properties` and `required`.
     pub parameters: Value,
-    /// Its side effects.
+    /// Side effects of the tool.
     pub side_effect: SideEffect,
-    /// Its source: `builtin`, `user`, `project`, `programmatic`.
+    /// Origin of the tool: `builtin`, `user`, `project`, `programmatic`.
     pub source: String,
     /// Facts for permissions, hooks and agents. Not sent to models.
     pub annotations: ToolAnnotations,
 }
 
 /// Facts about a tool on which permissions, hooks and agents depend, so that they need no list of
-/// tool names. The default is a tool about which nothing is known.
+/// tool names. The default describes a tool about which nothing is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolAnnotations {
-    /// What it accesses.
+    /// Resource that the tool accesses.
     pub access: Access,
-    /// Name in permission rules that it shares with similar tools, such as `Edit`.
+    /// Name that the tool shares with similar tools in permission rules, such as `Edit`; `None`:
+    /// only its own name.
     pub rule_group: Option<String>,
-    /// Other tools and groups whose ask and deny rules also apply to it.
+    /// Further names of tools and groups whose ask and deny rules also apply to this tool.
     pub restricted_by: Vec<String>,
-    /// True if a call reads or changes the one file that its `path` argument names.
+    /// True if a call reads or changes the one file that its argument `path` names.
     pub opens_file: bool,
-    /// The tool together with which an agent sees it; `None`: it is selected by its own name.
+    /// Name of another tool: an agent that may use that tool sees this one too. `None`: an agent
+    /// selects this tool by its own name.
     pub visible_with: Option<String>,
 }
 
 impl ToolAnnotations {
-    /// Annotations of a tool with that access and no others.
+    /// Annotations with this access and otherwise default values.
     pub fn new(access: Access) -> ToolAnnotations {
         ToolAnnotations { access, ..ToolAnnotations::default() }
     }
 
-    /// Annotations of a tool whose `path` argument names the one file that a call opens.
+    /// Sets [`opens_file`](ToolAnnotations::opens_file): the argument `path` names the one file
+    /// that a call reads or changes.
     #[must_use]
     pub fn opening_file(self) -> ToolAnnotations {
         ToolAnnotations { opens_file: true, ..self }
     }
 
-    /// Sets the name that it shares with similar tools in permission rules.
+    /// Sets the name that the tool shares with similar tools in permission rules.
     #[must_use]
     pub fn in_rules(mut self, group: &str) -> ToolAnnotations {
         self.rule_group = Some(group.to_owned());
@@ -163,18 +167,18 @@ impl ToolAnnotations {
     }
 }
 
-/// Access of a tool, on which the default permission of its calls depends.
+/// Kind of resource that a tool accesses. The default permission of its calls depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
     /// Reads files.
     Read,
-    /// Changes files. A call that only reports why a change does not fit reads them.
+    /// Changes files. A call that only reports why a change cannot be made counts as reading.
     Write,
     /// Runs commands.
     Process,
     /// Uses the network.
     Network,
-    /// Queries or controls only what the session owns and has permitted before: its jobs, subagents
+    /// Queries or controls only what the session owns and has already permitted: jobs, subagents
     /// and skills.
     Session,
     /// Unknown.
@@ -199,33 +203,34 @@ impl Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffect {
-    /// None.
+    /// Has no side effects.
     None,
-    /// Files.
+    /// Changes files.
     Workspace,
-    /// Processes.
+    /// Runs processes.
     Process,
-    /// The network.
+    /// Uses the network.
     Network,
-    /// Any other.
+    /// Has other or unknown side effects.
     External,
 }
 
-/// Origin of a call.
+/// Origin of a call: session, invocation and agent.
 #[derive(Debug, Clone)]
 pub struct CallContext {
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// The call.
+    /// Id of the call.
     pub call_id: CallId,
-    /// The agent that asks.
+    /// Name of the calling agent.
     pub agent: String,
-    /// Its invocation, and those above it.
+    /// Invocation of the calling agent.
     pub origin: Arc<Origin>,
 }
 
 impl CallContext {
-    /// Key of the file-read table: one for the main agent's conversation over all prompts, one per
+    /// Key under which a tool remembers the files that the caller has read: the agent name for the
+    /// main agent, whose invocation id changes with each prompt, and the invocation id for a
     /// subagent.
     pub fn reader(&self) -> &str {
         match &self.origin.parent_invocation_id {
@@ -235,43 +240,45 @@ impl CallContext {
     }
 }
 
-/// Failed preparation. The text is for the model: the error and its fix.
+/// Failure of a preparation. The text is for the model and contains the error and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code} {message}")]
 pub struct ToolError {
-    /// `ARG002`, `EDT001`, …
+    /// Error code: `ARG002`, `EDT001`, …
     pub code: &'static str,
-    /// Short, actionable, without details of the host.
+    /// Short text that says how to fix the call, without details of the host.
     pub message: String,
 }
 
 impl ToolError {
-    /// An error the model can act on.
+    /// Creates an error with this code and text.
     pub fn new(code: &'static str, message: impl Into<String>) -> ToolError {
         ToolError { code, message: message.into() }
     }
 }
 
-/// Piece of live output.
+/// Piece of output of a running call, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputDelta {
-    /// Valid UTF-8; control characters are the observer's to escape.
+    /// The text. It may contain control characters, which the observer has to escape.
     pub text: String,
 }
 
-/// Resources of a running call.
+/// Origin, channels and limits for a running call.
 #[derive(Clone)]
 pub struct RunContext {
     /// Origin of the call.
     pub call: CallContext,
-    /// Live output. Bounded; use `try_send` and drop what does not fit, it is for display only.
+    /// Channel for live output, which is for display only. It is bounded: use `try_send` and drop
+    /// output that does not fit.
     pub output: mpsc::Sender<OutputDelta>,
-    /// Facts to record, such as [`Event::SandboxEnforced`]. Bounded.
+    /// Channel for events to record, such as [`Event::SandboxEnforced`]. It is bounded: sending
+    /// waits.
     pub facts: mpsc::Sender<Event>,
-    /// For background work after the call has ended.
+    /// Sender for background work that continues after the call has ended.
     pub post_call: PostCallSink,
-    /// Bytes of text that a tool should return. The tool itself cuts and spills more than that; the
-    /// kernel cuts at `Limits::result_bytes_max`.
+    /// Maximum bytes of text that a tool should return. The tool itself cuts longer text or spills
+    /// it to a file; the kernel cuts only at `Limits::result_bytes_max`.
     pub output_bytes_max: usize,
 }
 
@@ -281,19 +288,20 @@ impl fmt::Debug for RunContext {
     }
 }
 
-/// Result of a call.
+/// Result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
     /// Content for the model.
     pub content: Vec<ContentPart>,
-    /// True if it failed. A command that exits with 1 has not failed: it has an exit code.
+    /// True if the call failed. A command that exits with code 1 has not failed: the exit code is
+    /// its result.
     pub is_error: bool,
     /// Data for programs: exit code, diff, counts.
     pub metadata: Value,
 }
 
 impl ToolOutput {
-    /// A good end with one text.
+    /// Successful result with one text for the model.
     pub fn text(text: impl Into<String>) -> ToolOutput {
         ToolOutput {
             content: vec![ContentPart::text(text)],
@@ -302,12 +310,12 @@ impl ToolOutput {
         }
     }
 
-    /// A bad end with one text for the model.
+    /// Failed result with one text for the model.
     pub fn error(text: impl Into<String>) -> ToolOutput {
         ToolOutput { is_error: true, ..ToolOutput::text(text) }
     }
 
-    /// Adds data for programs.
+    /// Sets the data for programs.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Value) -> ToolOutput {
         self.metadata = metadata;
@@ -349,12 +357,12 @@ impl Toolbox {
         }
     }
 
-    /// The tool of that name.
+    /// The tool with this name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name)
     }
 
-    /// Every tool, by name.
+    /// All tools in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
         self.tools.values()
     }

@@ -1,4 +1,4 @@
-//! Waits of one request between attempts, and the notices about them.
+//! Waits of a request between its attempts, and notices about them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,22 @@ use crate::ports::ProviderError;
 use crate::provider_client::circuit_breaker::WaitLimits;
 use crate::provider_client::{ModelRequest, State};
 
-/// Minimum wait that is announced to the user.
+/// Minimum wait that is announced.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_millis(500);
 
-/// Maximum interval between two notices about the same wait.
+/// Maximum time between two notices about the same wait.
 const NOTICE_INTERVAL_MAX: Duration = Duration::from_mins(1);
 
-/// End of patience of a request (monotonic). Shared by invocation and client, so that a crash of
-/// either does not reset it.
+/// Time at which the patience of a request ends (monotonic). Shared by invocation and client, so
+/// that a crash of the client does not extend it.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline(Arc<Guarded<Patience>>);
 
 #[derive(Debug)]
 struct Patience {
     ends: Duration,
-    /// Start of a reply that is arriving: patience is suspended.
+    /// Time at which the current reply began to arrive, which suspends patience; `None` while no
+    /// reply arrives.
     suspended: Option<Duration>,
 }
 
@@ -36,12 +37,12 @@ impl Deadline {
         self.0.lock().ends
     }
 
-    /// A reply begins to arrive.
+    /// Suspends patience at `now`, because a reply begins to arrive.
     pub(super) fn suspend(&self, now: Duration) {
         self.0.lock().suspended.get_or_insert(now);
     }
 
-    /// The attempt failed. Its duration does not count against patience.
+    /// Resumes patience after a failed attempt. The time since `suspend` does not count against it.
     pub(super) fn resume(&self, now: Duration) {
         let mut patience = self.0.lock();
         if let Some(since) = patience.suspended.take() {
@@ -51,9 +52,9 @@ impl Deadline {
 }
 
 impl ModelRequest {
-    /// Wait limits of a request. Patience is used to its end: if the next turn would come later,
-    /// there is a last attempt at the end, unless a fallback is available. `last`: earliest time of
-    /// that attempt.
+    /// Computes the wait limits of a request whose turn is not before `not_before`. If the turn
+    /// would come after the end of patience, there is a last attempt at the end, but not before
+    /// `last`; with a fallback available there is none.
     pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> WaitLimits {
         let deadline = self.deadline.get();
         let until = self.until.map_or(deadline, |until| until.min(deadline));
@@ -64,7 +65,8 @@ impl ModelRequest {
 }
 
 impl State {
-    /// Announces failures that are retried, and the start and progress of waits.
+    /// Announces failures that are retried, and the waits of all requests that are due for a
+    /// notice.
     pub(super) fn announce_waits(&mut self, now: Duration) {
         for (key, open) in &mut self.open {
             if open.work.is_some() {
@@ -113,8 +115,8 @@ impl State {
     }
 }
 
-/// Time of the next notice about a wait: after a quarter of it, within bounds. `None` if the wait ends
-/// first.
+/// Time of the next notice about a wait that begins at `now`: after a quarter of it, at least 1
+/// second and at most 1 minute. `None` if the wait ends before.
 fn next_notice(now: Duration, wait: Duration) -> Option<Duration> {
     let apart = (wait / 4).clamp(Duration::from_secs(1), NOTICE_INTERVAL_MAX);
     (apart < wait).then_some(now + apart)

@@ -1,17 +1,17 @@
-//! Circuit breaker with a queue, one per model. Pure; times are monotonic.
+//! Circuit breaker with a queue of requests, one per model. Pure; times are monotonic.
 //!
 //! While the model answers, requests pass at once. After some failures in a row the breaker opens:
-//! one request at a time probes, at long intervals. The first sign of life closes it step by step:
-//! for two more requests, and two more after each of these, so that waiting requests do not return
-//! all at once.
+//! a single request at a time probes the model, at intervals. When the reply to a probe begins to
+//! arrive, the breaker becomes half-open and admits a few requests; each further reply admits two
+//! more, so that the waiting requests do not return all at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A request, in the order of arrival.
+/// Key of a request. Later requests have higher keys.
 pub(crate) type RequestKey = u64;
 
-/// Limits of a breaker.
+/// Settings of a circuit breaker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BreakerBounds {
     /// Consecutive failures that open the breaker.
@@ -20,18 +20,19 @@ pub(crate) struct BreakerBounds {
     pub(crate) probe_interval: Duration,
 }
 
-/// Number of requests in flight at which a half-open breaker closes.
+/// Permitted number of requests in flight at which a half-open breaker closes.
 const HALF_OPEN_IN_FLIGHT_MAX: usize = 64;
 
-/// Wait limits of a request.
+/// Time limits of a waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitLimits {
-    /// Earliest time of its turn.
+    /// Earliest time of its next attempt.
     pub(crate) not_before: Duration,
-    /// Latest time of its turn; after it, the request gives up.
+    /// Latest time of its next attempt. If the turn of the request comes later, it gives up.
     pub(crate) until: Duration,
-    /// Time of a last attempt if its turn would come after `until`, but not before this. `None`: no
-    /// last attempt, because a fallback is available.
+    /// If the turn would come after `until`, the request may make a last attempt at `until`,
+    /// provided that this time is not before `last`. `None`: no last attempt, because a fallback is
+    /// available or patience has ended.
     pub(crate) last: Option<Duration>,
 }
 
@@ -39,24 +40,25 @@ pub(crate) struct WaitLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Ask(RequestKey),
-    /// The request gets no turn in time. The duration is the time of its next turn, if known.
+    /// Give the request up, because its turn comes too late. The time is that of its turn; `None`
+    /// if unknown.
     GiveUp(RequestKey, Option<Duration>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BreakerState {
-    /// Requests pass at once. `failures`: consecutive failures so far.
+    /// Closed: requests pass at once. `failures`: number of consecutive failures so far.
     Closed { failures: u32 },
-    /// Open: no request before `until`, then one probe.
+    /// Open: no attempt before `until`, then one probe. `round`: number of failed probes.
     Open {
         until: Duration,
-        /// Wait requested by the server: also no last attempt before this.
+        /// End of the wait that the server requested: even a last attempt is not made before it.
         server_until: Duration,
         round: u32,
     },
-    /// One probe is in flight.
+    /// One probe is in flight, since the time `since`.
     Probing { key: RequestKey, since: Duration, round: u32 },
-    /// Half-open: maximum number of requests in flight.
+    /// Half-open: at most `in_flight_max` requests may be in flight.
     HalfOpen { in_flight_max: usize, round: u32 },
 }
 
@@ -64,7 +66,7 @@ enum BreakerState {
 pub(crate) struct CircuitBreaker {
     bounds: BreakerBounds,
     state: BreakerState,
-    /// Time of the last probe.
+    /// Time of the last probe; `None` before the first.
     probed: Option<Duration>,
     in_flight: BTreeSet<RequestKey>,
     waiting: BTreeMap<RequestKey, WaitLimits>,
@@ -82,13 +84,13 @@ impl CircuitBreaker {
         }
     }
 
-    /// Breaker in unknown state: one request probes first.
+    /// Creates a breaker for a model in an unknown state: one request probes first.
     pub(crate) fn half_open(bounds: BreakerBounds, now: Duration) -> CircuitBreaker {
         let state = BreakerState::Open { until: now, server_until: now, round: 0 };
         CircuitBreaker { state, ..CircuitBreaker::new(bounds) }
     }
 
-    /// Failed rounds since the breaker opened, including the failures that opened it.
+    /// Number of consecutive failures: those that opened the breaker, and the failed probes since.
     pub(crate) fn rounds(&self) -> u32 {
         match self.state {
             BreakerState::Closed { failures } => failures,
@@ -105,7 +107,8 @@ impl CircuitBreaker {
         self.waiting.insert(key, waiting);
     }
 
-    /// Expected turn of `key`, if known.
+    /// Expected time of the next attempt of the waiting request `key`; `None` if unknown, because a
+    /// probe is in flight.
     pub(crate) fn turn_of(&self, key: RequestKey) -> Option<Duration> {
         self.earliest(self.waiting.get(&key)?)
     }
@@ -115,8 +118,8 @@ impl CircuitBreaker {
         Some(if turn > waiting.until && self.has_last(waiting) { waiting.until } else { turn })
     }
 
-    /// True if a request whose turn would come too late may make a last attempt. The probe interval
-    /// and the server's wait still apply.
+    /// True if a request whose turn would come after `until` may make a last attempt at `until`.
+    /// The interval between probes and the wait requested by the server still apply.
     fn has_last(&self, waiting: &WaitLimits) -> bool {
         let WaitLimits { until, last, not_before: _ } = *waiting;
         let allowed = last.is_some_and(|last| last <= until);
@@ -143,7 +146,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Next request to act now. Call until it returns none.
+    /// Returns the next request that must be sent or given up at `now`. To be called until it
+    /// returns `None`.
     pub(crate) fn turn(&mut self, now: Duration) -> Option<Admission> {
         let ready = |waiting: &WaitLimits| self.earliest(waiting).is_some_and(|at| at <= now);
         let ask = self.waiting.iter().find(|(_, waiting)| ready(waiting)).map(|(key, _)| *key);
@@ -165,13 +169,14 @@ impl CircuitBreaker {
         Some(Admission::GiveUp(key, self.earliest(&waiting)))
     }
 
-    /// Time at which [`turn`](CircuitBreaker::turn) must be called again without other events.
+    /// Time at which [`turn`](CircuitBreaker::turn) must be called again if nothing else happens;
+    /// `None` if no request waits.
     pub(crate) fn due(&self) -> Option<Duration> {
         let due = |waiting: &WaitLimits| self.earliest(waiting).unwrap_or(waiting.until);
         self.waiting.values().map(due).min()
     }
 
-    /// The first part of a reply has arrived.
+    /// Notes that the reply to the request `key` begins to arrive: the model is available.
     pub(crate) fn alive(&mut self, key: RequestKey) {
         if !self.in_flight.contains(&key) {
             return;
@@ -188,21 +193,22 @@ impl CircuitBreaker {
         self.settle();
     }
 
-    /// The request was answered, by a reply or by an error for which a retry is useless.
+    /// Ends the request `key`, which got a reply, or an error for which a retry is useless.
     pub(crate) fn answered(&mut self, key: RequestKey) {
         self.alive(key);
         self.in_flight.remove(&key);
         self.settle();
     }
 
-    /// The request failed for a reason that does not concern other requests.
+    /// Ends an attempt of the request `key`, which failed for a reason that does not concern other
+    /// requests.
     pub(crate) fn failed_alone(&mut self, key: RequestKey, now: Duration) {
         self.in_flight.remove(&key);
         self.abandon(key, now);
     }
 
-    /// The request failed because the model is unavailable or busy. `wait`: its own wait; `asked`:
-    /// wait that the server requests from all.
+    /// Ends an attempt of the request `key`, which failed because the model is unavailable or busy.
+    /// `wait`: the backoff of this request; `asked`: wait that the server requests from all.
     pub(crate) fn refused(
         &mut self,
         key: RequestKey,
@@ -240,14 +246,15 @@ impl CircuitBreaker {
         };
     }
 
-    /// The request was cancelled.
+    /// Removes the request `key`, which was cancelled.
     pub(crate) fn cancel(&mut self, key: RequestKey, now: Duration) {
         self.in_flight.remove(&key);
         self.waiting.remove(&key);
         self.abandon(key, now);
     }
 
-    /// After a probe without a result, another probe may follow, but not at once.
+    /// If the request `key` was the probe and ends without a result, opens the breaker again, so
+    /// that another probe follows after the interval.
     fn abandon(&mut self, key: RequestKey, now: Duration) {
         if let BreakerState::Probing { key: probe, since, round } = self.state
             && probe == key
@@ -258,7 +265,8 @@ impl CircuitBreaker {
         self.settle();
     }
 
-    /// Retry on request of the user: one request may probe regardless of waits. Its result counts.
+    /// Ends the wait of an open breaker, because the user wants an attempt: one request may probe
+    /// now.
     pub(crate) fn retry_now(&mut self, now: Duration) {
         if let BreakerState::Open { until, server_until, .. } = &mut self.state {
             *until = now.min(*until);

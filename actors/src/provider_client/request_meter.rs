@@ -1,4 +1,5 @@
-//! Counts one request from before it is made to its line in the accounts, however it ends.
+//! Accounting of one attempt, from before it is sent until its usage record is written, however it
+//! ends.
 
 use std::sync::Arc;
 
@@ -12,30 +13,30 @@ use crate::ledger::{
 use crate::ports::{BoxError, Completion, ProviderError, ProviderInfo, Request};
 use crate::transcript_writer::Transcript;
 
-/// Tokens of one request that no model has had; what claims more is not believed.
+/// Number of tokens above which the token counts of a provider are implausible.
 const PLAUSIBLE_MAX: u64 = 10_000_000;
 
-/// A reply of a model whose longest is not known, where it has to be bounded.
+/// Maximum tokens of a reply under a budget, for a model whose maximum is unknown.
 const UNKNOWN_OUTPUT_MAX: u64 = 8192;
 
-/// Minimum reply size under a budget: a request with room for fewer tokens is not sent.
+/// Minimum tokens of a reply under a budget: a request with room for fewer is not sent.
 const OUTPUT_MIN: u64 = 4096;
 
-/// Data for counting one request.
+/// Data for the accounting of one attempt.
 pub(crate) struct MeterArgs {
     pub(crate) budget_handle: BudgetHandle,
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
-    /// Turn of its invocation.
+    /// Number of the requested reply within the invocation, from 1.
     pub(crate) turn: u32,
-    /// Attempt within the turn, from 1.
+    /// Number of the attempt for its model request, from 1.
     pub(crate) attempt: u32,
     pub(crate) info: ProviderInfo,
     pub(crate) price: Option<PriceLookup>,
     pub(crate) calibration: TokenCalibration,
 }
 
-/// Counts one request. Every clone can end it; the first end counts.
+/// Accounting of one attempt. Any clone can end it; the first end counts.
 #[derive(Clone)]
 pub(crate) struct RequestMeter(Arc<RequestCounter>);
 
@@ -49,26 +50,26 @@ struct RequestCounter {
 struct State {
     stage: MeterStage,
     permit: Option<HeldReservation>,
-    /// The reply is shorter than it could be, for the budget's sake.
+    /// True if the budget lowered the maximum length of the reply.
     lowered: bool,
-    /// Usage reported so far.
+    /// Token counts that the provider has reported so far.
     seen: Option<Usage>,
-    /// The end of the history that was sent.
+    /// Number of messages that were sent, and the last of them; set only under a budget.
     sent: Option<(usize, Arc<Message>)>,
 }
 
 #[derive(Default)]
 enum MeterStage {
-    /// Nothing was sent yet.
+    /// The attempt was not sent yet.
     #[default]
     Waiting,
     Asked,
-    /// In the accounts, and not yet in the journal.
+    /// The usage is in the accounts, but the record is not written yet.
     Counted(Box<Event>),
     Over,
 }
 
-/// A reply with its line for the journal.
+/// A reply with its usage record.
 pub(crate) struct MeteredReply {
     pub(crate) completion: Completion,
     pub(crate) receipt: Receipt,
@@ -80,11 +81,12 @@ impl std::fmt::Debug for MeteredReply {
     }
 }
 
-/// Usage record of a reply. Recorded on drop as well, because the cost is incurred in any case.
+/// Usage record of a reply, which is not written yet. It is written on drop as well, because the
+/// cost is incurred in any case.
 pub(crate) struct Receipt(RequestMeter);
 
 impl Receipt {
-    /// Writes the record after the records of the reply.
+    /// Writes the record. To be called when the records of the reply are written.
     pub(crate) fn file(self) {
         drop(self);
     }
@@ -103,8 +105,9 @@ impl RequestMeter {
         RequestMeter(Arc::new(RequestCounter { args, number, state: Guarded::default() }))
     }
 
-    /// Permits `request`: at once without a budget; otherwise its worst case is reserved and
-    /// recorded before anything is sent.
+    /// Permits the request to be sent: at once without a budget, otherwise when its worst case is
+    /// reserved and the reservation is recorded. Returns the request, with a maximum length of the
+    /// reply under a budget.
     pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
         let RequestCounter { args, number, .. } = &*self.0;
         let whose = &args.origin.invocation_id;
@@ -170,19 +173,20 @@ impl RequestMeter {
         })
     }
 
-    /// Looks the price up, while there is time.
+    /// Looks up the price, so that it is known when the reply has arrived.
     pub(crate) fn warm(&self) {
         if let Some(price) = &self.0.args.price {
             price.pricing();
         }
     }
 
-    /// The provider has reported this of a reply that is still arriving.
+    /// Stores the token counts so far of a reply that is still arriving.
     pub(crate) fn observe_usage(&self, usage: Usage) {
         self.0.state.lock().seen = Some(usage);
     }
 
-    /// There is a reply.
+    /// Ends the accounting with a reply: adds its usage to the accounts, and returns it with its
+    /// usage record.
     pub(crate) fn answered(self, mut completion: Completion) -> MeteredReply {
         let RequestCounter { args, .. } = &*self.0;
         let (usage, counted, claimed) = read(&completion);
@@ -223,7 +227,8 @@ impl RequestMeter {
         MeteredReply { completion, receipt: Receipt(self) }
     }
 
-    /// There is none.
+    /// Ends the accounting with a failure: with a usage record if the provider may have done work,
+    /// otherwise by releasing the reservation.
     pub(crate) fn failed(&self, error: &ProviderError) {
         let works = matches!(
             error,
@@ -238,7 +243,8 @@ impl RequestMeter {
         }
     }
 
-    /// Ends the request with the usage reported so far.
+    /// Ends the accounting with the token counts reported so far, for a reply that was cut off.
+    /// `outcome`: the reason.
     pub(crate) fn cut(&self, outcome: &str) {
         self.0.cut(outcome);
     }
@@ -262,7 +268,8 @@ impl RequestCounter {
         self.file(&mut state);
     }
 
-    /// Releases the reservation: the provider did no work.
+    /// Ends the accounting without usage and releases the reservation, because the provider did no
+    /// work.
     fn release(&self) {
         let mut state = self.state.lock();
         if matches!(state.stage, MeterStage::Waiting | MeterStage::Asked) {
@@ -290,7 +297,7 @@ impl RequestCounter {
         }
     }
 
-    /// Puts it into the accounts.
+    /// Adds the usage to the accounts and prepares its record.
     fn count(&self, state: &mut State, usage: Usage, mut billing: Billing) {
         let args = &self.args;
         let rates = args.price.as_ref().and_then(|price| price.pricing().rates.as_ref());
@@ -309,7 +316,7 @@ impl RequestCounter {
         args.budget_handle.tell(BudgetMsg::Line { origin, usage, billing });
     }
 
-    /// Puts it into the journal.
+    /// Writes the prepared usage record, if there is one.
     fn file(&self, state: &mut State) {
         if let MeterStage::Counted(_) = state.stage
             && let MeterStage::Counted(event) =
@@ -327,7 +334,8 @@ impl Drop for RequestCounter {
     }
 }
 
-/// Cost of a reply, and the plausibility of its figures.
+/// Token counts of a reply, their reliability, and the counts of the provider if they are
+/// implausible.
 fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
     let Some(usage) = completion.usage else {
         return (Usage::default(), UsageSource::Unknown, None);
@@ -347,7 +355,7 @@ fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
     (usage, counted, None)
 }
 
-/// Error for a stopped requester or an ended session.
+/// Error for a request that was cancelled, or whose session has ended.
 fn requester_gone() -> ProviderError {
     not_sent(ProviderError::JOURNAL, "the request was cancelled")
 }

@@ -1,20 +1,21 @@
-//! Retry policy: decides after a failed attempt to wait or to give up. Pure.
+//! Retry policy: decides after a failed attempt whether it is repeated, and when. Pure.
 
 use std::time::Duration;
 
 use crate::limits::Limits;
 use crate::ports::ProviderError;
 
-/// Attempts of one request so far.
+/// Counters of the attempts of one model request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Attempts {
-    /// Attempts made.
+    /// Number of attempts.
     pub(crate) made: u32,
     /// Number of attempts with an invalid reply.
     pub(crate) broken: u32,
     /// Number of attempts with a reply that was cut off.
     pub(crate) cut: u32,
-    /// Number of consecutive attempts without a connection or refused as overloaded.
+    /// Number of attempts that were refused as overloaded or over the rate limit, or got no
+    /// response.
     pub(crate) refused: u32,
 }
 
@@ -24,7 +25,7 @@ impl Attempts {
         limits.attempts_max.is_some_and(|max| self.made >= max.max(1))
     }
 
-    /// Counts one that ended in `error`.
+    /// Counts an attempt that failed with `error`.
     pub(crate) fn count(&mut self, error: &ProviderError) {
         match error {
             ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. } => self.broken += 1,
@@ -45,16 +46,17 @@ impl Attempts {
 /// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// Try again after `wait`: the failure may be temporary.
+    /// Retry after `wait`. The failure does not concern other requests.
     Again { wait: Duration },
-    /// Other requests would be refused as well. The server may have requested a wait.
+    /// The model is unavailable, also for other requests. Retry after `wait`, or after the wait
+    /// `asked` that the server requests from all.
     Refused { wait: Duration, asked: Option<Duration> },
-    /// Asking again is no use.
+    /// Do not retry.
     Final,
 }
 
-/// Decides after an attempt that ended with `error`. `refusals`: consecutive refusals of all
-/// requests; `jitter`: random number in `0.0..1.0`.
+/// Decides after an attempt that failed with `error`. `refusals`: number of consecutive failures of
+/// the model over all requests; `jitter`: random number in `0.0..1.0`.
 pub(crate) fn decide(
     error: &ProviderError,
     attempts: Attempts,
@@ -105,8 +107,9 @@ pub(crate) fn decide(
     }
 }
 
-/// Full jitter: random wait between almost zero and a limit that doubles from the first to the
-/// maximum wait, so that callers that failed together do not return together.
+/// Backoff with full jitter after `count` failures: a random wait of up to `backoff_first`, doubled
+/// with each failure up to `backoff_max`, and at least a tenth of `backoff_first`. The randomness
+/// keeps requests that failed together from returning together.
 fn backoff(count: u32, limits: &Limits, jitter: f64) -> Duration {
     let doublings = count.saturating_sub(1).min(16);
     let whole = limits.backoff_first.saturating_mul(1 << doublings).min(limits.backoff_max);

@@ -1,5 +1,6 @@
-//! Deltas of one attempt on their way to observers: joined, so that a fast model costs a few
-//! dozen events a second and not thousands, and remembered, in case the reply breaks off.
+//! Relay of the deltas of one attempt to observers. Deltas are joined, so that a fast model causes
+//! a few dozen events per second instead of thousands, and the visible text is kept in case the
+//! reply is cut off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +13,13 @@ use crate::ports::{Clock, Delta};
 use crate::provider_client::{RequestMeter, millis};
 use crate::transcript_writer::Transcript;
 
-/// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.
+/// Maximum bytes of the visible text that is kept of an arriving reply; further text is shown and
+/// not kept.
 const DRAFT_BYTES_MAX: usize = 1 << 20;
 
-/// Visible text of a reply that is still arriving. Held by invocation and attempt: it survives a
-/// crash of the client, and taking the text silences the attempt.
+/// Visible text of a reply that is still arriving, shared by invocation and attempt. It survives a
+/// crash of the client. Once the text is taken, the attempt can neither add text nor announce
+/// deltas.
 #[derive(Clone, Default)]
 pub(crate) struct PartialReply(Arc<Guarded<Arriving>>);
 
@@ -24,31 +27,32 @@ pub(crate) struct PartialReply(Arc<Guarded<Arriving>>);
 struct Arriving {
     attempt: u32,
     text: String,
-    /// Cost counter of the request.
+    /// Accounting of the current attempt.
     meter: Option<RequestMeter>,
 }
 
-/// Write access of one attempt to a [`PartialReply`]. Becomes a no-op when a newer attempt starts
-/// or the text is taken.
+/// Write access of one attempt to a [`PartialReply`]. It has no effect any more when a newer
+/// attempt starts or the text is taken.
 pub(crate) struct PartialReplyWriter {
     draft: PartialReply,
     attempt: u32,
 }
 
 impl PartialReply {
-    /// Takes the text so far. Nothing is added after that.
+    /// Takes the text so far, and ends the write access of the current attempt.
     pub(crate) fn take(&self) -> String {
         let mut arriving = self.0.lock();
         arriving.attempt += 1;
         std::mem::take(&mut arriving.text)
     }
 
-    /// Takes what counts the attempt, which ends here.
+    /// Takes the accounting of the current attempt, which ends here; `None` if it was taken
+    /// already.
     pub(crate) fn take_meter(&self) -> Option<RequestMeter> {
         self.0.lock().meter.take()
     }
 
-    /// Begins another attempt, which `meter` counts.
+    /// Begins a new attempt with the accounting `meter`, and discards the text of the previous one.
     pub(crate) fn begin(&self, meter: RequestMeter) -> PartialReplyWriter {
         let mut arriving = self.0.lock();
         arriving.attempt += 1;
@@ -57,7 +61,7 @@ impl PartialReply {
         PartialReplyWriter { draft: self.clone(), attempt: arriving.attempt }
     }
 
-    /// Sets `text` if nothing was streamed.
+    /// Sets the text to `text` if it is empty, because nothing was streamed.
     pub(crate) fn or(&self, text: &str) {
         let mut arriving = self.0.lock();
         if arriving.text.is_empty() {
@@ -75,7 +79,7 @@ impl PartialReplyWriter {
         }
     }
 
-    /// Calls `announce` unless the attempt was superseded.
+    /// Calls `announce`, unless a newer attempt has started or the text was taken.
     fn announce(&self, announce: impl FnOnce()) {
         let arriving = self.draft.0.lock();
         if arriving.attempt == self.attempt {
@@ -84,7 +88,7 @@ impl PartialReplyWriter {
     }
 }
 
-/// Data of a relay.
+/// Data for relaying the deltas of one attempt.
 pub(crate) struct Relay {
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
@@ -94,12 +98,13 @@ pub(crate) struct Relay {
     pub(crate) meter: RequestMeter,
     /// Name of the provider profile.
     pub(crate) profile: String,
-    /// Duration of silence after which the user is informed.
+    /// Duration of silence after which the user is informed; `None`: never.
     pub(crate) silence_hint: Option<Duration>,
 }
 
-/// Turns deltas into events, one per `interval` at most and one of each kind at the end. Calls
-/// `alive` at the first that the server sent.
+/// Announces the deltas of an attempt until the channel is closed: joined, at most once per
+/// `interval`, with one event for text and one for thinking. Calls `alive` at the first delta that
+/// comes from the server.
 pub(crate) async fn forward_deltas(
     mut deltas: mpsc::Receiver<Delta>,
     relay: Relay,
@@ -139,7 +144,7 @@ pub(crate) async fn forward_deltas(
 }
 
 impl Relay {
-    /// Next delta. Announces long silence.
+    /// Waits for the next delta; `None` when the channel is closed. Announces long silence.
     async fn first(&self, deltas: &mut mpsc::Receiver<Delta>) -> Option<Delta> {
         let Some(hint) = self.silence_hint else { return deltas.recv().await };
         let began = self.clock.monotonic();
@@ -159,7 +164,7 @@ impl Relay {
     }
 }
 
-/// Deltas that have arrived and were not announced yet.
+/// Deltas that have arrived and are not announced yet.
 #[derive(Default)]
 struct UnannouncedDeltas {
     notices: Vec<String>,

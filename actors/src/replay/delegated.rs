@@ -1,4 +1,4 @@
-//! Subagents according to the records: their calls and their progress.
+//! State of subagents according to the records.
 
 use std::sync::Arc;
 
@@ -10,73 +10,75 @@ use crate::event::{Event, MessageKind, Origin, StoredRecord};
 use crate::outcome::{Memories, SubagentOutcome, WorktreeSummary};
 use crate::replay::Replayed;
 
-/// A subagent that was started.
+/// A subagent that was started, with its state according to the records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that come one by one, as records do")]
 pub struct Delegated {
-    /// Its own origin.
+    /// Origin of the subagent.
     pub origin: Arc<Origin>,
     /// Origin of its caller.
     pub caller: Arc<Origin>,
-    /// The call that started or resumed it last.
+    /// The call that last started or resumed it.
     pub call_id: CallId,
-    /// The provider profile.
+    /// Name of the provider profile.
     pub provider: String,
-    /// Working directory.
+    /// Working directory of the session at its last start.
     pub cwd: String,
-    /// Its task in one line.
+    /// Its latest task in one line.
     pub task: String,
-    /// True if the caller does not wait.
+    /// True if the caller does not wait for its end.
     pub background: bool,
-    /// Number of starts: more than one if it was resumed.
+    /// Number of starts; more than one if its caller resumed it.
     pub starts: u32,
-    /// True if its task is recorded.
+    /// True if its task, the first user message, is recorded since the last start.
     pub briefed: bool,
-    /// True if its start is recorded.
+    /// True if the start of its invocation is recorded since the last start.
     pub began: bool,
-    /// Files that its calls referred to, newest last.
+    /// Files that its calls named in the argument `path`, newest last.
     pub files: Vec<String>,
     /// Actions of all its calls.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
-    /// Running time since its last start, in milliseconds, without downtime between processes.
+    /// Running time since its last start in milliseconds, without the time between processes.
     #[serde(default)]
     pub worked_ms: u64,
-    /// Start of the current measurement in this process (milliseconds since 1970).
+    /// Time up to which `worked_ms` counts, in milliseconds since 1970; `None` if no process runs
+    /// the subagent.
     #[serde(default)]
     since_ms: Option<u64>,
-    /// True if its report was deleted from the memory.
+    /// True if its report was deleted from the memory of subagents.
     pub forgotten: bool,
-    /// Its last text.
+    /// Last text of its model, or its final answer.
     pub said: String,
-    /// Total number of turns.
+    /// Number of its model replies in total.
     pub replies: u32,
-    /// Number of replies since its last start.
+    /// Number of its model replies since the last start.
     pub turns: u32,
-    /// Tokens of those replies.
+    /// Tokens since the last start.
     pub usage: Usage,
-    /// Tokens of all its replies.
+    /// Tokens in total.
     pub used: Usage,
-    /// Known cost of all replies, in billionths of a dollar.
+    /// Known cost in total, in billionths of a dollar.
     pub nano_usd: u64,
-    /// Known cost since its last start.
+    /// Known cost since the last start, in billionths of a dollar.
     pub run_nano_usd: u64,
-    /// Its outcome, if it has ended.
+    /// Outcome; `None` while it runs.
     pub ended: Option<SubagentOutcome>,
-    /// True if the end is recorded for its caller.
+    /// True if its end is recorded for its caller (`agent.delegation.ended`).
     pub announced: bool,
-    /// True if a message informs its caller.
+    /// True if a message about its end was queued for its caller.
     pub noticed: bool,
-    /// Its isolated workspace, if any.
+    /// Working directory of its isolated workspace; `None` if it has none.
     #[serde(default)]
     pub workplace: Option<String>,
-    /// State of that workspace at its end, if recorded.
+    /// State of the isolated workspace at the end of the subagent; `None` if not recorded.
     #[serde(default)]
     pub remains: Option<WorktreeSummary>,
 }
 
 impl Memories {
-    /// Memory from the journal: first that of the original session of a fork, then its own.
+    /// Memory of subagents according to a fold: first the memory that a fork took over, then the
+    /// reports of this session.
     pub fn of(replayed: &Replayed) -> Memories {
         let Replayed { inherited, delegated, .. } = replayed;
         let mut memories = inherited.clone();
@@ -98,7 +100,7 @@ impl Memories {
 }
 
 impl Delegated {
-    /// Its id.
+    /// Invocation id of the subagent.
     pub fn id(&self) -> &InvocationId {
         &self.origin.invocation_id
     }
@@ -108,12 +110,12 @@ impl Delegated {
         self.caller.parent_invocation_id.is_none()
     }
 
-    /// True if it runs in the background of the main agent.
+    /// True if the main agent started it without waiting, and it has not ended.
     pub(crate) fn runs_in_background(&self) -> bool {
         self.background && self.called_by_main() && self.ended.is_none()
     }
 
-    /// Its end, for a reader.
+    /// End of the subagent with the given outcome.
     pub(crate) fn ending(&self, outcome: SubagentOutcome) -> SubagentEnd {
         SubagentEnd {
             id: self.id().clone(),
@@ -132,7 +134,7 @@ impl Delegated {
         }
     }
 
-    /// Result of the call that started it, if nothing waits for it any more.
+    /// Result for the call that started it, if the process ended while the call waited.
     pub(super) fn cut_off(&self) -> String {
         match &self.ended {
             Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
@@ -147,7 +149,7 @@ impl Delegated {
         }
     }
 
-    /// Location of its changes, if not in the workspace.
+    /// Sentence about the isolated workspace with its changes; empty if it has none.
     fn workspace_clause(&self) -> String {
         self.workplace.as_ref().map_or_else(String::new, |cwd| {
             format!(
@@ -157,14 +159,15 @@ impl Delegated {
         })
     }
 
-    /// Adds running time up to `ts`.
+    /// Adds the running time up to `ts` (milliseconds since 1970).
     fn count_time(&mut self, ts: u64) {
         if let Some(since) = self.since_ms.replace(ts) {
             self.worked_ms = self.worked_ms.saturating_add(ts.saturating_sub(since));
         }
     }
 
-    /// True if the main agent did not wait for it and was not informed of its end.
+    /// True if the main agent started it without waiting, and no message has reported its end.
+    /// False for a stopped one, because its caller stopped it.
     pub(crate) fn is_unreported(&self) -> bool {
         // The agent that stopped it is informed.
         let quiet = self.noticed || matches!(self.ended, Some(SubagentOutcome::Cancelled));
@@ -172,7 +175,8 @@ impl Delegated {
     }
 }
 
-/// Adds a record to the state of all subagents, in order of their start.
+/// Updates the states of all subagents with the next record. `cwd`: working directory of the
+/// session.
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (Event::InvocationRequested { .. }, Some(caller)) => {
@@ -215,7 +219,7 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
     }
 }
 
-/// End of a process or of the records: running subagents ran until `ts`.
+/// Ends the measurement of running time at `ts`, because a process or the records ended.
 pub(super) fn end_process(all: &mut [Delegated], ts: u64) {
     for one in all.iter_mut().filter(|one| one.ended.is_none()) {
         one.count_time(ts);
@@ -223,8 +227,8 @@ pub(super) fn end_process(all: &mut [Delegated], ts: u64) {
     }
 }
 
-/// Adds a requested subagent. A resumed one moves to the end, so that its latest caller precedes
-/// it.
+/// Adds a subagent that was requested. A resumed one moves to the end of the list, so that its
+/// latest caller precedes it.
 fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: &StoredRecord) {
     let Event::InvocationRequested {
         child_invocation_id,

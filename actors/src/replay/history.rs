@@ -1,4 +1,5 @@
-//! Messages in an order that is always valid. Each reply reserves the positions of its results.
+//! The folded history. It is valid at any time, because each reply reserves places for the results
+//! of its calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use crate::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
 
-/// The history so far.
+/// The messages of the folded invocation so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct FoldedHistory {
     entries: Vec<HistoryEntry>,
-    /// Message index of the result of each call.
+    /// Index of the result of each call in `entries`.
     places: HashMap<CallId, usize>,
-    /// Index of the first result of the last reply, until another message follows.
+    /// Index of the first result of the last reply; `None` if another message has followed.
     last_results: Option<usize>,
 }
 
@@ -24,14 +25,14 @@ enum HistoryEntry {
     Result(Box<FoldedCall>),
 }
 
-/// A call and the known facts about its end.
+/// A call whose result is part of the history, with the recorded facts about it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FoldedCall {
-    /// The call as long as it has no end; its effects are those without a subagent.
+    /// State of the call without an end. Its field `effect` does not include a subagent.
     pub(super) open: OpenCall,
-    /// A subagent was started for it.
+    /// True if the call has started a subagent.
     pub(super) agent: bool,
-    /// Content for the model, and true if the call failed.
+    /// Result for the model, and true if the call failed. `None` before the recorded end.
     pub(super) end: Option<(Vec<ContentPart>, bool)>,
 }
 
@@ -46,8 +47,8 @@ impl FoldedHistory {
         self.entries.push(HistoryEntry::Said(Arc::new(Message::User { content })));
     }
 
-    /// Adds a reply and a result slot for each of its calls. An empty reply is omitted, and so is a
-    /// call with a repeated id: providers reject both.
+    /// Adds a reply, and a place for the result of each of its calls. An empty reply is omitted,
+    /// and so is a call with a repeated id, because providers reject both.
     pub(super) fn reply(&mut self, mut message: AssistantMessage) {
         let mut new: Vec<ToolCall> = Vec::new();
         for call in std::mem::take(&mut message.tool_calls) {
@@ -71,14 +72,14 @@ impl FoldedHistory {
         }
     }
 
-    /// Replaces all messages.
+    /// Replaces all messages, after a compaction or a fork.
     pub(super) fn replace(&mut self, messages: &[Arc<Message>]) {
         self.last_results = None;
         self.places.clear();
         self.entries = messages.iter().cloned().map(HistoryEntry::Said).collect();
     }
 
-    /// Applies `change` to a call, if it is known.
+    /// Applies `change` to the call with this id. Unknown calls are ignored.
     pub(super) fn edit(&mut self, id: &CallId, change: impl FnOnce(&mut FoldedCall)) {
         let place = self.places.get(id).and_then(|place| self.entries.get_mut(*place));
         if let Some(HistoryEntry::Result(call)) = place {
@@ -86,7 +87,7 @@ impl FoldedHistory {
         }
     }
 
-    /// Writes messages and open calls.
+    /// Ends the fold: puts the messages and open calls into `replayed`.
     pub(super) fn finish(self, replayed: &mut Replayed) {
         for (place, entry) in self.entries.into_iter().enumerate() {
             match entry {

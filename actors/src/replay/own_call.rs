@@ -1,4 +1,4 @@
-//! Tool call of the user, according to the records.
+//! Tool calls of the user, according to the records.
 
 use std::sync::Arc;
 
@@ -8,28 +8,29 @@ use crate::conversation::{CallId, ContentPart, MessageId};
 use crate::event::{Event, Origin, StartedCall, StoredRecord};
 use crate::replay::Replay;
 
-/// Tool call of the user, from its first record to the message that informs the model.
+/// Tool call of the user for which the message that informs the model is not queued yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenOwnCall {
-    /// Origin whose rights it had.
+    /// Origin under which the call was recorded and judged.
     pub origin: Arc<Origin>,
-    /// The call.
+    /// Id of the call.
     pub call_id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// The message for the model.
+    /// Id of the message that informs the model.
     pub message_id: MessageId,
-    /// Beginning of that message.
+    /// Beginning of that message; the output follows it.
     pub said: String,
-    /// Description, once its intent was recorded. If not, it had no effect.
+    /// Description and start time. `None` if the intent is not recorded, so the call has had no
+    /// effect.
     pub begun: Option<StartedCall>,
-    /// Output, if it ended.
+    /// Output of the call; `None` if no end is recorded.
     pub output: Option<Vec<ContentPart>>,
 }
 
 impl Replay {
-    /// Follows a call made by the user, which belongs to no invocation. `false`: the record is not
-    /// part of one.
+    /// Updates the state of the user's tool call. Returns false if the record does not belong to
+    /// such a call.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only its beginning and its end matter")]
     pub(super) fn own_call(&mut self, record: &StoredRecord) -> bool {
         let Some(origin) = record.origin.as_ref().filter(|_| self.invocation.is_none()) else {

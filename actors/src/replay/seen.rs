@@ -1,4 +1,5 @@
-//! Set of stored record ids: the counters of one process mostly follow one another.
+//! Compact serialisation of the set of known record ids: the ids of one process form ranges of
+//! consecutive numbers.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::RecordId;
 
-/// Inclusive ranges by process.
+/// Ranges of record counters for each process; both bounds are inclusive.
 type Ranges = BTreeMap<u32, Vec<(u32, u32)>>;
 
 pub(super) fn serialize<S: Serializer>(

@@ -1,13 +1,14 @@
-//! Unknown outcomes after damage: lost records may have contained the ends of open calls.
+//! Marking of open calls after damage: lost records may contain their ends.
 
 use crate::replay::Replayed;
 
-/// Result of a call that may have run.
+/// Result for the model of an open call whose later records are lost.
 pub const LOST: &str = "Records of this session were lost to damage, and with them what became of \
                         this call. It may have run. Look before you do it again.";
 
 impl Replayed {
-    /// Records after this point are lost: every open call may have run, and none runs again.
+    /// Marks all open calls as started with an unknown outcome, because later records are lost. So
+    /// none of them runs again.
     pub fn mark_uncertain(&mut self) {
         for open in &mut self.open_calls {
             if open.started && open.effect {

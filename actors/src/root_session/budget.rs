@@ -1,20 +1,21 @@
-//! Budget of the session: its ledger, the shares of subagents, and the rest of it.
+//! Budget of the session: accounts, shares of subagents, and the remaining amount.
 
 use crate::conversation::InvocationId;
 use crate::cost::Budget;
 use crate::governor::BudgetLeft;
 use crate::ledger::{Accounts, BudgetHandle, BudgetKeeper};
 
-/// Billionths per millionth of a dollar.
+/// Number of billionths of a dollar in a millionth of a dollar.
 pub(super) const NANO_IN_MICRO: u64 = 1000;
 
-/// Budget and ledger of the session.
+/// Budget and accounts of the session.
 pub(super) struct SessionBudget {
     pub(super) keeper: BudgetKeeper,
     limits: Budget,
 }
 
-/// Remaining budget of the session.
+/// Remaining tokens and money of the session's budget. `None` means no limit; money is in
+/// millionths of a dollar.
 #[derive(Debug, PartialEq)]
 pub(super) struct RemainingBudget {
     pub(super) tokens: Option<BudgetLeft>,
@@ -22,18 +23,20 @@ pub(super) struct RemainingBudget {
 }
 
 impl SessionBudget {
-    /// `accounts`: spending before this process.
+    /// Creates the budget. `accounts`: spending before this process.
     pub(super) fn new(handle: BudgetHandle, accounts: Accounts) -> SessionBudget {
         let limits = handle.budget();
         SessionBudget { keeper: BudgetKeeper::new(handle, accounts), limits }
     }
 
-    /// Known cost of a subagent in this process, in billionths of a dollar.
+    /// Known cost of a subagent in this process, in billionths of a dollar; `None` if no cost is
+    /// known.
     pub(super) fn cost_of(&self, id: &InvocationId) -> Option<u64> {
         self.keeper.cost_of(id)
     }
 
-    /// Limits the cost of a subagent in millionths of a dollar. `None` removes the limit.
+    /// Limits the further cost of a subagent to `micro_usd` millionths of a dollar. `None` removes
+    /// the limit.
     pub(super) fn give_share(&mut self, id: &InvocationId, micro_usd: Option<u64>) {
         let nano_usd = micro_usd.map(|micro_usd| micro_usd.saturating_mul(NANO_IN_MICRO));
         self.keeper.give_share(id, nano_usd);
@@ -50,7 +53,8 @@ impl SessionBudget {
     }
 }
 
-/// Rest of `max` after `committed`, both in parts of `unit`.
+/// Remaining amount of `max` after `gone` was used. The arguments are divided by `unit` to give the
+/// unit of the result.
 fn left(max: u64, gone: u64, unit: u64) -> BudgetLeft {
     BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit }
 }

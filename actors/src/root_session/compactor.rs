@@ -1,4 +1,4 @@
-//! Context size of the conversation, and compaction between prompts.
+//! Context size of the main conversation, and compaction between prompts.
 
 use std::sync::Arc;
 
@@ -23,30 +23,31 @@ pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, Pro
 /// Messages about the size of the context.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum CompactorMsg {
-    /// Compact, with the user's words about text to keep.
+    /// Compact the history; the text is the topic that the user wants to keep.
     Compact(Option<String>, CompactReply),
-    /// Result of the summary request.
+    /// The request for a summary has ended.
     Summarised(Result<Result<String, String>, JoinError>),
-    /// Composition of the context, for the caller or for every observer.
+    /// Return the composition of the context to the caller; without a reply channel, announce it to
+    /// all observers.
     Context(Option<RpcReplyPort<ContextUse>>),
 }
 
-/// A summary being written between prompts.
+/// A compaction between prompts that waits for its summary from a model.
 struct PendingCompaction {
     goal: CompactionGoal,
     reply: CompactReply,
-    /// Invocation id of the model request.
+    /// Invocation id under which the summary is requested.
     id: InvocationId,
     _work: OwnedTask,
 }
 
-/// Context size and compaction of the conversation.
+/// State of the context size and compaction of the main conversation.
 pub(super) struct Compactor {
-    /// Route to the summary model, if configured.
+    /// Route to the model that writes summaries; `None`: the rules make them.
     summariser: Option<ModelRoutes>,
-    /// A compaction in progress.
+    /// Compaction that waits for its summary; `None` if there is none.
     pending: Option<PendingCompaction>,
-    /// Token state of the history.
+    /// Token estimate of the history.
     meter: ContextMeter,
 }
 
@@ -71,8 +72,8 @@ impl State {
         }
     }
 
-    /// Compacts the history between prompts. If a model writes the summary, the caller is answered
-    /// when it is done.
+    /// Compacts the history between prompts. If a model writes the summary, the reply follows when
+    /// the summary has arrived.
     pub(super) fn compact(&mut self, keep: Option<String>, reply: CompactReply) {
         if self.end.is_ending() {
             return answer(reply, Err(PromptError::Ended));
@@ -106,7 +107,7 @@ impl State {
         self.compactor.pending = Some(PendingCompaction { goal, reply, id, _work: work });
     }
 
-    /// Continues with the summary, or without one.
+    /// Compacts with the summary, or without it if the model failed, and replies to the caller.
     pub(super) fn summarised(&mut self, summary: Result<Result<String, String>, JoinError>) {
         // The compaction was cancelled.
         let Some(PendingCompaction { goal, reply, .. }) = self.compactor.pending.take() else {
@@ -124,7 +125,7 @@ impl State {
         answer(reply, Ok(compacted));
     }
 
-    /// Cancels the summary request; the rules alone decide.
+    /// Cancels the request for a summary, if there is one, and compacts without it.
     pub(super) fn give_up_summary(&mut self) {
         let Some(PendingCompaction { id, .. }) = &self.compactor.pending else { return };
         let id = id.clone();
@@ -134,7 +135,7 @@ impl State {
         self.summarised(Ok(Err("it was stopped".to_owned())));
     }
 
-    /// Records the compaction first; afterwards it is the history.
+    /// Makes the compacted history the current one and records the compaction.
     fn apply(&mut self, compacted: CompactedHistory, by: Option<String>) -> CompactedHistory {
         self.drop_unfinished();
         let before = self.reading().total;
@@ -147,7 +148,7 @@ impl State {
         compacted
     }
 
-    /// Composition of the next request; during a run, of the last one.
+    /// Composition of the next request; during a run, of its last request.
     pub(super) fn context(&self) -> ContextUse {
         let (budget, settings) =
             (&self.base.settings.limits.context_main, &self.base.settings.context);
@@ -170,7 +171,7 @@ impl State {
         self.compactor.meter.read(&self.full_history(), &self.base.specs, budget, settings, info)
     }
 
-    /// The history with the system message in front.
+    /// The history of the main agent with the system message at its beginning.
     fn full_history(&self) -> Vec<Arc<Message>> {
         let system = Message::System { content: self.base.settings.system_prompt.clone() };
         let mut history = Vec::with_capacity(self.main_run.history.len() + 1);
@@ -181,7 +182,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Context limits of the main agent.
+    /// Context budget of the main agent, its token estimate, and the summary model.
     pub(super) fn fitter(&self, compactor: &Compactor) -> ContextFitter {
         ContextFitter {
             budget: self.settings.limits.context_main.clone(),
@@ -191,7 +192,7 @@ impl SessionBase {
         }
     }
 
-    /// Context limits of a subagent.
+    /// Context budget of a subagent, an empty token estimate, and the summary model.
     pub(super) fn child_fitter(&self, clients: &Clients) -> ContextFitter {
         ContextFitter {
             budget: self.settings.limits.context_child.clone(),
@@ -202,14 +203,14 @@ impl SessionBase {
     }
 }
 
-/// Decision about a request to compact.
+/// Plan for a requested compaction.
 #[derive(Debug, PartialEq)]
 enum CompactionPlan {
     /// There is nothing to remove.
     Nothing,
-    /// The rules alone decide.
+    /// Use this result of the rules.
     Apply(CompactedHistory),
-    /// A model summarises this number of messages at the beginning.
+    /// Let a model summarise this number of messages at the beginning, then compact to this goal.
     Summarise(CompactionGoal, usize),
 }
 
@@ -223,17 +224,18 @@ fn plan(history: &[Arc<Message>], goal: CompactionGoal, has_summariser: bool) ->
     }
 }
 
-/// Compaction after the summary request.
+/// Result of a compaction after the request for a summary.
 #[derive(Debug, PartialEq)]
 struct SummarisedHistory {
     compacted: Option<CompactedHistory>,
-    /// Model that wrote the summary.
+    /// Model that wrote the summary; `None`: the rules made it.
     by: Option<String>,
-    /// Text about a failed request.
+    /// Warning if the model wrote no summary.
     warning: Option<String>,
 }
 
-/// Compacts `history` with the summary, or by the rules alone.
+/// Compacts `history` to `goal` with the summary of a model, or by the rules alone if `summary` is
+/// an error.
 fn summarise(
     history: &[Arc<Message>],
     mut goal: CompactionGoal,
@@ -246,8 +248,9 @@ fn summarise(
     SummarisedHistory { compacted: compact(history, &goal), by, warning }
 }
 
-/// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
-/// if they would dominate the rest.
+/// Compacts `history` to `goal` by the rules. Unanswered user messages before the last one are
+/// shortened only if this at least halves the result. Returns the goal that was used with the
+/// result; `None` if nothing can be removed.
 fn compacted_to(
     history: &[Arc<Message>],
     goal: CompactionGoal,

@@ -1,4 +1,4 @@
-//! End of the session: its last record, and the end of its event stream.
+//! End of the session: the last record, and the end of the event stream.
 
 use std::sync::Arc;
 
@@ -13,29 +13,31 @@ use crate::root_session::main_run::stop::Reach;
 use crate::root_session::{Msg, PromptError, SessionBase, SessionEnding, State};
 use crate::subscription::Feed;
 
-/// Messages about the end.
+/// Messages about the end of the session.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum EndMsg {
     End(SessionEnding, Report<()>),
-    /// The last record is written.
+    /// The last record is written, or cannot be written.
     Closed,
 }
 
-/// Progress of the session towards its end.
+/// State of the session's end.
 pub(super) struct SessionEnd {
-    /// The requested ending.
+    /// The requested ending; `None` while the session is not ending.
     ending: Option<SessionEnding>,
-    /// Callers that wait for the last record.
+    /// Callers that wait for the end of the session.
     waiting: Vec<Report<()>>,
-    /// Reason for accepting no work: an actor crashed too often.
+    /// Reason why the session accepts no work: an actor crashed too often. `None` if it accepts
+    /// work.
     pub(super) parked: Option<String>,
-    /// Writes the last record.
+    /// Task that writes the last record; `None` before it starts.
     closing: Option<OwnedTask>,
     _observed: EndNotifier,
 }
 
 impl SessionEnd {
-    /// Adds a request to end. Returns false if the session is ending already.
+    /// Stores a request to end the session; the first one determines the ending. Returns false if
+    /// the session is ending already.
     fn begin(&mut self, ending: SessionEnding, done: Report<()>) -> bool {
         self.waiting.push(done);
         let is_first = self.ending.is_none();
@@ -47,7 +49,7 @@ impl SessionEnd {
         self.ending.is_some()
     }
 
-    /// Returns an error if the session accepts no more work.
+    /// Returns an error if the session accepts no work, because it is ending or parked.
     pub(super) fn refusal(&self) -> Result<(), PromptError> {
         match (&self.ending, &self.parked) {
             (Some(_), _) => Err(PromptError::Ended),
@@ -57,7 +59,7 @@ impl SessionEnd {
     }
 }
 
-/// Ends the event stream in every case.
+/// Guard that closes the event stream if the session crashes.
 struct EndNotifier {
     feed: Feed,
     session_id: SessionId,
@@ -103,14 +105,15 @@ impl State {
         }
     }
 
-    /// Closes an ending session when nothing runs any more.
+    /// Starts to close the session if it is ending and nothing runs any more.
     pub(super) fn close_if_idle(&mut self) {
         if self.end.is_ending() && !self.main_run.is_busy() && !self.subagents.any_live() {
             self.close();
         }
     }
 
-    /// Writes the last record. The writer is the last actor to stop.
+    /// Starts to close the session: stops background work, runs the hooks, and writes the last
+    /// record. Waits first if the title of the session is still being written.
     pub(super) fn close(&mut self) {
         let Some(ending) = self.end.ending.clone() else { return };
         if self.awaits_title(&ending.reason) {
@@ -163,7 +166,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// `event` for observers only, without a record.
+    /// `event` as an announcement for observers that is not recorded.
     pub(super) fn ephemeral(&self, event: Event) -> AnnouncedEvent {
         let (ts, session_id) = (self.ports.clock.wall_ms(), self.settings.session_id.clone());
         AnnouncedEvent::Ephemeral { ts, session_id, origin: None, event }

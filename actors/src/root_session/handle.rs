@@ -1,4 +1,4 @@
-//! Handle of a session for front ends.
+//! Handle through which front ends control a session.
 
 use std::sync::Arc;
 
@@ -34,10 +34,11 @@ use crate::subscription::{Feed, Subscription};
 use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
-/// Upper bound for waiting for a summary; the summary request times out long before.
+/// Maximum wait for a requested compaction; the request for its summary times out long before.
 const SUMMARY_MAX: std::time::Duration = std::time::Duration::from_hours(24);
 
-/// A running session. Cheap to clone; the session lives until [`end`](SessionHandle::end).
+/// Handle of a running session. Cheap to clone; dropping it does not end the session, only
+/// [`end`](SessionHandle::end) does.
 #[derive(Clone)]
 pub struct SessionHandle {
     session: ActorRef<Msg>,
@@ -48,16 +49,16 @@ pub struct SessionHandle {
     ids: Arc<dyn Ids>,
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
-    /// Subscription from the beginning, for the first subscriber.
+    /// Subscription from the first event on, for the first subscriber.
     first: Arc<Guarded<Option<Subscription>>>,
 }
 
-/// Reason why a session did not start.
+/// Error: a session did not start, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the session did not start: {0}")]
 pub struct StartError(String);
 
-/// A running prompt.
+/// A run that was started by a prompt, a resume or a tool call of the user.
 #[derive(Debug)]
 pub struct RunningPrompt {
     invocation: InvocationId,
@@ -65,25 +66,26 @@ pub struct RunningPrompt {
 }
 
 impl RunningPrompt {
-    /// Id of its invocation.
+    /// Invocation id of the run.
     pub fn invocation(&self) -> &InvocationId {
         &self.invocation
     }
 
-    /// Outcome of the prompt. `None` if the session died.
+    /// Waits for the end of the run and returns its outcome. `None` if the session died.
     pub async fn outcome(self) -> Option<TurnOutcome> {
         self.outcome.await.ok()
     }
 }
 
-/// Senders to the supervised actors.
+/// Channels for the references to supervised actors.
 pub(super) struct ChildActors {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
 }
 
-/// Spawns the root actor. The future is boxed, so that the code of all actors is compiled in this
-/// crate alone; as part of an `async fn` it would be compiled again in every crate that awaits it.
+/// Spawns the actor of a session. The future is boxed, so that the code of all actors is compiled
+/// in this crate only; as part of an `async fn` it would be compiled again in every crate that
+/// awaits it.
 fn spawn(
     arguments: <RootSession as Actor>::Arguments,
 ) -> BoxFuture<'static, Result<ActorRef<Msg>, StartError>> {
@@ -94,7 +96,7 @@ fn spawn(
 }
 
 impl SessionHandle {
-    /// Starts a session and returns as soon as its actors run. No model request is sent yet.
+    /// Starts a session and returns when its actors run. Sends no model request.
     pub async fn start(
         ports: Ports,
         settings: SessionSettings,
@@ -127,7 +129,8 @@ impl SessionHandle {
         &self.session_id
     }
 
-    /// Events from now on; for the first caller before the first prompt, from the beginning.
+    /// Subscribes to the events from now on. The first subscriber before the first prompt gets all
+    /// events from the start of the session in this process.
     pub fn subscribe(&self) -> Subscription {
         let first = self.first.lock().take();
         first.unwrap_or_else(|| {
@@ -135,8 +138,9 @@ impl SessionHandle {
         })
     }
 
-    /// Durable events after record `after`, then live events, without gaps or duplicates. 0: from
-    /// the beginning of the session, across processes. Deltas start when the reader has caught up.
+    /// Subscribes to the durable events after the record `after`, then to new events, without gaps
+    /// or duplicates. 0 means all records, also those of earlier processes. Ephemeral events follow
+    /// when the subscriber has caught up.
     pub fn subscribe_after(&self, after: u64) -> Subscription {
         self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
     }
@@ -146,15 +150,15 @@ impl SessionHandle {
         self.feed.last_record()
     }
 
-    /// Starts a run for `prompt` and returns once it is running. An interrupted earlier run is not
+    /// Starts a run for `prompt` and returns when it is accepted. An interrupted earlier run is not
     /// continued.
     pub async fn prompt(&self, prompt: Prompt) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| MainRunMsg::Prompt(prompt, reply)).await
     }
 
-    /// Continues without a new prompt: at the point where a run was interrupted, or with messages
-    /// that the model has not received. Calls that had not started run; started ones do not run
-    /// again.
+    /// Starts a run without a new prompt: continues an interrupted run, or answers messages that
+    /// the model has not answered. Calls of the interrupted run that had not started run now; calls
+    /// that had started do not run again.
     pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
         self.begin(MainRunMsg::Continue).await
     }
@@ -171,7 +175,8 @@ impl SessionHandle {
         Ok(RunningPrompt { invocation, outcome })
     }
 
-    /// Queues a message for the running prompt: it enters at the next safe point, exactly once.
+    /// Queues a message for the running prompt, which receives it exactly once at a safe point that
+    /// depends on `kind`. Returns the id of the message.
     pub async fn deliver(
         &self,
         kind: MessageKind,
@@ -186,7 +191,8 @@ impl SessionHandle {
         Ok(id)
     }
 
-    /// Takes back a queued message. Returns its content; `None` if it is no longer queued.
+    /// Withdraws a queued message of the user. Returns its content; `None` if it is no longer
+    /// queued.
     pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
         let taken = ask(&self.session, self.ask_timeout, |reply| {
             Msg::MainRun(MainRunMsg::Withdraw(Withdrawal { id, again: false, reply }))
@@ -194,28 +200,30 @@ impl SessionHandle {
         taken.await.unwrap_or_default()
     }
 
-    /// Runs a tool for the user while nothing else runs: judged, confined and recorded like a call
-    /// of the agent. The model is informed with the next prompt.
+    /// Runs a tool for the user, while nothing else runs. The call is judged, confined and recorded
+    /// like a call of the agent. The model is informed with its next request.
     pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| MainRunMsg::OwnCall(wanted, reply)).await
     }
 
-    /// Messages so far, without system messages and without those of a running prompt: suitable as
-    /// `history` in the settings of another session.
+    /// Messages so far, without system messages and without those of the current run. They are
+    /// suitable as `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         let history = |reply| Msg::MainRun(MainRunMsg::History(reply));
         ask(&self.session, self.ask_timeout, history).await.unwrap_or_default()
     }
 
-    /// Compacts the history between prompts, by rules or with a summary by the model of that role;
-    /// see [`compaction`]. The journal keeps everything. `None`: there was nothing to remove.
+    /// Compacts the history between prompts. The model of the role `compact` writes the summary, or
+    /// rules if none is configured; see [`compaction`]. The journal keeps everything. Returns
+    /// `None` if nothing could be removed.
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<CompactedHistory>, PromptError> {
         self.compact_keeping(None).await
     }
 
-    /// As [`compact`](SessionHandle::compact); text about `keep` stays in the summary.
+    /// Like [`compact`](SessionHandle::compact), with a topic that the user wants to keep: the
+    /// summary contains text about it. `None`: no topic.
     pub async fn compact_keeping(
         &self,
         keep: Option<String>,
@@ -226,29 +234,30 @@ impl SessionHandle {
         compacted.unwrap_or(Err(PromptError::Ended))
     }
 
-    /// Composition of a request of the main agent in tokens, and the budget. `None` if the session
-    /// has ended.
+    /// Composition of the next or last request of the main agent in tokens, with its context
+    /// budget. `None` if the session has ended.
     pub async fn context(&self) -> Option<ContextUse> {
         let context = |reply| Msg::Compactor(CompactorMsg::Context(Some(reply)));
         ask(&self.session, self.ask_timeout, context).await
     }
 
-    /// Sends the composition to all observers as an event.
+    /// Announces the composition of the main agent's context to all observers as an event.
     pub fn announce_context(&self) {
         tell(&self.session, Msg::Compactor(CompactorMsg::Context(None)));
     }
 
-    /// Accounts of the session, including earlier processes.
+    /// Accounts of the session, including earlier processes. `None` if the session has ended.
     pub async fn accounts(&self) -> Option<Accounts> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Budget(BudgetMsg::Show(reply))).await
     }
 
-    /// Memory of subagents in this session.
+    /// Memory of subagents in this session; empty if the session has ended.
     pub async fn memories(&self) -> Memories {
         self.remembered(Forget::Nothing).await
     }
 
-    /// Deletes the memory of one subagent or of all. Returns the rest.
+    /// Deletes the memory of the subagents with this name; `None`: of all. Returns the remaining
+    /// memory.
     pub async fn forget(&self, agent: Option<String>) -> Memories {
         self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
     }
@@ -258,35 +267,36 @@ impl SessionHandle {
         ask(&self.session, self.ask_timeout, memories).await.unwrap_or_default()
     }
 
-    /// Sends a one-line warning about a front-end action to all observers.
+    /// Announces a one-line warning of the front end to all observers, and records it.
     pub fn warn(&self, message: impl Into<String>) {
         tell(&self.session, Msg::Warn(message.into()));
     }
 
-    /// Stops the running prompt, if any, and the subagents that it waits for. Takes effect at once.
-    /// Background subagents continue.
+    /// Stops the current run, if there is one, and the subagents that it waits for. Background
+    /// subagents continue. Does not wait for the end of the run.
     pub fn interrupt(&self) {
         tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::Foreground)));
     }
 
-    /// Stops everything, also background subagents.
+    /// Stops the current run, all subagents and all background work. Does not wait for their ends.
     pub fn interrupt_all(&self) {
         tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::All)));
     }
 
-    /// Stops background work of `call`, such as a job.
+    /// Stops the background work that `call` has started, such as a job.
     pub fn stop_job(&self, call: CallId) {
         tell(&self.session, Msg::Jobs(JobsMsg::Release(BackgroundScope::Call(call))));
     }
 
-    /// Answers a permission request, and returns when the answer is on the disk and applied. The
-    /// first answer counts.
+    /// Answers a permission request, and returns when the answer is on disk and applied. The first
+    /// answer to a request counts.
     pub async fn answer(&self, id: QuestionId, decision: HumanDecision) -> Result<(), AnswerError> {
         self.answer_by(id, decision, None).await
     }
 
-    /// Answers for an attached front end: `by` is recorded with the answer and reported to later
-    /// ones.
+    /// Answers a permission request like [`answer`](SessionHandle::answer). `by`: name of the
+    /// attached front end that answers, which is recorded and reported to later answers; `None` for
+    /// the front end that owns the session.
     pub async fn answer_by(
         &self,
         id: QuestionId,
@@ -304,7 +314,8 @@ impl SessionHandle {
         answered.await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Ends the session and everything it started; returns when the last record is written.
+    /// Ends the session and everything that it has started. Returns when its actors have stopped
+    /// and the last record is written.
     pub async fn end(&self, ending: SessionEnding) {
         let (report, ended) = Report::channel();
         tell(&self.session, Msg::End(EndMsg::End(ending, report)));

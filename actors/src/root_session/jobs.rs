@@ -1,5 +1,5 @@
-//! Background work of calls: notices for its agent, its end with the agent or the session, and the
-//! report of lost jobs on resume.
+//! Background work of calls, such as jobs: messages to its agent, its end with the agent or the
+//! session, and the report of lost jobs on resume.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::root_session::{Msg, SessionBase, State};
 /// Messages about background work of calls.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum JobsMsg {
-    /// Message for the agent of the call.
+    /// Deliver a text of background work to the agent that made the call.
     Notice(Arc<Origin>, Vec<ContentPart>),
-    /// Stop background work.
+    /// Stop the background work in this scope.
     Release(BackgroundScope),
 }
 
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// Delivers a message of background work to its agent.
+    /// Delivers a text of background work to its agent, unless the session is ending.
     fn notified(&mut self, origin: &Arc<Origin>, content: Vec<ContentPart>) {
         // On resume, the session reports its end.
         if !self.end.is_ending() {
@@ -48,14 +48,15 @@ impl SessionBase {
         });
     }
 
-    /// Stops background work of calls without waiting.
+    /// Stops background work of calls in the scope `what`, without waiting.
     pub(super) fn release(&self, what: &BackgroundScope) {
         let released = self.release_and_wait(what);
         // Each tool stops its own work; an error cannot be handled here.
         tokio::spawn(released);
     }
 
-    /// Stops background work and waits.
+    /// Stops background work of calls in the scope `what`. The future resolves when the work has
+    /// ended.
     pub(super) fn release_and_wait(
         &self,
         what: &BackgroundScope,
@@ -67,8 +68,8 @@ impl SessionBase {
         }
     }
 
-    /// Records the end of jobs that died with the earlier process, and queues a message for the
-    /// agent.
+    /// Records the ends of jobs that died with an earlier process, and queues a message about each
+    /// for the main agent.
     pub(super) fn report_lost_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             let LostJob { call_id, origin, summary, ended } = job;
@@ -94,7 +95,7 @@ impl SessionBase {
         }
     }
 
-    /// Message for a forked session, whose jobs belong to the original one.
+    /// Queues a message about each job of the original session, which does not run in the fork.
     pub(super) fn report_fork_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             run.queue(self.lost(job, ""));

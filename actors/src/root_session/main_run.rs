@@ -1,4 +1,5 @@
-//! The main run: admission of prompts, the queue, resume, interruption, and calls of the user.
+//! Run of the main agent: admission of prompts, message queue, resume, interruption, and tool calls
+//! of the user.
 
 pub(super) mod admission;
 pub(super) mod messages;
@@ -40,67 +41,68 @@ use stop::Reach;
 pub(super) type PromptAdmission =
     Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
-/// Messages about the main run.
+/// Messages about the run of the main agent.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum MainRunMsg {
     Prompt(Prompt, RpcReplyPort<PromptAdmission>),
-    /// Continue an interrupted run.
+    /// Start a run without a new prompt.
     Continue(RpcReplyPort<PromptAdmission>),
-    /// The session-start hooks have finished.
+    /// The hooks for the start of the session have finished.
     Opened(Result<HookOutcome, JoinError>),
-    /// The prompt hooks have finished.
+    /// The hooks for the prompt of this invocation have finished.
     Admitted(InvocationId, Result<HookOutcome, JoinError>),
     Deliver(QueuedInput, RpcReplyPort<Result<(), DeliverError>>),
     Withdraw(Withdrawal),
-    /// The user runs a tool.
+    /// Run a tool for the user.
     OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
     OwnCallEnded(Result<ToolOutput, Lost>),
     Interrupt(Reach),
     History(RpcReplyPort<Vec<Arc<Message>>>),
     #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
-    /// Journal state of the crashed invocation.
+    /// The records of the crashed main invocation were read back from the journal.
     Reread(InvocationId, Box<Result<Replayed, String>>),
 }
 
-/// The main invocation.
+/// The current invocation of the main agent.
 pub(super) struct MainInvocation {
     origin: Arc<Origin>,
-    /// `None` while it is rebuilt from the journal, and while hooks check its prompt.
+    /// Its actor. `None` while it is rebuilt from the journal, and while hooks check its prompt.
     actor: Option<ActorRef<agent_invocation::Msg>>,
-    /// Prompt that waits for hooks and is not in the history yet.
+    /// Prompt that waits for hooks and is not in the history yet; `None` if it is admitted.
     admitting: Option<PendingAdmission>,
     outcome: oneshot::Sender<TurnOutcome>,
     rereading: Option<OwnedTask>,
-    /// The ending that it was asked for.
+    /// Ending with which it was asked to stop; `None` if it was not.
     stopping: Option<Ending>,
-    /// Length of the history before it.
+    /// Number of messages of the history before this invocation.
     base: usize,
-    /// Replies that the session has counted already.
+    /// Number of its replies that the session has counted already.
     counted: u32,
-    /// Start time (monotonic), unchanged by crashes.
+    /// Start time (monotonic); a crash does not change it.
     began: Duration,
-    /// Completes when nothing of its last incarnation is left.
+    /// Completes when nothing of its last incarnation is left; `None` if it was never started or is
+    /// rebuilt.
     absence: Option<AllGone>,
 }
 
-/// State of the main run.
+/// State of the main agent's conversation and of its current run.
 pub(super) struct MainRun {
-    /// The conversation, without system messages.
+    /// History of the conversation, without system messages.
     pub(super) history: Vec<Arc<Message>>,
-    /// Messages that were queued and not delivered before their run ended.
+    /// Queued messages for the next run.
     queued: Vec<QueuedInput>,
     invocation: Option<MainInvocation>,
-    /// Unfinished work of an earlier process.
+    /// Interrupted run of an earlier process, until it is continued or dropped.
     unfinished: Option<Unfinished>,
-    /// Tool call of the user.
+    /// Tool call of the user in progress.
     own_call: Option<OwnCall>,
-    /// Result of the start hooks.
+    /// State of the hooks for the start of the session.
     opening: StartHooks,
-    /// Routes to the models, with their state.
+    /// Routes to the models of the main agent, with their known state.
     model_routes: ModelRoutes,
     restarts: RestartBudget,
-    /// Replies in this session, also of subagents.
+    /// Number of model replies in this session, including those of subagents.
     pub(super) turns: u32,
 }
 
@@ -123,7 +125,7 @@ impl MainRun {
         }
     }
 
-    /// Replaces the message with this index, if there is one.
+    /// Replaces the message of the history with this index, if there is one.
     pub(super) fn replace_message(&mut self, index: usize, message: Message) {
         if let Some(place) = self.history.get_mut(index) {
             *place = Arc::new(message);
@@ -139,19 +141,19 @@ impl MainRun {
         self.queued.iter().any(|queued| queued.id == *id)
     }
 
-    /// Removes a queued message of the user.
+    /// Removes a message of the user from the queue. `None` if it is not queued here.
     fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
         let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
         let at = self.queued.iter().position(own)?;
         Some(self.queued.remove(at))
     }
 
-    /// Removes messages about actions of the user outside the conversation.
+    /// Removes and returns the queued messages about actions of the user outside the conversation.
     fn take_asides(&mut self) -> Vec<QueuedInput> {
         self.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside).collect()
     }
 
-    /// True while there is a main invocation, also one that is rebuilt or waits for hooks.
+    /// True while there is a current invocation, including one that is rebuilt or waits for hooks.
     pub(super) fn is_running(&self) -> bool {
         self.invocation.is_some()
     }
@@ -161,7 +163,7 @@ impl MainRun {
         self.is_running() || self.own_call.is_some()
     }
 
-    /// Id of the main invocation.
+    /// Id of the current invocation; `None` if there is none.
     pub(super) fn id(&self) -> Option<&InvocationId> {
         self.invocation.as_ref().map(|main| &main.origin.invocation_id)
     }
@@ -170,22 +172,23 @@ impl MainRun {
         self.id() == Some(id)
     }
 
-    /// Start time of the run (monotonic).
+    /// Start time of the current run (monotonic); `None` if there is none.
     pub(super) fn began(&self) -> Option<Duration> {
         self.invocation.as_ref().map(|main| main.began)
     }
 
-    /// True if the run was asked to end.
+    /// True if the current run was asked to stop.
     pub(super) fn is_stopping(&self) -> bool {
         self.invocation.as_ref().is_some_and(|main| main.stopping.is_some())
     }
 
-    /// True if the invocation with this id has no actor.
+    /// True if `id` is the current invocation and it has no actor.
     pub(super) fn is_rebuilding(&self, id: &InvocationId) -> bool {
         self.is(id) && self.actor().is_none()
     }
 
-    /// Recipient of messages during a run, with its actor if that exists.
+    /// Origin and actor of the current invocation, for sending messages to it; `None` if there is
+    /// none. The actor is `None` while it does not exist.
     pub(super) fn recipient(
         &self,
     ) -> Option<(Arc<Origin>, Option<ActorRef<agent_invocation::Msg>>)> {
@@ -204,12 +207,14 @@ impl MainRun {
         self.own_call.as_ref().is_some_and(|own| own.is(id))
     }
 
-    /// Removes an invocation whose actor does not exist and that does not wait for hooks.
+    /// Removes and returns the current invocation if it is being rebuilt: it has no actor and does
+    /// not wait for hooks.
     pub(super) fn take_rebuilding(&mut self) -> Option<MainInvocation> {
         self.invocation.take_if(|main| main.actor.is_none() && main.admitting.is_none())
     }
 
-    /// True if the model must answer without new input.
+    /// True if a run can start without a new prompt: a message of the user is queued, or the last
+    /// message has no answer.
     fn awaits_model(&self) -> bool {
         // Ended background work does not start a run.
         let asks = |queued: &QueuedInput| {
@@ -220,7 +225,7 @@ impl MainRun {
 }
 
 impl State {
-    /// Returns an error if no run may start now.
+    /// Returns an error if no run or call of the user may start now.
     fn may_begin(&self) -> Result<(), PromptError> {
         self.end.refusal()?;
         if self.main_run.is_busy() || self.compactor.is_busy() {

@@ -1,29 +1,30 @@
-//! State from which a session is resumed, and the accounts and grants derived from it.
+//! State with which a session is resumed or forked, and the accounts and grants derived from it.
 
 use crate::event::{Branch, Grant, SandboxTier};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::replay::{Replayed, StartedWith};
 
-/// State from which a session is resumed.
+/// State with which a session is resumed or forked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resumption {
-    /// Folded journal.
+    /// Result of the fold of the journal.
     pub replayed: Replayed,
-    /// Branch point in another session, for a fork. `None`: it is the session of that journal.
+    /// Point in the original session, for a fork. `None`: the session of the journal itself is
+    /// resumed.
     pub branch: Option<Branch>,
     /// Differences to the earlier configuration, in words.
     pub changed: Vec<String>,
-    /// Damage of the journal, in one line.
+    /// One-line description of damage of the journal; `None` if there is none.
     pub damage: Option<String>,
-    /// Records after those of `replayed` are lost: see [`Replayed::mark_uncertain`].
+    /// True if records after those of `replayed` are lost: see [`Replayed::mark_uncertain`].
     pub lost: bool,
-    /// Spending in lost records.
+    /// Usage records recovered from damage, which are recorded again.
     pub salvaged: Vec<RecoveredUsage>,
 }
 
 impl Resumption {
-    /// Spending of the session, including lost records. A fork starts at zero: the original session
-    /// has paid.
+    /// Spending of the session, including recovered records. A fork starts at zero, because its
+    /// spending belongs to the original session.
     pub fn accounts(&self) -> Accounts {
         if self.branch.is_some() {
             return Accounts::default();
@@ -36,12 +37,12 @@ impl Resumption {
         accounts
     }
 
-    /// True if there is unfinished work that needs no new prompt.
+    /// True if the session can continue without a new prompt: see [`Replayed::is_unfinished`].
     pub fn is_unfinished(&self) -> bool {
         self.replayed.is_unfinished()
     }
 
-    /// Session grants. Valid only in the same folder, under the same sandbox tier, and not in a
+    /// Session grants to restore. Empty in another folder, under another sandbox tier, and in a
     /// fork.
     pub fn grants(&self, cwd: &str, tier: &SandboxTier) -> Vec<Grant> {
         let same = |then: &StartedWith| then.cwd == cwd && then.tier == *tier;

@@ -1,4 +1,4 @@
-//! Settings of a session, and the ends of sessions and prompts.
+//! Settings of a session, outcomes of sessions and prompts, and errors of requests to a session.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::outcome::Ending;
 use crate::ports::AnswerSource;
 use crate::root_session::{FailPoints, Resumption};
 
-/// Settings of a session besides its ports.
+/// Settings for starting a session, besides its ports.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
     /// Id of the session.
     pub session_id: SessionId,
     /// Version of posse, for the journal.
     pub posse: String,
-    /// Working directory, for the journal.
+    /// Working directory of the session.
     pub cwd: String,
     /// Name of the main agent.
     pub agent: String,
     /// System prompt of the main agent.
     pub system_prompt: String,
-    /// Names of the tools it sees.
+    /// Names of the tools that the main agent sees.
     pub tools: Vec<String>,
     /// Options of model requests.
     pub options: RequestOptions,
@@ -35,37 +35,38 @@ pub struct SessionSettings {
     pub asking: AnswerSource,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: SandboxTier,
-    /// Upper bounds.
+    /// Bounds of the session.
     pub limits: Limits,
-    /// Earlier messages, valid and without system messages. Exclusive with `resumption`.
+    /// Earlier messages for a new session, valid and without system messages. Not used together
+    /// with `resumption`.
     pub history: Vec<Arc<Message>>,
-    /// Journal state, if the session is resumed.
+    /// State to resume or fork from; `None` for a new session.
     pub resumption: Option<Box<Resumption>>,
-    /// Hash of the agent's instructions without the environment block, for the record; may be
-    /// empty.
+    /// Hash of the agent's instructions without the block about the environment, for the record;
+    /// may be empty.
     pub instructions: String,
-    /// Pricing of the model, if known.
+    /// Pricing of the main model; `None` if unknown.
     pub price: Option<PriceLookup>,
     /// Budget of the session.
     pub budget: Budget,
-    /// Part of the budget that was set for this session, for the record: limits of the
-    /// configuration are not stored.
+    /// Limits that were set for this session only, for the record; limits of the configuration are
+    /// not recorded.
     pub own_budget: Budget,
-    /// Spending before this start, if there is no `resumption`.
+    /// Spending before the start, for a session without `resumption`.
     pub accounts: Accounts,
-    /// Events from before the start that belong into the journal.
+    /// Events from before the start, which are recorded first after it.
     pub noted: Vec<Event>,
-    /// Subagents; `None` in single-agent mode.
+    /// Configuration of subagents; `None` in single-agent mode.
     pub delegation: Option<Delegation>,
-    /// Context settings besides budgets, which are among the limits.
+    /// Settings for context windows, summaries and titles. Context budgets are part of `limits`.
     pub context: ContextSettings,
-    /// Test hooks that make actors panic.
+    /// Panics to inject in tests.
     pub fail: FailPoints,
 }
 
 impl SessionSettings {
-    /// Settings of a new session in single-agent mode: no tools, no price and no budget, default
-    /// limits, and permission requests that no person answers.
+    /// Default settings of a new session in single-agent mode: no tools, no price, no budget and
+    /// default limits. Permission requests are denied, because no person can be asked.
     pub fn new(
         session_id: SessionId,
         cwd: impl Into<String>,
@@ -97,42 +98,43 @@ impl SessionSettings {
     }
 }
 
-/// End of the session, as in its last record.
+/// Ending of a session, for its last record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEnding {
-    /// Why it ends.
+    /// Reason for the end.
     pub reason: SessionEndReason,
     /// Exit code of a headless run.
     pub exit_code: i32,
-    /// The last answer.
+    /// Final answer of a headless run; `None` if there is none.
     pub result: Option<String>,
 }
 
-/// Outcome of one prompt.
+/// Outcome of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnOutcome {
-    /// Ending.
+    /// Ending of the run.
     pub ending: Ending,
-    /// Model replies.
+    /// Number of model replies in the run.
     pub turns: u32,
-    /// Tokens.
+    /// Tokens of the run.
     pub usage: Usage,
-    /// Number of permission requests in the whole session that no person could answer.
+    /// Number of permission requests in the whole session so far that no person could answer.
     pub unanswered: u32,
-    /// Number of these that `--yes` would not have covered.
+    /// Number of these requests that `--yes` would not have covered.
     pub not_by_yes: u32,
 }
 
-/// Reason why a prompt was not accepted.
+/// Reason why a prompt, or another request to start work, was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    /// A prompt is running: steer it, or wait.
+    /// A run, a call of the user or a compaction is in progress.
     #[error("the session is busy with another prompt")]
     Busy,
-    /// An actor crashed too often, and the session waits for its user.
+    /// The session accepts no work: an actor crashed too often, or a hook denied. Contains the
+    /// cause.
     #[error("the session is parked: {0}")]
     Parked(String),
-    /// Nothing is unfinished.
+    /// There is no unfinished work to resume.
     #[error("there is no unfinished work to resume: send a prompt")]
     NothingUnfinished,
     /// The session has ended.
@@ -143,10 +145,10 @@ pub enum PromptError {
 /// Reason why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeliverError {
-    /// Nothing runs: send a prompt instead.
+    /// No run can receive the message. A prompt can be sent instead.
     #[error("no task is running that could receive a message")]
     Idle,
-    /// The queue is full.
+    /// Too many messages wait in the queue.
     #[error("the message queue is full")]
     Full,
 }

@@ -1,8 +1,8 @@
-//! Subagents: each is started with a permit, recorded, rebuilt after a crash, and its end is
+//! Subagents: each is started with a permit and recorded, and rebuilt after a crash. Its end is
 //! recorded before its caller is informed.
 //!
-//! Every subagent is a child of the session, not of its caller, so a crash of the caller loses no
-//! work. Stopping proceeds from the deepest upwards.
+//! Every subagent is a child actor of the session, not of its caller, so a crash of the caller
+//! loses no work. Stopping proceeds from the deepest upwards.
 
 mod completion;
 mod isolated_workspaces;
@@ -49,40 +49,40 @@ use subagent_config::SubagentConfig;
 pub(super) enum SubagentsMsg {
     /// A request of a delegation tool.
     Request(DelegationRequest),
-    /// A subagent has ended: a slot may be free for a queued one.
+    /// A concurrency slot may be free: start queued subagents.
     PlaceFreed,
-    /// Stopped subagents should have ended by now.
+    /// The grace period of stopped subagents is over.
     Overdue,
-    /// A message arrived too late for its recipient.
+    /// The invocation ended before it accepted this message.
     Undelivered(InvocationId, QueuedInput),
-    /// Reopening an isolated workspace succeeded or failed.
+    /// Reopening the isolated workspace of a subagent succeeded or failed.
     Reopened(InvocationId, Reopened),
-    /// The workspace of an ended subagent was examined.
+    /// The isolated workspace of a subagent that has ended was examined, or this failed.
     Closed(InvocationId, Closed),
     /// The invocation of a subagent has ended.
     #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
-    /// Journal state of a crashed or returning subagent.
+    /// The records of a crashed or resumed subagent were read back from the journal.
     Reread(InvocationId, Box<Result<Replayed, String>>),
-    /// Memory of subagents, after deleting part of it.
+    /// Delete the given part of the memory of subagents, and return the rest.
     Memories(Forget, RpcReplyPort<Memories>),
 }
 
-/// All subagents of the session.
+/// State of all subagents of the session.
 #[derive(Default)]
 pub(super) struct Subagents {
     governor: Option<Governor>,
     kinds: Vec<SubagentConfig>,
     all: BTreeMap<u32, Child>,
-    /// Subagents that wait for a slot, in order.
+    /// Start requests that wait for a concurrency slot, in order.
     waiting: VecDeque<QueuedSubagent>,
-    /// Messages for subagents that are being rebuilt.
+    /// Messages for invocations that are being rebuilt, with their ids.
     pending: Vec<(InvocationId, QueuedInput)>,
     stopping: Option<StopInProgress>,
-    /// Subagents of an earlier process that have not continued yet.
+    /// Subagents that were running when an earlier process ended, and are not resumed yet.
     returning: Vec<Delegated>,
-    /// Subagents that were stopped with the main agent: its next prompt mentions that they can be
-    /// resumed.
+    /// Subagents that were stopped with the main agent. With its next prompt, the main agent learns
+    /// that they can be resumed.
     stopped: Vec<InvocationId>,
 }
 
@@ -93,31 +93,31 @@ struct Child {
     kind: usize,
     call_id: CallId,
     task: String,
-    /// Its caller does not wait for it.
+    /// True if its caller does not wait for it.
     background: bool,
-    /// Its caller is being rebuilt and will ask for its end.
+    /// True if its caller is being rebuilt and will ask for its end.
     expected: bool,
-    /// An earlier process has started it.
+    /// True if an earlier process has started it and it has not continued yet.
     returned: bool,
     turns_max: Option<u32>,
     permit: Permit,
-    /// Its isolated workspace, if it has one.
+    /// Its isolated workspace; `None` if it has none.
     workspace: Option<SubagentWorkspace>,
     began: Duration,
-    /// Cost in billionths of a dollar: of this run in earlier processes, and of earlier runs in
-    /// this process.
+    /// Two amounts in billionths of a dollar: cost of its current run in earlier processes, and
+    /// cost of its earlier runs in this process.
     cost: (u64, u64),
-    /// Subjects of its calls, once it has ended.
+    /// Files that its calls named, after its end.
     files: Vec<String>,
-    /// Its actions, once it has ended, if known.
+    /// Log of its actions, after its end; `None` if unknown.
     actions: Option<ActionLog>,
     waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
-    /// `None` while it is rebuilt from the journal.
+    /// Its actor. `None` while it is rebuilt from the journal, and after its end.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     absence: Option<AllGone>,
     rereading: Option<mailbox::OwnedTask>,
     restarts: RestartBudget,
-    /// The ending that it was asked for.
+    /// Ending with which it was asked to stop; `None` if it was not.
     stopping: Option<Ending>,
     ended: Option<(Arc<SubagentEnd>, Duration)>,
 }
@@ -127,7 +127,8 @@ impl Child {
         &self.origin.invocation_id
     }
 
-    /// Known cost of this run of the subagent, in billionths of a dollar.
+    /// Known cost of the current run of the subagent, in billionths of a dollar; `None` if no cost
+    /// is known.
     fn cost_so_far(&self, budget: &SessionBudget) -> Option<u64> {
         let (carried, before) = self.cost;
         let here = budget.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
@@ -137,7 +138,7 @@ impl Child {
         }
     }
 
-    /// Description as background work, if its caller does not wait.
+    /// Its description as background work; `None` if its caller waits for it.
     fn background_work(&self) -> Option<BackgroundWork> {
         let Child { caller, origin, task, .. } = self;
         let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
@@ -157,7 +158,7 @@ impl Child {
         depth_of(&self.origin)
     }
 
-    /// Services for its calls.
+    /// Services for its calls, which are those of its isolated workspace if it has one.
     fn services(&self, kind: &SubagentConfig) -> Arc<Services> {
         let services = kind.services(self.turns_max);
         self.workspace
@@ -165,7 +166,7 @@ impl Child {
             .map_or_else(|| Arc::clone(&services), |workspace| workspace.services(&services))
     }
 
-    /// Its system message.
+    /// Its system message, which is that of its isolated workspace if it has one.
     fn system(&self, kind: &SubagentConfig) -> Arc<Message> {
         match self.workspace.as_ref().and_then(SubagentWorkspace::system_prompt) {
             Some(prompt) => Arc::new(Message::System { content: prompt.to_owned() }),
@@ -173,17 +174,17 @@ impl Child {
         }
     }
 
-    /// Its tools. A subagent in an isolated workspace cannot call agents.
+    /// Descriptions of its tools. A subagent in an isolated workspace cannot call other agents.
     fn specs(&self, kind: &SubagentConfig) -> Arc<[ToolSpec]> {
         if self.workspace.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
     }
 
-    /// Record of its start.
+    /// Event that records the start of its invocation.
     fn started(&self, kind: &SubagentConfig) -> Event {
         kind.started(&self.specs(kind))
     }
 
-    /// Record of the request for it.
+    /// Event that records the request to start it.
     fn requested(&self, kind: &SubagentConfig) -> Event {
         Event::InvocationRequested {
             child_invocation_id: self.id().clone(),
@@ -210,7 +211,7 @@ impl Subagents {
         self.all.values().rev().any(|child| child.id() == id)
     }
 
-    /// The subagent that `caller` started with `call`.
+    /// The subagent that `caller` started with `call`; `None` if there is none.
     fn by_call(&mut self, call: &CallId, caller: &Origin) -> Option<&mut Child> {
         let theirs = |child: &&mut Child| {
             child.call_id == *call && child.caller.invocation_id == caller.invocation_id
@@ -224,7 +225,8 @@ impl Subagents {
         self.all.values().find(is).map(|child| child.id().clone())
     }
 
-    /// The subagent to resume, or the reason why it cannot be resumed.
+    /// Index of the ended subagent `id` that `start` is to resume. `Err`: reason why it cannot be
+    /// resumed.
     fn resumable(&self, id: &InvocationId, start: &StartRequest) -> Result<u32, String> {
         let is_main = start.origin.parent_invocation_id.is_none();
         // The main agent has a new invocation id with each prompt.
@@ -297,7 +299,8 @@ impl State {
         Ok(())
     }
 
-    /// Requests a permit. `ahead` is the number of starts queued before it.
+    /// Requests a permit for the subagent `id` from the governor. `ahead`: number of start requests
+    /// queued before this one.
     fn admit_child(
         &mut self,
         id: &InvocationId,
@@ -333,7 +336,7 @@ impl State {
         }
     }
 
-    /// Subagents that `origin` may query: all below it.
+    /// State of all subagents below `origin`, including queued ones.
     fn status_below(&self, origin: &Origin) -> Vec<SubagentInfo> {
         let children = &self.subagents;
         let now = self.base.ports.clock.monotonic();
@@ -363,7 +366,7 @@ impl State {
         all.chain(children.queued_status(origin)).collect()
     }
 
-    /// True if the caller is being stopped.
+    /// True if the agent `origin` is being stopped or does not run any more.
     fn is_stopping(&self, origin: &Origin) -> bool {
         let id = &origin.invocation_id;
         let child = self.subagents.all.values().find(|child| child.id() == id);
@@ -377,7 +380,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// The empty set of subagents, prepared for delegation if the session has it.
+    /// Initial state without subagents, connected to the delegation tools if the session has them.
     pub(super) fn subagents(&self, clients: &Clients) -> Subagents {
         let Some(delegation_handle) = &self.delegation_handle else { return Subagents::default() };
         let session = self.me.clone();
@@ -391,7 +394,7 @@ impl SessionBase {
         }
     }
 
-    /// Memory of subagents, after deleting part of it.
+    /// Deletes the given part of the memory of subagents, and returns the rest.
     fn memories(&self, forget: Forget) -> Memories {
         let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
         if delegation_handle.memories.lock().forget(&forget) > 0 {
@@ -404,7 +407,8 @@ impl SessionBase {
         delegation_handle.memories.lock().clone()
     }
 
-    /// Data of a subagent before it starts, with its task.
+    /// Creates the entry of a subagent for a start request, and the first message with its task.
+    /// The subagent is not started yet.
     fn child_for(
         &self,
         id: InvocationId,
@@ -435,7 +439,7 @@ impl SessionBase {
         (child, vec![ContentPart::text(handoff.text)])
     }
 
-    /// Creates the entry of a subagent that has not started.
+    /// Creates the entry of a subagent without a task and without an actor.
     fn idle(
         &self,
         (origin, caller): (Arc<Origin>, Arc<Origin>),
@@ -470,7 +474,7 @@ impl SessionBase {
         }
     }
 
-    /// Lists a running subagent for a caller whose history no longer contains its start.
+    /// Adds a subagent to the list of running background work, if its caller does not wait for it.
     fn register_background(&self, child: &Child) {
         if let (Some(delegation_handle), Some(background_work)) =
             (&self.delegation_handle, child.background_work())
@@ -479,7 +483,8 @@ impl SessionBase {
         }
     }
 
-    /// A subagent's definition may limit the delegation depth below it.
+    /// Returns a refusal if the definition of a subagent above the new one limits the depth below
+    /// itself.
     fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
         let Some(delegation_handle) = &self.delegation_handle else { return Ok(()) };

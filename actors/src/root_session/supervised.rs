@@ -1,4 +1,4 @@
-//! Crashes of children of the session: restarts within a budget, and parking.
+//! Supervision of the session's children: restarts within a budget, and parking.
 
 pub(super) mod clients;
 
@@ -30,7 +30,7 @@ pub(super) struct SupervisedActors {
 }
 
 impl SupervisedActors {
-    /// Informs the writer that the outbox has entries, or is not to wait any more.
+    /// Wakes the writer, because the outbox has entries or waiting for disk space has stopped.
     pub(super) fn wake_writer(&self) {
         self.writer.tell(|| transcript_writer::Msg::Wake);
     }
@@ -39,13 +39,13 @@ impl SupervisedActors {
         self.coordinator.line()
     }
 
-    /// Cancels model requests of an invocation that is gone.
+    /// Cancels the model requests of an invocation that is gone.
     pub(super) fn cancel_requests(&self, id: &InvocationId) {
         self.clients.tell(|| provider_client::Msg::Cancel(id.clone()));
     }
 }
 
-/// A child that is replaced when it crashes. Others reach it through its `SupervisedRef`.
+/// A child actor that is replaced when it crashes. Other actors reach it through a `SupervisedRef`.
 pub(super) struct Supervised<M> {
     name: &'static str,
     incarnations: watch::Sender<Option<ActorRef<M>>>,
@@ -65,7 +65,7 @@ impl<M: ractor::Message> Supervised<M> {
         SupervisedRef::new(self.incarnations.subscribe())
     }
 
-    /// Sends a message to the current incarnation, if there is one.
+    /// Sends a message to the current incarnation. Without one, nothing is sent.
     fn tell(&self, message: impl FnOnce() -> M) {
         if let Some(actor) = &*self.incarnations.borrow() {
             tell(actor, message());
@@ -86,8 +86,8 @@ impl<M: ractor::Message> Supervised<M> {
 }
 
 impl Supervised<transcript_writer::Msg> {
-    /// Replaces the writer and wakes the new one: it may have opened the journal already, and
-    /// records since then did not reach it.
+    /// Sets the new writer and wakes it: it may have opened the journal already, and could not be
+    /// woken for records since then.
     fn put_writer(&self, actor: ActorRef<transcript_writer::Msg>) {
         self.put(actor);
         self.tell(|| transcript_writer::Msg::Wake);
@@ -164,7 +164,8 @@ impl State {
         Ok(())
     }
 
-    /// Parks the session until the user acts: an actor crashed too often.
+    /// Parks the session, because `actor` crashed too often: records this, accepts no more work,
+    /// and stops the current work.
     pub(super) fn park(&mut self, actor: &str, cause: &str) {
         let is_writer = actor == "TranscriptWriter";
         let why = cause.to_owned();
@@ -191,8 +192,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Spends a restart of `actor`; returns true if it may be restarted. The user is informed in
-    /// both cases.
+    /// Records a crash of `actor` and uses one restart of its budget. Returns true if it may be
+    /// restarted, which is recorded as well.
     pub(super) fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
         let (actor, cause) = (actor.to_owned(), cause.to_owned());
         self.transcript.note(None, Event::ActorCrashed { actor: actor.clone(), cause });

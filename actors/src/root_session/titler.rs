@@ -1,5 +1,5 @@
-//! Session title for lists, written by the model with the role `title` after the first answer. Runs
-//! never wait for it.
+//! Title of the session for lists, written by the model of the role `title` after the first answer.
+//! Runs never wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Bytes of the prompt, and of the answer, in the request.
+/// Maximum bytes of the prompt, and of the answer, in the request.
 const READ_BYTES_MAX: usize = 2000;
-/// Most tokens of the reply: enough for a model that thinks first.
+/// Maximum tokens of the reply: enough for a model that thinks first.
 const TOKENS_MAX: u64 = 512;
 const CHARS_MAX: usize = 80;
-/// Maximum wait for the request.
+/// Time limit of the request.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Maximum wait of an ended session for a title that is in flight.
+/// Maximum wait of an ending session for a title that is being written.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 const INSTRUCTION: &str = "You name conversations with a coding agent, for a list. Answer with the \
@@ -32,49 +32,49 @@ const INSTRUCTION: &str = "You name conversations with a coding agent, for a lis
 /// Messages about the title.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum TitlerMsg {
-    /// Result of the title request.
+    /// The request for a title has ended.
     Titled(Result<Result<String, String>, JoinError>),
-    /// The title did not arrive in time.
+    /// The wait of the ending session for its title is over.
     Untitled,
 }
 
-/// Something that concerns the title.
+/// Input of the state machine for the title.
 #[derive(Debug)]
 enum TitleInput<'a> {
-    /// A run of the main agent has ended, with an answer or without.
+    /// A run of the main agent has ended; `answer` is `None` if it has no answer.
     RunEnded { above: &'a Arc<Origin>, history: &'a [Arc<Message>], answer: Option<&'a str> },
-    /// The request has ended.
+    /// The request for a title has ended. `Err`: reason in words.
     Titled(Result<String, String>),
-    /// The session is about to write its last record.
+    /// The session is about to write its last record. `completed`: true if it ends normally.
     Closing { completed: bool },
-    /// The wait at the end of the session is over.
+    /// The wait of the ending session for its title is over.
     Overdue,
 }
 
-/// Action that the session performs for the title.
+/// Effect that the session performs for the title.
 #[derive(Debug, PartialEq)]
 enum TitleEffect {
-    /// Ask the model, for this invocation.
+    /// Send this text to the model, on behalf of this invocation.
     Ask(Arc<Origin>, String),
     /// Cancel the request in flight.
     Cancel,
     Record(String),
     Warn(String),
-    /// Wait briefly for the request in flight.
+    /// Set the timer for waiting for the request in flight.
     StartTimer,
-    /// Continue to close the session, which waited for its title.
+    /// Continue to close the session.
     Close,
 }
 
-/// Progress of the title, without the work for it.
+/// State machine for the title, without I/O.
 #[derive(Default)]
 struct TitleProgress {
     known: Option<String>,
-    /// True if a model may write it and was not asked; it is asked once per process.
+    /// True if a model is configured and was not asked yet. It is asked at most once per process.
     may_ask: bool,
     /// True while a request is in flight.
     is_asking: bool,
-    /// True while the ended session only waits for its title.
+    /// True while the ending session waits for its title.
     is_awaited: bool,
 }
 
@@ -129,7 +129,8 @@ impl TitleProgress {
     }
 }
 
-/// Prompt and answer for the model that writes the title.
+/// Text for the model that writes the title: the first prompt of `history` and the answer, both
+/// shortened.
 fn request_text(history: &[Arc<Message>], answer: &str) -> String {
     let first = history.iter().find_map(|message| match &**message {
         Message::User { content } => Some(text_of(content)),
@@ -139,14 +140,14 @@ fn request_text(history: &[Arc<Message>], answer: &str) -> String {
     format!("USER: {}\n\nASSISTANT: {}", cut(&first.unwrap_or_default()), cut(answer))
 }
 
-/// The title, and the work for it.
+/// State of the title with its request and timer.
 pub(super) struct Titler {
     progress: TitleProgress,
-    /// Model that writes it, if configured.
+    /// Route to the model that writes the title; `None`: no title is written.
     namer: Option<ModelRoutes>,
-    /// The request, with its invocation id.
+    /// Request in flight, with its invocation id.
     request: Option<(InvocationId, OwnedTask)>,
-    /// Timer of an ended session that only waits for its title.
+    /// Timer of an ending session that waits for its title.
     timer: Option<OwnedTask>,
 }
 
@@ -162,8 +163,8 @@ impl State {
         self.perform_title_effects(effects);
     }
 
-    /// After a run of the main agent: requests a title if there is none, otherwise records it
-    /// again.
+    /// Handles the end of a run of the main agent: requests a title if there is none yet, or
+    /// records the known title again.
     pub(super) fn name_session(&mut self, above: &Arc<Origin>, ending: &Ending) {
         let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
         let history = &self.main_run.history;
@@ -171,7 +172,8 @@ impl State {
         self.perform_title_effects(effects);
     }
 
-    /// True if the ended session still waits for its title: briefly, and only after a normal end.
+    /// Returns true if the ending session must wait for its title: only for a short time, and only
+    /// after a normal end. Otherwise a request for a title is cancelled.
     pub(super) fn awaits_title(&mut self, reason: &SessionEndReason) -> bool {
         let completed = *reason == SessionEndReason::Completed;
         let effects = self.titler.progress.on(TitleInput::Closing { completed });
@@ -207,7 +209,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Initial state, with the title of a resumed session.
+    /// Initial state of the title. A resumed session keeps the title that it has.
     pub(super) fn titler(&self, clients: &Clients) -> Titler {
         let resumption = self.settings.resumption.as_ref();
         let known = resumption.filter(|resumption| resumption.branch.is_none());
@@ -245,7 +247,8 @@ impl Titler {
     }
 }
 
-/// One line, safe for display.
+/// The first line of `said` as a title of at most 80 characters, without control characters, quotes
+/// and a final full stop. `None` if nothing is left.
 fn clean(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
     // Bidirectional controls and zero-width characters are removed, too.

@@ -1,4 +1,4 @@
-//! Clocks for tests: one that a test advances, and one that passes by itself.
+//! Clocks for tests: one that the test advances, and one that follows tokio's clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::ports::{Clock, PortFuture};
 
-/// Stops until a test advances it.
+/// Clock that stands still until the test advances it.
 #[derive(Debug, Default)]
 pub struct ManualClock(Mutex<ClockState>);
 
@@ -16,13 +16,13 @@ struct ClockState {
     now: Duration,
     /// Offset of the wall clock in milliseconds.
     ahead_ms: u64,
-    /// Of jitter; zero: it is always the most.
+    /// State of the random numbers for jitter; if 0, the jitter is always 1.
     seed: u64,
     sleepers: Vec<(Duration, oneshot::Sender<()>)>,
 }
 
 impl ManualClock {
-    /// Advances time by `by` and wakes sleepers that are due.
+    /// Advances the time by `by` and wakes the sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.now += by;
@@ -32,17 +32,17 @@ impl ManualClock {
         }
     }
 
-    /// Sets the offset of the wall clock; nothing else changes.
+    /// Sets the offset of the wall clock in milliseconds; the monotonic clock does not change.
     pub fn set_ahead(&self, ms: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ahead_ms = ms;
     }
 
-    /// Jitter of this clock is spread, in the same way each time.
+    /// Creates a clock with random jitter, which is the same for the same `seed`.
     pub fn seeded(seed: u64) -> ManualClock {
         ManualClock(Mutex::new(ClockState { seed: seed.max(1), ..ClockState::default() }))
     }
 
-    /// Time until the next sleeper is due.
+    /// Time until the next sleeper is due; `None` if there are no sleepers.
     pub fn next_wake(&self) -> Option<Duration> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sleepers.retain(|(_, wake)| !wake.is_closed());
@@ -50,7 +50,7 @@ impl ManualClock {
         Some(next.saturating_sub(inner.now))
     }
 
-    /// Number of sleepers.
+    /// Number of waits that are not over or cancelled.
     pub fn sleepers(&self) -> usize {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sleepers.retain(|(_, wake)| !wake.is_closed());
@@ -91,7 +91,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Passes as tokio's clock does, paused or not.
+/// Clock that follows tokio's clock, which a test may pause. Its wall clock is always 0.
 #[derive(Debug)]
 pub struct TokioClock {
     started: tokio::time::Instant,

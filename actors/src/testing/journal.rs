@@ -8,7 +8,7 @@ use crate::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
 
-/// Keeps records in memory.
+/// Journal that keeps its records in memory and can simulate faults.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     shared: Arc<JournalState>,
@@ -26,23 +26,23 @@ struct JournalState {
     held: Mutex<Option<Vec<HeldBatch>>>,
 }
 
-/// A batch, and whose it is.
+/// A batch that is held back, with the number of the open journal to which it was submitted.
 type HeldBatch = (u64, JournalBatch);
 
 impl MemoryStore {
-    /// A journal that an earlier process left.
+    /// Creates a journal with the records of an earlier process.
     pub fn of(records: Vec<StoredRecord>) -> MemoryStore {
         let store = MemoryStore::default();
         store.shared.lock().extend(records.into_iter().map(Arc::new));
         store
     }
 
-    /// Stored records.
+    /// All stored records, in order.
     pub fn records(&self) -> Vec<StoredRecord> {
         self.shared.lock().iter().map(|record| StoredRecord::clone(record)).collect()
     }
 
-    /// Stored events without their envelopes.
+    /// The events of all stored records, in order.
     pub fn events(&self) -> Vec<Event> {
         self.shared.lock().iter().map(|record| record.event.clone()).collect()
     }
@@ -52,22 +52,22 @@ impl MemoryStore {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
 
-    /// Simulates a full disk, or ends that.
+    /// Simulates a full disk, on which writes fail (`true`), or ends the simulation (`false`).
     pub fn set_full(&self, full: bool) {
         self.shared.full.store(full, Ordering::SeqCst);
     }
 
-    /// Simulates a nearly full disk, or ends that.
+    /// Simulates a nearly full disk (`true`), or ends the simulation (`false`).
     pub fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Ordering::SeqCst);
     }
 
-    /// Simulates a slow disk: nothing is written until [`release`](MemoryStore::release).
+    /// Simulates a slow disk: batches are held back until [`release`](MemoryStore::release).
     pub fn block_writes(&self) {
         self.shared.held_batches().get_or_insert_default();
     }
 
-    /// Writes the held batches in order, and later ones at once.
+    /// Writes the batches that were held back, in order. Later ones are written at once.
     pub fn release(&self) {
         let held = self.shared.held_batches().take();
         for (generation, batch) in held.into_iter().flatten() {
@@ -75,12 +75,12 @@ impl MemoryStore {
         }
     }
 
-    /// The last record that survives a power cut, 0 if there is none.
+    /// Number of the last record that is synced; 0 if there is none.
     pub fn synced(&self) -> u64 {
         self.shared.synced.load(Ordering::SeqCst)
     }
 
-    /// Number of times it was opened.
+    /// Number of times that the journal was opened.
     pub fn opened(&self) -> u32 {
         self.shared.opened.load(Ordering::SeqCst)
     }

@@ -13,28 +13,28 @@ use crate::ports::{
 };
 use crate::testing::clock::ManualClock;
 
-/// Computes a step from the history of the request.
+/// Function that computes a step from the messages of a request.
 type StepFn = dyn Fn(&[Arc<Message>]) -> ModelStep + Send;
 
-/// Behaviour of a scripted model in one attempt.
+/// Behaviour of a [`ScriptedModel`] in one attempt.
 pub enum ModelStep {
-    /// Sends these pieces, then ends.
+    /// Streams these pieces of text, then ends the reply.
     Say(Vec<String>),
-    /// Wants these tools: name and arguments.
+    /// Requests tool calls, given by name and arguments.
     Call(Vec<(String, String)>),
-    /// Sends a piece, then fails.
+    /// Streams this piece of text, unless it is empty, then fails with the error.
     Fail(String, ProviderError),
-    /// Sends a piece, then stays silent.
+    /// Streams this piece of text, then stays silent.
     Hang(String),
-    /// Is overloaded until then, however often it is asked.
+    /// Fails each attempt as overloaded until this time of the clock. Then the next step follows.
     Away(Arc<ManualClock>, Duration),
-    /// Panics, as an adapter with a bug would.
+    /// Panics, like an adapter with a bug.
     Panic,
-    /// Ends for this reason, with this text.
+    /// Ends the reply with this reason and this text, without streaming.
     End(StopReason, String),
     /// Returns this reply unchanged.
     Reply(Completion),
-    /// Reports usage so far, then performs the step.
+    /// Reports these token counts, then performs the step.
     Counted(Usage, Box<ModelStep>),
     /// Waits for the notification, then performs the step.
     After(Arc<Notify>, Box<ModelStep>),
@@ -43,23 +43,23 @@ pub enum ModelStep {
 }
 
 impl ModelStep {
-    /// One piece of text.
+    /// Step that replies with `text` in one piece.
     pub fn say(text: &str) -> ModelStep {
         ModelStep::Say(vec![text.to_owned()])
     }
 
-    /// These calls, of the same tool: one for each text.
+    /// Step that calls the tool `name` once for each text, with the argument `text`.
     pub fn calls(name: &str, texts: &[&str]) -> ModelStep {
         let call = |text: &&str| (name.to_owned(), format!(r#"{{"text":{text:?}}}"#));
         ModelStep::Call(texts.iter().map(call).collect())
     }
 
-    /// Waits for `gate`, then does `step`.
+    /// Step that waits for `gate`, then performs `step`.
     pub fn after(gate: &Arc<Notify>, step: ModelStep) -> ModelStep {
         ModelStep::After(Arc::clone(gate), Box::new(step))
     }
 
-    /// One call.
+    /// Step that calls the tool `name` once, with `arguments` as JSON text.
     pub fn call(name: &str, arguments: &str) -> ModelStep {
         ModelStep::Call(vec![(name.to_owned(), arguments.to_owned())])
     }
@@ -71,7 +71,8 @@ impl std::fmt::Debug for ModelStep {
     }
 }
 
-/// Performs its steps in order and stores the requests. Fails the test when they run out.
+/// Provider that performs its steps in order and stores the requests. After the last step it
+/// replies with `(the script is over)`.
 #[derive(Debug)]
 pub struct ScriptedModel {
     steps: Mutex<VecDeque<ModelStep>>,
@@ -83,7 +84,7 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// A model with these steps.
+    /// Creates a model that performs `steps`.
     pub fn new(steps: Vec<ModelStep>) -> ScriptedModel {
         ScriptedModel {
             steps: Mutex::new(steps.into()),
@@ -95,7 +96,7 @@ impl ScriptedModel {
         }
     }
 
-    /// Sets the profile and model name.
+    /// Sets the name of the profile, and `{name}-1` as the model.
     #[must_use]
     pub fn named(self, name: &str) -> ScriptedModel {
         ScriptedModel { name: name.to_owned(), model: format!("{name}-1"), ..self }
@@ -116,12 +117,12 @@ impl ScriptedModel {
         steps.pop_front()
     }
 
-    /// Times of requests during an outage.
+    /// Times of the attempts that failed because of [`ModelStep::Away`].
     pub fn probes(&self) -> Vec<Duration> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The history of each attempt so far.
+    /// The messages of each attempt so far.
     pub fn requests(&self) -> Vec<Vec<Arc<Message>>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -132,7 +133,7 @@ impl ScriptedModel {
     }
 }
 
-/// Counts attempts that did not end by themselves.
+/// Guard of an attempt, which counts it if it is dropped before it has ended.
 struct Attempt {
     ended: bool,
     dropped: Arc<Mutex<u32>>,

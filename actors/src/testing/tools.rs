@@ -47,21 +47,21 @@ fn text_of(call: PermittedCall) -> String {
 
 type PrepareResult = PortFuture<Result<Prepared, ToolError>>;
 
-/// Counts the actions of a tool. Shared with the test.
+/// Counters of the runs of a tool. Clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct RunCounter {
-    /// Runs that began.
+    /// Number of runs that began.
     pub began: Arc<AtomicU32>,
-    /// Runs that were dropped before they ended.
+    /// Number of runs that were dropped before they ended.
     pub dropped: Arc<AtomicU32>,
 }
 
-/// Answers with its text. Read-only.
+/// Tool without side effects that returns its argument `text`.
 #[derive(Debug)]
 pub struct EchoTool(ToolSpec);
 
 impl EchoTool {
-    /// The tool `echo`.
+    /// Creates the tool `echo`.
     #[expect(clippy::new_without_default, reason = "a tool is made by name")]
     pub fn new() -> EchoTool {
         EchoTool(spec("echo", SideEffect::None))
@@ -82,12 +82,12 @@ impl Tool for EchoTool {
     }
 }
 
-/// Has a side effect: it counts.
+/// Tool with a side effect: it counts its runs.
 #[derive(Debug)]
 pub struct WritingTool(ToolSpec, RunCounter);
 
 impl WritingTool {
-    /// The tool `write`, counting into `run_counter`.
+    /// Creates the tool `write`, which counts its runs in `run_counter`.
     pub fn new(run_counter: RunCounter) -> WritingTool {
         WritingTool(spec("write", SideEffect::Workspace), run_counter)
     }
@@ -108,12 +108,12 @@ impl Tool for WritingTool {
     }
 }
 
-/// Starts, and never ends on its own.
+/// Tool with a side effect that starts and never ends by itself.
 #[derive(Debug)]
 pub struct HangingTool(ToolSpec, RunCounter);
 
 impl HangingTool {
-    /// The tool `hang`, counting into `run_counter`.
+    /// Creates the tool `hang`, which counts its runs in `run_counter`.
     pub fn new(run_counter: RunCounter) -> HangingTool {
         HangingTool(spec("hang", SideEffect::Process), run_counter)
     }
@@ -148,12 +148,12 @@ impl Tool for HangingTool {
     }
 }
 
-/// Panics when it runs.
+/// Tool that panics when it runs.
 #[derive(Debug)]
 pub struct PanickingTool(ToolSpec);
 
 impl PanickingTool {
-    /// The tool `panic`, with this side effect.
+    /// Creates the tool `panic` with this side effect.
     pub fn new(side_effect: SideEffect) -> PanickingTool {
         PanickingTool(spec("panic", side_effect))
     }
@@ -173,12 +173,13 @@ impl Tool for PanickingTool {
     }
 }
 
-/// Read-only: counts, and waits for its gate.
+/// Tool without side effects that counts its runs and waits for its gate.
 #[derive(Debug)]
 pub struct GatedTool(ToolSpec, RunCounter, Arc<Semaphore>);
 
 impl GatedTool {
-    /// The tool `gated`, counting into `run_counter`. Each permit of `gate` lets one run end.
+    /// Creates the tool `gated`, which counts its runs in `run_counter`. Each permit of `gate` lets
+    /// one run end.
     pub fn new(run_counter: RunCounter, gate: Arc<Semaphore>) -> GatedTool {
         GatedTool(spec("gated", SideEffect::None), run_counter, gate)
     }
@@ -205,12 +206,12 @@ impl Tool for GatedTool {
     }
 }
 
-/// Has a side effect, and is about to do something else each time it is prepared, for a while.
+/// Tool with a side effect whose prepared effect differs each time, for the first preparations.
 #[derive(Debug)]
 pub struct ChangingTool(ToolSpec, RunCounter, AtomicU32, u32);
 
 impl ChangingTool {
-    /// The tool `change`, which makes up its mind after `changes` preparations.
+    /// Creates the tool `change`, whose effect stays the same after `changes` changes.
     pub fn new(run_counter: RunCounter, changes: u32) -> ChangingTool {
         ChangingTool(spec("change", SideEffect::Workspace), run_counter, AtomicU32::new(0), changes)
     }
@@ -237,24 +238,24 @@ impl Tool for ChangingTool {
     }
 }
 
-/// Called by a [`GuardedTool`] for each call that runs.
+/// Function that a [`GuardedTool`] calls with the id of each call that runs.
 type Guard = Arc<dyn Fn(&CallId) + Send + Sync>;
 
-/// Reports the call id when a call runs.
+/// Tool that calls a function when a call runs.
 pub struct GuardedTool(ToolSpec, Guard);
 
 impl GuardedTool {
-    /// The read-only tool `guarded`, telling `guard`.
+    /// Creates the tool `guarded` without side effects, which calls `guard`.
     pub fn new(guard: impl Fn(&CallId) + Send + Sync + 'static) -> GuardedTool {
         GuardedTool(spec("guarded", SideEffect::None), Arc::new(guard))
     }
 
-    /// The tool `guarded`, with a side effect.
+    /// Creates the tool `guarded` with a side effect, which calls `guard`.
     pub fn with_effect(guard: impl Fn(&CallId) + Send + Sync + 'static) -> GuardedTool {
         GuardedTool(spec("guarded", SideEffect::Workspace), Arc::new(guard))
     }
 
-    /// Sets another name.
+    /// Sets the name of the tool.
     #[must_use]
     pub fn named(mut self, name: &str) -> GuardedTool {
         name.clone_into(&mut self.0.name);

@@ -1,7 +1,8 @@
-//! Validation of tool arguments: from the model's text to a value that matches the tool's schema.
+//! Validation of tool arguments: turns the model's text into a value that matches the tool's
+//! schema.
 //!
-//! Pure. Unambiguous deviations are coerced and noted; anything that would have to be guessed is an
-//! error that states the expectation. Paths and commands are never changed.
+//! Pure. Clear deviations are corrected and noted. A deviation whose meaning would have to be
+//! guessed is an error that says what is expected. Paths and commands are never changed.
 
 use crate::text::clipped;
 
@@ -12,8 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::ports::ToolError;
 
-/// Other tools' names for the same fields, which models have learnt. A plain `timeout` is not
-/// among them: it is in seconds for some and in milliseconds for others, unless it has a unit.
+/// Names of fields in other tools, with the names used here: models have learnt them. A plain
+/// `timeout` is missing, because its unit is seconds in some tools and milliseconds in others.
 const ALIASES: [(&str, &str); 8] = [
     ("file_path", "path"),
     ("filePath", "path"),
@@ -25,22 +26,22 @@ const ALIASES: [(&str, &str); 8] = [
     ("timeout_ms", "timeoutMs"),
 ];
 
-/// More problems than this are not listed.
+/// Maximum number of problems that an error lists.
 const PROBLEMS_MAX: usize = 5;
 
-/// Arguments that fit their schema.
+/// Validated arguments, which match the schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arguments {
-    /// An object.
+    /// The arguments as a JSON object.
     pub value: Value,
-    /// Coercions, one line each: `limit: "20" -> 20`.
+    /// Corrections that were made, one line each: `limit: "20" -> 20`.
     pub coerced: Vec<String>,
 }
 
-/// Parses `raw`, coerces unambiguous deviations, and checks the result against `schema`: an object
-/// with `properties` and `required`.
+/// Parses `raw`, corrects clear deviations, and checks the result against `schema`: an object with
+/// `properties` and `required`.
 ///
-/// The error is `ARG001`, for the model.
+/// The error is for the model. Its code is `ARG001`, or `ARG006` for a `timeout` without a unit.
 pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments, ToolError> {
     if raw.len() > bytes_max {
         let message = format!("the arguments are {} bytes; at most {bytes_max}", raw.len());
@@ -68,7 +69,8 @@ pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments
     Err(ToolError::new("ARG001", message))
 }
 
-/// The object in `raw`. One that was put into a string is taken out again, once.
+/// Parses `raw` as a JSON object. An object that is encoded in a JSON string is decoded; an empty
+/// text and `null` become an empty object.
 fn parse(raw: &str, coerced: &mut Vec<String>) -> Result<Map<String, Value>, ToolError> {
     if raw.trim().is_empty() {
         return Ok(Map::new());
@@ -93,7 +95,8 @@ fn parse(raw: &str, coerced: &mut Vec<String>) -> Result<Map<String, Value>, Too
     Err(ToolError::new("ARG001", format!("the arguments must be an object, not {kind}")))
 }
 
-/// Gives fields that go by another tool's name their own, where nothing else has it.
+/// Renames fields from a name in other tools to the name here, unless the schema knows the other
+/// name or the field is present.
 fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
     for (alias, name) in ALIASES {
         let known = |name: &str| schema["properties"].get(name).is_some();
@@ -107,8 +110,8 @@ fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<Str
     }
 }
 
-/// Converts a `timeout` with a unit to milliseconds. Without a unit it is an error, because a guess
-/// could be wrong by a factor of 1,000.
+/// Renames a `timeout` with a unit to `timeoutMs` and converts it to milliseconds. Without a unit
+/// it is an error, because a guess could be wrong by a factor of 1,000.
 fn name_time(
     schema: &Value,
     fields: &mut Map<String, Value>,
@@ -131,7 +134,7 @@ fn name_time(
     Ok(())
 }
 
-/// An optional field that is null is an absent one.
+/// Removes optional fields whose value is null, unless their schema allows null.
 fn drop_nulls(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
     let properties = &schema["properties"];
     fields.retain(|name, value| {
@@ -148,7 +151,7 @@ fn is_required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
 }
 
-/// True if `schema` allows values of that JSON type. A schema without types allows all.
+/// True if `schema` allows values of the JSON type `kind`. A schema without a type allows all.
 fn allows(schema: &Value, kind: &str) -> bool {
     let fits = |named: &str| named == kind || (named == "number" && kind == "integer");
     if let Some(named) = schema["type"].as_str() {
@@ -160,7 +163,7 @@ fn allows(schema: &Value, kind: &str) -> bool {
     }
 }
 
-/// The JSON type of `value`, for people.
+/// Name of the JSON type of `value`.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -175,12 +178,13 @@ fn kind_of(value: &Value) -> &'static str {
 
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// `text` in quotes, escaped, and cut if it is long.
+/// `text` in quotes and escaped, shortened to its beginning if it is long.
 fn quoted(text: &str) -> String {
     format!("{:?}", clipped(text, QUOTED_CHARS_MAX, "…"))
 }
 
-/// `value` as JSON, cut if it is long.
+/// Short form of `value` for messages: long strings are shortened, and arrays and objects are shown
+/// without content.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),

@@ -1,5 +1,5 @@
-//! A question that was open in front of the user when the session broke off: it is asked again
-//! under the same id, or withdrawn.
+//! Permission request that was open when the session was interrupted: it is asked again under the
+//! same id, or withdrawn.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::event::{Event, Origin};
 use crate::guarded::Guarded;
 use crate::tool_call::Services;
 
-/// The question of a call that runs again. However the call ends, the question does too.
+/// Open permission request of a call that runs again. Dropping it withdraws the request, so the
+/// request ends with the call.
 pub(super) struct CallQuestion {
     open: Guarded<Option<QuestionId>>,
     services: Arc<Services>,
@@ -25,12 +26,13 @@ impl CallQuestion {
         CallQuestion { open, services: Arc::clone(services), origin: Arc::clone(origin) }
     }
 
-    /// The id under which this call asks again, if it did not yet.
+    /// Takes the id of the request, to ask again under it. `None` if there is no open request or it
+    /// was taken already.
     pub(super) fn take(&self) -> Option<QuestionId> {
         self.open.lock().take()
     }
 
-    /// Withdraws the request: this time none was needed.
+    /// Withdraws the request if it is still open, because the call does not need it.
     pub(super) fn withdraw(&self) {
         if let Some(request_id) = self.take() {
             let reason = "the call that asked did not have to ask again".to_owned();

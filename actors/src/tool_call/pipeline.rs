@@ -1,4 +1,4 @@
-//! The way of a call: validate, hooks, prepare, review, question, intent, run.
+//! Steps of a call: validation, hooks, preparation, review, permission request, intent, run.
 //!
 //! Each step changes the type, so none can be left out: arguments become a prepared call, a
 //! prepared call becomes a permitted one, and only a permitted one runs.
@@ -25,15 +25,15 @@ use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
 use crate::tool_call::{IntentProgress, Services};
 
-/// Capacity of the channel for live output between a tool and its observers.
+/// Capacity of the channels between a tool and its call, for live output and for events.
 const OUTPUT_IN_FLIGHT: usize = 64;
 
-/// End of the pipeline.
+/// Result of the pipeline.
 #[derive(Debug)]
 pub(crate) enum CallEnd {
-    /// The call ran, with these arguments.
+    /// The tool ran, with the arguments `input`.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
-    /// The call did not run, for one of the classes of [`Event::ToolFailed`].
+    /// The call did not run. `class` is the reason, as in [`Event::ToolFailed`].
     Refused { class: ToolFailureClass, output: ToolOutput },
 }
 
@@ -41,22 +41,23 @@ pub(crate) struct Pipeline {
     pub(crate) services: Arc<Services>,
     pub(crate) origin: Arc<Origin>,
     pub(crate) call: ToolCall,
-    /// Tools visible to the agent; other names are unknown tools.
+    /// Names of the tools that the agent sees. A call of another name is an unknown tool.
     pub(crate) visible: Arc<[String]>,
     pub(crate) progress: Arc<IntentProgress>,
-    /// Permission request from before the session was interrupted.
+    /// Permission request of this call from before the session was interrupted, if there is one.
     pub(super) asked: CallQuestion,
-    /// It was permitted and started by an earlier process, and only waits.
+    /// True if an earlier attempt has already started the subagent of this call, so that the call
+    /// only waits for its end.
     pub(super) attached: bool,
 }
 
 type Refusal = CallEnd;
 
-/// Arguments that fit the tool's schema, after hooks have had their say.
+/// Arguments that match the tool's schema, after changes by hooks.
 struct Accepted {
     value: Value,
     coerced: Vec<String>,
-    /// Notes for the model about the effects of hooks.
+    /// Notes of hooks for the model, such as changed arguments.
     notes: Vec<String>,
 }
 
@@ -68,7 +69,7 @@ impl Pipeline {
         self.carry_out().await.unwrap_or_else(|refusal| refusal)
     }
 
-    /// Permits, records and runs the call.
+    /// Gets permission for the call, records the intent, and runs the tool.
     async fn carry_out(&self) -> Result<CallEnd, Refusal> {
         let permitted = self.permit().await;
         // Before the intent: a request that is still open now is obsolete.
@@ -83,8 +84,7 @@ impl Pipeline {
         Ok(CallEnd::Ran { output, took: elapsed, input: Box::new(accepted.value) })
     }
 
-    /// Waits for the agent that this call had started: its start is recorded, and it is not started
-    /// twice.
+    /// Waits for the subagent that this call had started. The subagent is not started twice.
     async fn wait_again(self) -> CallEnd {
         let Services { delegation_handle, clock, limits, .. } = &*self.services;
         let began = clock.monotonic();
@@ -181,7 +181,7 @@ impl Pipeline {
         Ok(Accepted { value, coerced, notes })
     }
 
-    /// Lets hooks say no before a human is asked.
+    /// Runs the hooks for a permission request, which can deny the call before a person is asked.
     async fn may_ask(
         &self,
         input: &Value,
@@ -225,7 +225,8 @@ impl Pipeline {
         review(self.call.clone(), prepared, policy, &situation)
     }
 
-    /// A positive answer does not override a denial that applies by now.
+    /// Judges the call again after a person allowed it. Returns the refusal if a rule denies it by
+    /// now.
     fn refused(&self, tool: &dyn Tool, action: &Action) -> Option<Refusal> {
         let grants = self.services.book.grants();
         match self.services.policy.judge(action, &self.situation(tool, &grants)) {
@@ -246,13 +247,13 @@ impl Pipeline {
         }
     }
 
-    /// Everything that an answer about `action` is bound to.
+    /// Binding of an answer about `action` to this call.
     fn binding(&self, action: &Action) -> Binding {
         Binding::of(&self.call.id, &action.digest, &self.services.cwd, &self.origin)
     }
 
-    /// Requests permission. Returns the binding of a positive answer; `None` if a grant covers it
-    /// by now.
+    /// Opens a permission request and waits for the answer. Returns the binding of an answer that
+    /// allows the call; `None` if a grant covers the call by now, so that it must be judged again.
     async fn question(
         &self,
         tool: &dyn Tool,
@@ -305,7 +306,8 @@ impl Pipeline {
         }
     }
 
-    /// Records the intent. Where there may be an effect, returns when it is on the disk.
+    /// Records the intent. If the tool has side effects (`effect`), waits for disk space and until
+    /// the record is synced.
     async fn intend(&self, effect: bool, intent: Event, summary: String) -> Result<(), Refusal> {
         let transcript = &self.services.transcript;
         if !effect {
@@ -370,7 +372,8 @@ impl Pipeline {
         self.services.transcript.note(Some(&self.origin), event);
     }
 
-    /// Records an event when there is space. Without a journal it is lost.
+    /// Records an event of the tool, after waiting for space in the outbox. If the journal cannot
+    /// be written, the event is lost.
     async fn fact(&self, fact: Event) {
         if self.services.transcript.room().await.is_ok() {
             self.services.transcript.note(Some(&self.origin), fact);

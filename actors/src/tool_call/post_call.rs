@@ -1,5 +1,5 @@
-//! Messages of background work after its call has ended: events go to the journal, notices to the
-//! session.
+//! Messages of background work after its call has ended: events go to the journal, texts to the
+//! agent.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,12 +11,13 @@ use crate::transcript_writer::Transcript;
 
 type Hear = Box<dyn Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync>;
 
-/// Receiver of notices for agents. Notices before it is set are dropped: no call has run by then.
+/// Function that receives texts for agents from background work. Texts are dropped while it is not
+/// set; no call has run by then.
 #[derive(Clone, Default)]
 pub(crate) struct Notices(Arc<OnceLock<Hear>>);
 
 impl Notices {
-    /// Sets the receiver `hear`. Only the first call has an effect.
+    /// Sets the receiver. Only the first call has an effect.
     pub(crate) fn open(
         &self,
         hear: impl Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync + 'static,
@@ -30,7 +31,7 @@ impl Notices {
         }
     }
 
-    /// The way for a call of `origin`.
+    /// Creates the sender for background work of a call that `origin` made.
     pub(super) fn post_call(&self, transcript: &Transcript, origin: &Arc<Origin>) -> PostCallSink {
         let (notices, transcript) = (self.clone(), transcript.clone());
         let origin = Arc::clone(origin);

@@ -1,4 +1,4 @@
-//! Services of a session that its calls share.
+//! Ports and shared state of a session that its tool calls use.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::testing_seam::FailPoints;
 use crate::tool_call::post_call::Notices;
 use crate::transcript_writer::Transcript;
 
-/// Maximum number of lines about background work.
+/// Maximum number of lines in a list of background work.
 const LINES_MAX: usize = 32;
 
-/// Services shared by the calls of a session.
+/// Ports and shared state that the calls and invocations of a session use.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) session_id: SessionId,
@@ -38,20 +38,20 @@ pub(crate) struct Services {
     pub(crate) tier: SandboxTier,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
-    /// Delegation, if permitted.
+    /// Delegation handle; `None` in single-agent mode.
     pub(crate) delegation_handle: Option<Arc<DelegationHandle>>,
     pub(crate) fail: FailPoints,
 }
 
 impl Services {
-    /// `call` with these arguments, as hooks receive it.
+    /// `call` with the arguments `input`, in the form that hooks receive.
     pub(crate) fn hooked(&self, call: &ToolCall, input: Value) -> HookedCall {
         let tool = self.tools.get(&call.name);
         let annotations = tool.map(|tool| tool.spec().annotations.clone()).unwrap_or_default();
         HookedCall { call_id: call.id.clone(), tool: call.name.clone(), annotations, input }
     }
 
-    /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
+    /// Runs the hooks for an event. To be called only if [`Hook::has_hook`] returned true.
     pub(crate) fn fire(
         &self,
         origin: Option<&Arc<Origin>>,
@@ -63,8 +63,9 @@ impl Services {
         hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
     }
 
-    /// Background work below `origin`, one line each: subagents, jobs, and open permission requests.
-    /// An agent must know it after its start was removed from the history.
+    /// Running background work of `origin`, at most 32 lines: subagents, jobs, and open permission
+    /// requests of subagents below it. An agent needs it when the start was removed from its
+    /// history.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
         let agents = self
             .delegation_handle

@@ -1,5 +1,5 @@
-//! Outbox: records on their way to the journal. It survives the writer, whose successor receives
-//! the same outbox.
+//! Outbox: records on their way to the journal. It survives a crash of the writer, whose successor
+//! receives the same outbox.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::ports::{Clock, Ids};
 use crate::subscription::Feed;
 use crate::transcript_writer::Msg;
 
-/// Ephemeral events waiting behind durable ones; more are dropped.
+/// Maximum number of ephemeral events that wait behind durable ones; further ones are dropped.
 const PASSING_MAX: usize = 1024;
 
-/// Durable facts waiting for the disk before senders that can wait are made to.
+/// Number of waiting entries from which on senders that can wait have to wait.
 const ROOM: usize = 1024;
 
-/// A fact is not in the journal, and will not be: the session's writer has given up.
+/// Error: an event was not recorded and will not be, because the writer has given up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be written: {cause}")]
 pub(crate) struct Unrecorded {
@@ -41,27 +41,28 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct Entries {
-    /// In order of arrival. The first `submitted` are in the journal's hands.
+    /// Entries in order of arrival. The first `submitted` of them are submitted to the journal.
     waiting: VecDeque<OutboxEntry>,
     submitted: usize,
     passing: usize,
     given_up: Option<Unrecorded>,
     room: OutboxCapacity,
-    /// True if a full disk is not waited for any more.
+    /// True if free disk space is not waited for any more.
     hurried: bool,
-    /// Reason for refusing new work, while the disk is nearly full.
+    /// Reason for refusing new work after the disk was nearly full for too long; `None`: new work
+    /// may wait.
     refused: Option<Unrecorded>,
 }
 
-/// Space on the journal's disk.
+/// Free space on the disk of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum OutboxCapacity {
-    /// Enough for what may come.
+    /// Enough space.
     #[default]
     Enough,
-    /// Enough for running work only, since this time of the monotonic clock.
+    /// Enough space for running work only, since this time (monotonic).
     Scarce { since: Duration },
-    /// Not enough for the submitted records, since this time of the monotonic clock.
+    /// Not enough space for the submitted records, since this time (monotonic).
     None { since: Duration },
 }
 
@@ -76,25 +77,25 @@ enum Durable {
     Numbered(Arc<StoredRecord>),
 }
 
-/// Entries that the writer may process now.
+/// Entries that the writer can process now: ephemeral events to announce, and records to write.
 #[derive(Default)]
 pub(crate) struct ReadyEntries {
     pub(crate) passing: Vec<AnnouncedEvent>,
     pub(crate) records: Vec<Arc<StoredRecord>>,
     pub(crate) durability: Durability,
-    /// Number of outbox entries in the batch.
+    /// Number of outbox entries in the batch, including ephemeral events between the records.
     pub(crate) entries: usize,
 }
 
-/// Entry that may be announced now.
+/// Event that may be announced now, with the acknowledgement for its sender.
 pub(crate) struct Announceable {
     fact: AnnouncedEvent,
     ack: Option<Ack>,
 }
 
 impl Announceable {
-    /// Announces it to observers, then to the sender: effects of the sender follow the
-    /// announcement.
+    /// Announces the event to observers, then acknowledges it to its sender, so that effects of the
+    /// sender follow the announcement.
     pub(crate) fn announce(self, feed: &Feed) {
         feed.publish(self.fact);
         if let Some(ack) = self.ack {
@@ -112,7 +113,8 @@ impl Outbox {
         self.entries.lock().waiting.is_empty()
     }
 
-    /// Numbers new entries; returns entries to publish and records to write.
+    /// Gives new records their numbers after `last_record`, and returns the records to write and
+    /// the ephemeral events before them.
     pub(crate) fn take_ready(&self, last_record: &mut u64) -> ReadyEntries {
         let mut entries = self.entries.lock();
         let mut ready = ReadyEntries::default();
@@ -141,7 +143,7 @@ impl Outbox {
         ready
     }
 
-    /// Removes the first `count` entries, which are durable now, and returns them for publishing.
+    /// Removes the first `count` entries, which are written now, and returns them for announcing.
     pub(crate) fn committed(&self, count: usize) -> Vec<Announceable> {
         let mut entries = self.entries.lock();
         let mut facts = Vec::with_capacity(count);
@@ -164,8 +166,9 @@ impl Outbox {
         facts
     }
 
-    /// After the journal was opened: what an earlier incarnation had submitted has either
-    /// arrived, and is published, or will be submitted again under a new number.
+    /// Called when the journal was opened again. Returns the submitted records that were written,
+    /// for announcing; the others are submitted again under new numbers. `recent` and
+    /// `last_record`: ids and number of the last records in the journal.
     pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Announceable> {
         let mut entries = self.entries.lock();
         entries.submitted = 0;
@@ -198,7 +201,7 @@ impl Outbox {
         facts
     }
 
-    /// Inserts a warning before the new entries.
+    /// Inserts a warning as an ephemeral event before all entries that are not submitted yet.
     pub(crate) fn warn(&self, message: String, ts: u64) {
         let fact = AnnouncedEvent::Ephemeral {
             ts,
@@ -212,7 +215,7 @@ impl Outbox {
         entries.passing += 1;
     }
 
-    /// Nothing will be written any more: informs all senders.
+    /// Drops all entries, because nothing will be written any more, and informs all senders.
     pub(crate) fn give_up(&self, cause: String) {
         let mut entries = self.entries.lock();
         let unrecorded = Unrecorded { cause };
@@ -231,7 +234,8 @@ impl Outbox {
         &self.session_id
     }
 
-    /// Sets the disk space. Returns true if it changed. Work that waits for space checks again.
+    /// Sets the state of the disk space. Returns true if it changed; then work that waits for space
+    /// checks again.
     pub(crate) fn set_room(&self, room: OutboxCapacity) -> bool {
         let mut entries = self.entries.lock();
         let news = match (entries.room, room) {
@@ -252,13 +256,14 @@ impl Outbox {
         news
     }
 
-    /// Refuses work that needs a record, with the reason.
+    /// Makes new work that needs a record fail with `cause` instead of waiting.
     pub(crate) fn refuse(&self, cause: String) {
         self.entries.lock().refused = Some(Unrecorded { cause });
         self.room.notify_waiters();
     }
 
-    /// True if a full disk has been waited for this long.
+    /// True if the disk has been full or nearly full for at least `patience`, or if space is not
+    /// waited for any more.
     pub(crate) fn has_waited(&self, now: Duration, patience: Duration) -> bool {
         let entries = self.entries.lock();
         match entries.room {
@@ -274,13 +279,13 @@ impl Outbox {
         self.entries.lock().room != OutboxCapacity::Enough
     }
 
-    /// True if the disk is full and patience is exhausted.
+    /// True if the disk is full and space is not waited for any more.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         let entries = self.entries.lock();
         entries.hurried && matches!(entries.room, OutboxCapacity::None { .. })
     }
 
-    /// Stops waiting for disk space: the session ends.
+    /// Stops waiting for disk space, because the session ends.
     pub(crate) fn stop_waiting(&self) {
         self.entries.lock().hurried = true;
     }
@@ -354,7 +359,7 @@ impl OutboxEntry {
     }
 }
 
-/// Interface for recording and announcing. Cheap to clone; survives every incarnation of the
+/// Interface for recording and announcing events. Cheap to clone; it survives restarts of the
 /// writer.
 #[derive(Clone)]
 pub(crate) struct Transcript {
@@ -374,8 +379,9 @@ impl Transcript {
         Transcript { outbox, writer, clock, ids }
     }
 
-    /// Records a fact, or announces it if it is ephemeral, and does not wait. It will be in the
-    /// journal, in order, unless the session's writer gives up.
+    /// Records an event, or announces it if it is ephemeral, without waiting. Records keep their
+    /// order. A durable event is lost only if the writer gives up; an ephemeral one also if too
+    /// many wait.
     pub(crate) fn note(&self, origin: Option<&Arc<Origin>>, event: Event) {
         let entry = if event.is_durable() {
             self.durable_entry(origin, event, Durability::Written, None)
@@ -392,8 +398,9 @@ impl Transcript {
         }
     }
 
-    /// Records an event; resolves when it and everything before it has that durability. Its
-    /// position is fixed by this call, whether or not the future is awaited.
+    /// Records an event. The future resolves when the event and everything before it are as durable
+    /// as `durability` requires. The position of the record is fixed by this call, even if the
+    /// future is not awaited.
     pub(crate) fn record(
         &self,
         origin: Option<&Arc<Origin>>,
@@ -412,7 +419,8 @@ impl Transcript {
         }
     }
 
-    /// True if few records wait for the disk, so more may be added without waiting.
+    /// True if new work may start without waiting: few records wait, and there is enough disk
+    /// space.
     pub(crate) fn has_capacity(&self) -> bool {
         let entries = self.outbox.entries.lock();
         entries.given_up.is_none()
@@ -420,7 +428,8 @@ impl Transcript {
             && entries.room == OutboxCapacity::Enough
     }
 
-    /// Waits until something may begin that has to be recorded: a request, an effect.
+    /// Waits until new work that needs a record may start, such as a request or a side effect.
+    /// `Err` if it cannot be recorded.
     pub(crate) async fn may_begin(&self) -> Result<(), Unrecorded> {
         let crowded = |entries: &Entries| {
             entries.refused.is_none()
@@ -430,7 +439,7 @@ impl Transcript {
         self.outbox.entries.lock().refused.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits while too many facts wait for the disk.
+    /// Waits while too many records wait for the disk. `Err` if the writer has given up.
     pub(crate) async fn room(&self) -> Result<(), Unrecorded> {
         self.wait_while(|entries| entries.waiting.len() >= ROOM).await
     }
@@ -451,7 +460,7 @@ impl Transcript {
         }
     }
 
-    /// Resolves when all records so far are in the journal, or never can be.
+    /// Waits until all records so far are written, or cannot be written any more.
     pub(crate) async fn drained(&self) {
         let mut writer = self.writer.clone();
         while !self.outbox.is_empty() {

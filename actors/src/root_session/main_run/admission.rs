@@ -1,4 +1,4 @@
-//! Admission of a prompt: hooks first, then the history.
+//! Admission of a prompt: the hooks run first, then the prompt enters the history.
 
 use std::sync::Arc;
 
@@ -16,25 +16,26 @@ use crate::ports::HookPayload;
 use crate::root_session::main_run::{MainInvocation, MainRunMsg, PromptAdmission};
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Result of the hooks at the start of the session.
+/// State of the hooks for the start of the session.
 pub(crate) enum StartHooks {
-    /// No objection.
+    /// The hooks have no objection, or there are none.
     Open,
-    /// Hooks are running.
+    /// The hooks are running.
     Asking(#[expect(dead_code, reason = "dropping it stops the work")] OwnedTask),
-    /// Denied: the session accepts no prompt, with the reason.
+    /// A hook denied: the session accepts no prompt. Contains the reason.
     Blocked(String),
 }
 
-/// A prompt, or the continuation of unfinished work, that waits for hooks.
+/// A run that waits for hooks before it starts. `prompt` is `None` for a run without a new prompt.
 pub(crate) struct PendingAdmission {
     prompt: Option<Prompt>,
-    /// `None` while the session-start hooks run.
+    /// Task that runs the hooks for the prompt; `None` while those for the start of the session
+    /// run.
     _work: Option<OwnedTask>,
 }
 
 impl State {
-    /// Starts the session-start hooks, if there are any. Prompts wait for them.
+    /// Starts the hooks for the start of the session, if there are any. Prompts wait for them.
     pub(crate) fn open(&mut self) {
         if self.base.ports.hooks.has_hook(HookEvent::SessionStart, None) {
             let fired = self.base.services.fire(None, HookPayload::SessionStart);
@@ -57,8 +58,9 @@ impl State {
         Ok(())
     }
 
-    /// Admits `prompt`, or the continuation of unfinished work, as the invocation of
-    /// `origin`, whose history begins after `base` messages.
+    /// Starts the admission of `prompt` (`None`: a run without a new prompt) as the invocation of
+    /// `origin`. `base`: number of messages in the history before it. Returns its id and the
+    /// receiver of its outcome.
     pub(crate) async fn admit_as(
         &mut self,
         origin: Arc<Origin>,
@@ -83,7 +85,8 @@ impl State {
         Ok(Ok((id, receiver)))
     }
 
-    /// Takes a run one step further: session-start hooks, prompt hooks, start of the run.
+    /// Takes the next step of an admission: waits for the hooks of the session start, runs the
+    /// hooks for the prompt, or starts the run.
     async fn admit(
         &mut self,
         mut main: MainInvocation,
@@ -134,7 +137,7 @@ impl State {
         Ok(())
     }
 
-    /// Starts the run.
+    /// Starts an admitted run, with its prompt or without.
     async fn begin(
         &mut self,
         mut main: MainInvocation,
@@ -174,7 +177,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Runs the hooks for the end of the session, if any is registered.
+    /// The hooks for the end of the session, as a future; `None` if none is registered.
     pub(crate) fn closing_hooks(
         &self,
         reason: &SessionEndReason,
@@ -184,7 +187,8 @@ impl SessionBase {
     }
 }
 
-/// Reason for a block. A hook without an answer blocks.
+/// Reason for which hooks denied; `None` if they did not. A crash of the hook runner counts as a
+/// denial.
 fn block_reason(hooked: Result<HookOutcome, JoinError>) -> Option<String> {
     match hooked {
         Ok(hooked) => hooked.blocked,

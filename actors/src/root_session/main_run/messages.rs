@@ -1,4 +1,4 @@
-//! User messages: delivery to a run, and withdrawal.
+//! Messages of the user: delivery to a run, and withdrawal.
 
 use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
@@ -11,13 +11,14 @@ use crate::replay::QueuedInput;
 use crate::root_session::main_run::{MainRun, MainRunMsg};
 use crate::root_session::{DeliverError, Msg, SessionBase, State};
 
-/// Content of a message that was taken back. `None`: it was no longer queued.
+/// Content of a withdrawn message. `None`: it was no longer queued.
 pub(crate) type WithdrawnContent = Option<Vec<ContentPart>>;
 
-/// A message that is to be withdrawn.
+/// Request to withdraw a queued message.
 pub(crate) struct Withdrawal {
     pub(crate) id: MessageId,
-    /// True if the run that was asked has ended: its queue is here now.
+    /// True for the second attempt: the invocation ended without a reply, so its queue is in the
+    /// session now.
     pub(crate) again: bool,
     pub(crate) reply: RpcReplyPort<WithdrawnContent>,
 }
@@ -47,7 +48,7 @@ pub(crate) fn deliver(
 }
 
 impl State {
-    /// Withdraws a queued message: from the run, or from the session if nothing runs.
+    /// Withdraws a queued message: from the queue of the session, or from the current invocation.
     pub(crate) fn withdraw_message(&mut self, withdrawal: Withdrawal) {
         let Withdrawal { id, again, reply } = withdrawal;
         if let Some(queued) = self.main_run.withdraw(&id) {
@@ -71,7 +72,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Adds the user's actions outside the conversation to the history.
+    /// Moves queued messages about actions of the user outside the conversation into the history.
     pub(crate) fn append_own_calls(&self, run: &mut MainRun) {
         for QueuedInput { id, kind: _, content } in run.take_asides() {
             run.history.push(Message::User { content: content.clone() }.into());

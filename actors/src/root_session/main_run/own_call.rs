@@ -1,5 +1,5 @@
-//! Tool calls of the user: judged, confined and recorded like calls of the agent, and reported to
-//! the model with its next request.
+//! Tool calls of the user: they are judged, confined and recorded like calls of the agent, and the
+//! model is informed with its next request.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const NOT_RUN: &str = "It was not run: posse ended before it started.";
 /// A tool call made by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCall {
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
     /// Arguments as JSON text.
     pub arguments: String,
@@ -35,7 +35,7 @@ pub struct UserCall {
     pub said: String,
 }
 
-/// A user's call in progress.
+/// A tool call of the user in progress.
 pub(crate) struct OwnCall {
     origin: Arc<Origin>,
     call: ToolCall,
@@ -43,7 +43,7 @@ pub(crate) struct OwnCall {
     said: String,
     progress: Arc<IntentProgress>,
     actor: Option<ActorRef<tool_call::Msg>>,
-    /// A stop was requested.
+    /// True if a stop was requested.
     stopped: bool,
     outcome: oneshot::Sender<TurnOutcome>,
 }
@@ -62,7 +62,7 @@ impl OwnCall {
 }
 
 impl State {
-    /// Starts a user's call, while nothing else runs.
+    /// Starts a tool call of the user. Refused while anything else runs.
     pub(crate) async fn own_call(&mut self, wanted: UserCall) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = self.may_begin() {
             return Ok(Err(error));
@@ -127,7 +127,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// An earlier process started it and did not inform the model.
+    /// Ends a tool call of the user that an earlier process left open: records its end if it is
+    /// missing, and queues the message for the model.
     pub(crate) fn close_own_call(&self, open: OpenOwnCall, run: &mut MainRun) {
         let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
@@ -146,7 +147,8 @@ impl SessionBase {
         self.queue_own_call_message(message_id, said, output, run);
     }
 
-    /// Message for the model with its next request.
+    /// Queues and records the message that informs the model about a tool call of the user with its
+    /// next request.
     fn queue_own_call_message(
         &self,
         id: MessageId,

@@ -14,11 +14,11 @@ use crate::root_session::main_run::resume::{self, OpenCalls, closed_event};
 use crate::root_session::main_run::{MainInvocation, MainRunMsg};
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Records per read when an invocation is rebuilt.
+/// Maximum number of records per read when an invocation is rebuilt.
 const RECORDS_AT_A_TIME: u64 = 1024;
 
 impl State {
-    /// Concludes an invocation that cannot do so itself.
+    /// Ends an invocation that has no actor to do so: records the end, and reports the outcome.
     pub(crate) fn conclude_for(&mut self, main: MainInvocation, ending: Ending, resumed: Resumed) {
         let Resumed { queued, turns, usage, .. } = resumed;
         let event = ended_event(&ending, turns, usage);
@@ -27,7 +27,8 @@ impl State {
         self.conclude(main, ending, turns, usage);
     }
 
-    /// Rebuilds the main invocation from the journal, at the last durable turn.
+    /// Starts to rebuild the crashed main invocation from the journal, or parks the session if it
+    /// crashed too often.
     pub(crate) fn main_crashed(&mut self, cause: &str) {
         let Some(main) = &mut self.main_run.invocation else { return };
         main.actor = None;
@@ -83,8 +84,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Reads all records of an invocation from the journal, when nothing of its last incarnation is
-    /// left.
+    /// Folds all records of an invocation from the journal, when nothing of its last incarnation is
+    /// left and its records are written. The result returns as the message that `message` makes.
     pub(crate) fn read_back(
         &self,
         id: &InvocationId,
@@ -107,7 +108,8 @@ impl SessionBase {
         })
     }
 
-    /// Closes calls that the crash left open in the journal, as in the history.
+    /// Records ends for the open calls of a crashed invocation, except those in `left`, and
+    /// withdraws their permission requests. The records match the history of the fold.
     pub(crate) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,
@@ -132,7 +134,7 @@ impl SessionBase {
     }
 }
 
-/// Records of an invocation in the journal.
+/// Folds all records of an invocation in the journal.
 async fn records_of(store: &dyn JournalStore, id: &InvocationId) -> Result<Replayed, JournalError> {
     let mut replay = Replay::new(Some(id.clone()));
     let mut from = 1;

@@ -1,8 +1,8 @@
 //! Resume of a session from its journal: unfinished work is closed or continued, and open
 //! permission requests are repeated.
 //!
-//! A journal is data. Authority comes from the current settings and policy; only session grants are
-//! restored, and only in the same place.
+//! A journal is data and grants no authority: the current settings and policy do. Only session
+//! grants are restored, and only in the same folder under the same sandbox tier.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedInput, Replaye
 use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission};
 use crate::root_session::{PromptError, SessionBase, SessionSettings, State};
 
-/// Reason of a withdrawn permission request whose call does not run again.
+/// Reason for withdrawing a permission request whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
 
 /// Text for the model about lost records.
@@ -27,32 +27,33 @@ const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal 
     damaged. What followed here is lost: replies, calls and what they did. Look at how things are \
     before you do something again.";
 
-/// An interrupted run that can be continued.
+/// A run of an earlier process that was interrupted and can be continued.
 pub(crate) struct Unfinished {
     last: LastInvocation,
     open: OpenCalls,
 }
 
 impl Unfinished {
-    /// True if the call waits again for its subagent.
+    /// True if this call of the run waits again for its subagent.
     pub(crate) fn waits_for(&self, call: &CallId) -> bool {
         self.open.attached.iter().any(|open| open.call.id == *call)
     }
 }
 
-/// Open calls of an invocation: some have not started, some wait for their subagents.
+/// Open calls of an interrupted invocation that continue with it.
 #[derive(Default)]
 pub(crate) struct OpenCalls {
-    /// Calls that had not started.
+    /// Calls that had not started, which run now.
     pub(crate) waiting: Vec<OpenCall>,
-    /// Calls that had started subagents, which are waited for again.
+    /// Calls that had started subagents, for which they wait again.
     pub(crate) attached: Vec<OpenCall>,
-    /// Open permission requests about them.
+    /// Open permission requests of the calls in `waiting`.
     pub(crate) questions: Vec<OpenQuestion>,
 }
 
 impl State {
-    /// First records of this process: start of the session, or its resume.
+    /// Writes the first records of this process: the start of the session, or its resume or fork
+    /// with the restored state.
     pub(crate) fn begin_or_resume(&mut self) {
         let settings = Arc::clone(&self.base.settings);
         let Some(resumption) = &settings.resumption else {
@@ -99,7 +100,7 @@ impl State {
         }
     }
 
-    /// Starts to continue without a new prompt.
+    /// Starts a run without a new prompt, or returns an error if nothing is unfinished.
     pub(crate) async fn resume_run(&mut self) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = self.may_begin() {
             return Ok(Err(error));
@@ -117,7 +118,8 @@ impl State {
         self.admit_as(origin, base, None).await
     }
 
-    /// Continues an interrupted run, or sends undelivered messages to the model.
+    /// Starts the invocation of a run without a new prompt: continues the interrupted run, or
+    /// delivers messages that the model has not received.
     pub(crate) async fn resume_now(&mut self, main: &mut MainInvocation) -> Result<(), SpawnErr> {
         let unfinished = self.main_run.unfinished.take();
         self.resume_subagents(unfinished.as_ref());
@@ -135,7 +137,8 @@ impl State {
         self.start_invocation(main, resumed).await
     }
 
-    /// The user sent a new prompt: interrupted work does not continue.
+    /// Drops the interrupted run, if there is one: records the ends of its calls and of the run.
+    /// The session continues with other work.
     pub(crate) fn drop_unfinished(&mut self) {
         let Some(unfinished) = self.main_run.unfinished.take() else { return };
         let Unfinished { last, open: OpenCalls { waiting, attached, questions } } = unfinished;
@@ -162,7 +165,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Informs the model about lost records. A fork records its queue anyway.
+    /// Queues a message that informs the model about lost records. In a fork, `branch_off` records
+    /// it together with the queue.
     fn queue_lost_records_message(&self, is_branch: bool, run: &mut MainRun) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
         run.queued.push(queued);
@@ -173,19 +177,21 @@ impl SessionBase {
         QueuedInput { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
     }
 
-    /// Records the message about lost records for `origin`, or for the main agent.
+    /// Makes and records the message about lost records, for the subagent `origin` or, if `None`,
+    /// the main agent.
     pub(crate) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> QueuedInput {
         let queued = self.lost_records_notice();
         self.transcript.note(origin, queued.event());
         queued
     }
 
-    /// True if records after the last verified one are lost.
+    /// True if this session was resumed and records after the last verified one are lost.
     pub(crate) fn has_lost_records(&self) -> bool {
         self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
     }
 
-    /// Spending of the session. A fork starts at zero: the original session has paid.
+    /// Spending of the session before this process. A fork starts at zero, because its spending
+    /// belongs to the original session.
     pub(crate) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
             Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
@@ -225,7 +231,8 @@ impl SessionBase {
         }
     }
 
-    /// Closes unfinished work in the journal. Calls that had not started are kept for the next run.
+    /// Records ends for open calls of the last run that cannot continue. Returns the rest of the
+    /// run with the calls that can; `None` if the run cannot be continued.
     fn close_started(&self, replayed: &Replayed) -> Option<Unfinished> {
         let last = replayed.last.clone()?;
         let can_resume = last.ended.is_none() && !replayed.messages.is_empty();
@@ -268,13 +275,13 @@ impl SessionBase {
 }
 
 impl MainInvocation {
-    /// Replies of the invocation that the session has not counted yet.
+    /// Number of replies out of `turns` that the session has not counted yet.
     pub(crate) fn uncounted(&self, turns: u32) -> u32 {
         turns.saturating_sub(self.counted)
     }
 }
 
-/// Record for a call without an end, matching the history that was built without it.
+/// Event that records the end of an open call. Its content is the placeholder result in `messages`.
 pub(crate) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
     let content = match messages.get(open.message).map(|message| &**message) {
         Some(Message::Tool { content, .. }) => content.clone(),
@@ -289,8 +296,9 @@ pub(crate) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
     Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
 }
 
-/// Calls of the last reply of `messages`, if some of them still have to start or wait for
-/// subagents: all results are at the end, real or synthetic.
+/// All calls of the last reply of `messages`, for an invocation that continues with the open calls
+/// `left`; empty if `left` is. The results of the calls, real or placeholders, must be the last
+/// messages.
 pub(crate) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<UnfinishedCall> {
     let OpenCalls { waiting, attached, questions } = left;
     if waiting.is_empty() && attached.is_empty() {

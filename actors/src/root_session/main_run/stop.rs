@@ -1,4 +1,4 @@
-//! Stop of the running or queued work.
+//! Stopping of the current run, of subagents and of calls.
 
 use crate::agent_invocation;
 use crate::conversation::Usage;
@@ -11,14 +11,15 @@ use crate::root_session::main_run::MainRun;
 /// Scope of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The main agent, and the subagents it waits for.
+    /// The main agent, and the subagents that it waits for.
     Foreground,
-    /// All subagents.
+    /// The main agent, all subagents, and all background work.
     All,
 }
 
 impl MainRun {
-    /// Tells the main invocation to end. If it crashes meanwhile, it ends as well.
+    /// Asks the current invocation to stop with `ending`. If it crashes before that, it ends as
+    /// well.
     fn stop(&mut self, ending: Ending) {
         if let Some(main) = &mut self.invocation {
             let ending = main.stopping.get_or_insert(ending).clone();
@@ -30,7 +31,8 @@ impl MainRun {
 }
 
 impl State {
-    /// Stops the running or queued work, subagents first.
+    /// Stops the current work in the scope `reach`: first subagents, then the main agent with
+    /// `ending`.
     pub(crate) fn stop(&mut self, reach: Reach, ending: Ending) {
         if let Some(own) = &mut self.main_run.own_call {
             own.stop();
@@ -44,7 +46,7 @@ impl State {
         }
     }
 
-    /// Stops a run, or the wait before it, that has no invocation left.
+    /// Stops the main agent. A run that still waits for hooks ends at once.
     pub(crate) fn stop_main_run(&mut self, ending: Ending) {
         match self.main_run.invocation.take_if(|main| main.admitting.is_some()) {
             // Its actor does not exist, so the session ends it.

@@ -1,5 +1,5 @@
-//! Ends of subagents: recorded first, then reported to the current incarnation of their caller; and
-//! rebuilding of crashed ones.
+//! Ends of subagents: recorded first, then reported to the current incarnation of their caller.
+//! Also the rebuilding of crashed subagents.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, SessionBase, State};
 
 impl Subagents {
-    /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
+    /// Moves messages for the invocation `id` that arrived while it was rebuilt into `queued`,
+    /// except those that are in it already.
     pub(crate) fn take_pending(&mut self, id: &InvocationId, queued: &mut Vec<QueuedInput>) {
         let theirs = self.pending.extract_if(.., |(whose, _)| whose == id);
         for (_, message) in theirs {
@@ -49,7 +50,8 @@ impl State {
         self.finish_child(id, &ending, (turns, usage));
     }
 
-    /// Ends a subagent that cannot report its own end.
+    /// Ends a subagent that has no actor to report its end: records the end with `ending`, and
+    /// reports it.
     pub(super) fn conclude_child(&mut self, id: &InvocationId, ending: &Ending) {
         let (turns, usage) = (0, Usage::default());
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
@@ -131,8 +133,8 @@ impl State {
         self.close_if_idle();
     }
 
-    /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
-    /// or crashed meanwhile.
+    /// Reports the end of the subagent `id` to its caller: as the result of its call, or as a
+    /// message if the caller did not wait or crashed meanwhile.
     fn report_end(&mut self, id: &InvocationId, ended: &Arc<SubagentEnd>) {
         // The caller is about to be stopped, and the result must not restart it. Its next prompt
         // mentions that this subagent can be resumed.
@@ -170,7 +172,8 @@ impl State {
         self.notify(&caller, queued);
     }
 
-    /// Delivers a message from posse to `caller`, if it can still read one.
+    /// Records a message from posse and delivers it to `caller`. A message for the main agent waits
+    /// in the queue if nothing runs; one for a subagent that has ended is dropped.
     pub(crate) fn notify(&mut self, caller: &Arc<Origin>, queued: QueuedInput) {
         let note = |origin| {
             self.base.transcript.note(Some(origin), queued.event());
@@ -211,8 +214,8 @@ impl State {
         tell(actor, agent_invocation::Msg::Notice(queued, report));
     }
 
-    /// The subagent ended before it could read the message: the message waits for the next prompt.
-    /// A crashed one finds it in the journal.
+    /// Handles a message that its recipient `id` did not accept before it ended: the message waits
+    /// for the next prompt. A crashed recipient is rebuilt and finds the message in the journal.
     pub(super) fn requeue_undelivered(&mut self, id: &InvocationId, queued: QueuedInput) {
         let crashed = self.main_run.is(id) || self.subagents.has(id);
         if !crashed && !self.main_run.has_queued(&queued.id) {
@@ -291,7 +294,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Stores its report in the memory for the next subagent of its name.
+    /// Adds the report of a subagent that has ended to the memory of its name.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(delegation_handle) = &self.delegation_handle else { return };
         delegation_handle.memories.lock().add_report(&FinishedTask {
@@ -310,7 +313,7 @@ impl SessionBase {
         self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.result_bytes_max)
     }
 
-    /// Message about the end.
+    /// Message that reports the end of the subagent `id`, which `call` started, to its caller.
     pub(super) fn notice(
         &self,
         id: &InvocationId,

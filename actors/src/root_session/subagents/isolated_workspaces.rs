@@ -1,5 +1,5 @@
-//! Isolated workspaces of subagents: reopening after a resume, and examination before the end of a
-//! subagent is reported.
+//! Isolated workspaces of subagents in the session: reopening after a resume, and examination
+//! before the end of a subagent is reported.
 
 use std::sync::Arc;
 
@@ -20,28 +20,30 @@ pub(crate) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
 /// Result of examining a workspace.
 pub(crate) type Closed = Result<Result<Option<WorkspaceChanges>, String>, JoinError>;
 
-/// Isolated workspace of a subagent in the session.
+/// State of the isolated workspace of a subagent.
 pub(crate) struct SubagentWorkspace {
     pub(super) cwd: String,
-    /// `None` until it is reopened.
+    /// The open workspace; `None` until it is reopened.
     place: Option<IsolatedWorkspace>,
-    /// Tools bound to it, and those session tools that are not bound to a directory.
+    /// Tools of the session, of which those that work in a folder are replaced by tools of the
+    /// workspace. `None` until it is reopened.
     tools: Option<Arc<Toolbox>>,
-    /// End of its subagent, while the workspace is examined.
+    /// Ending, replies and tokens of its subagent, and the task that examines the workspace; `None`
+    /// if it is not being examined.
     ending: Option<(Ending, (u32, Usage), OwnedTask)>,
-    /// State after the examination.
+    /// State found by the examination; `None` before it.
     remains: Option<WorktreeSummary>,
 }
 
 impl SubagentWorkspace {
-    /// An open workspace.
+    /// Creates the state of an open workspace.
     pub(super) fn open(place: IsolatedWorkspace, session: &Toolbox) -> SubagentWorkspace {
         let mut workspace = SubagentWorkspace::known(place.cwd.clone());
         workspace.take(place, session);
         workspace
     }
 
-    /// A workspace of an earlier subagent.
+    /// Creates the state of a workspace of an earlier run, which is not open.
     pub(super) fn known(cwd: String) -> SubagentWorkspace {
         SubagentWorkspace { cwd, place: None, tools: None, ending: None, remains: None }
     }
@@ -56,12 +58,13 @@ impl SubagentWorkspace {
         self.ending.is_some()
     }
 
-    /// Its state, after the examination.
+    /// State found by the examination; `None` before it.
     pub(super) fn summary(&self) -> Option<WorktreeSummary> {
         self.remains.clone()
     }
 
-    /// Services for the calls of its subagent.
+    /// Services for the calls of its subagent: those of its definition, with the tools, the policy
+    /// and the folder of the workspace if it is open.
     pub(super) fn services(&self, of_kind: &Arc<Services>) -> Arc<Services> {
         let (Some(place), Some(tools)) = (&self.place, &self.tools) else {
             return Arc::clone(of_kind);
@@ -74,7 +77,7 @@ impl SubagentWorkspace {
         })
     }
 
-    /// Instructions of its subagent.
+    /// System prompt of its subagent; `None` if the workspace is not open.
     pub(super) fn system_prompt(&self) -> Option<&str> {
         self.place.as_ref().map(|place| place.system_prompt.as_str())
     }
@@ -89,7 +92,7 @@ impl Subagents {
 }
 
 impl State {
-    /// Its workspace is open again, or is gone.
+    /// Continues a subagent whose workspace was reopened, or ends it if that failed.
     pub(super) fn reopened(&mut self, id: &InvocationId, opened: Reopened) {
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
@@ -108,8 +111,8 @@ impl State {
         }
     }
 
-    /// Examines the workspace of a subagent before its end is reported. Returns false if there is
-    /// nothing to examine or the result is known.
+    /// Starts to examine the workspace of a subagent before its end is reported. Returns true while
+    /// the examination is in progress; false if there is nothing to examine or the result is known.
     pub(super) fn inspect_workspace(
         &mut self,
         id: &InvocationId,
@@ -138,7 +141,7 @@ impl State {
         true
     }
 
-    /// The examination is complete.
+    /// Stores the result of the examination and finishes the end of the subagent.
     pub(super) fn workspace_closed(&mut self, id: &InvocationId, left: Closed) {
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         let Some(workspace) = &mut child.workspace else { return };
@@ -158,15 +161,16 @@ impl SessionBase {
         self.delegation_handle.as_ref()?.delegation.workplaces.as_ref()
     }
 
-    /// Adds the workspace to a subagent that is to be resumed.
+    /// Registers a subagent that works in an isolated workspace, so that it can be resumed there.
     pub(super) fn register_workspace(&self, child: &Child) {
         if let (Some(handle), Some(_)) = (&self.delegation_handle, &child.workspace) {
             handle.isolated.lock().insert(child.id().clone());
         }
     }
 
-    /// Resumes a known subagent from its records, in its own workspace if it had one.
-    /// `replace_missing`: if that is gone, in a new one, and the subagent is informed.
+    /// Starts to resume a subagent from its records, in its own workspace if it had one.
+    /// `replace_missing`: if true, a workspace that is gone is replaced by a new one; if false, the
+    /// subagent fails then.
     pub(super) fn resume_from_records(&self, child: &Child, replace_missing: bool) -> OwnedTask {
         let id = child.id().clone();
         let workspace = child.workspace.as_ref().filter(|workspace| workspace.place.is_none());
@@ -189,7 +193,7 @@ impl SessionBase {
         spawn_task(&self.me, work, move |opened| Msg::Subagents(SubagentsMsg::Reopened(id, opened)))
     }
 
-    /// Workspaces left by subagents below `id` that may contain changes to merge.
+    /// Existing isolated workspaces of subagents below `id`, which may contain changes to merge.
     pub(super) fn unmerged_below(
         &self,
         id: &InvocationId,

@@ -1,9 +1,9 @@
-//! Queue of subagents that are about to start, each with a permit, in order of request. A request
-//! waits only for a concurrency slot, and only if its caller waits; every other limit refuses at
+//! Queue of start requests of subagents, in order of arrival. A request waits only for a
+//! concurrency slot, and only if its caller waits for the result; every other limit refuses it at
 //! once.
 //!
 //! There is no deadlock: a subagent uses the slot of a caller that waits for it, so the deepest
-//! always proceed, and each end frees a slot.
+//! subagents always proceed, and each end frees a slot.
 
 use ractor::SpawnErr;
 use tokio::sync::oneshot;
@@ -18,16 +18,16 @@ use crate::root_session::State;
 use crate::root_session::subagents::Subagents;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
 
-/// Subagent that waits for its start.
+/// Start request of a subagent that waits in the queue.
 pub(super) struct QueuedSubagent {
-    /// The id that it will have.
+    /// Invocation id that the subagent will have.
     pub(super) id: InvocationId,
     pub(super) start: StartRequest,
     pub(super) report: Report<Result<StartedSubagent, NotStarted>>,
 }
 
 impl QueuedSubagent {
-    /// True if the caller still wants it.
+    /// True if the caller still wants the subagent.
     fn is_wanted(&self) -> bool {
         self.start.wanted.strong_count() > 0
     }
@@ -38,7 +38,7 @@ impl Subagents {
         self.governor.as_ref().map_or(0, crate::governor::Governor::slots)
     }
 
-    /// Queued subagents below `origin`.
+    /// State of the queued new subagents below `origin`.
     pub(super) fn queued_status(&self, origin: &Origin) -> Vec<SubagentInfo> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |one: &&QueuedSubagent| {
@@ -67,7 +67,8 @@ impl Subagents {
 }
 
 impl State {
-    /// Queues a start request. Requests of a caller that is being stopped are ignored.
+    /// Queues a start request and starts what can start. Requests of a caller that is being stopped
+    /// are dropped; those of a caller in an isolated workspace are refused.
     pub(super) async fn delegate(&mut self, one: QueuedSubagent) -> Result<(), SpawnErr> {
         if self.end.refusal().is_err() || self.is_stopping(&one.start.origin) {
             return Ok(());
@@ -82,7 +83,8 @@ impl State {
         self.start_queued().await
     }
 
-    /// Starts queued subagents, as long as there are slots.
+    /// Starts queued subagents in order, as far as the governor grants permits. A request that must
+    /// wait stays queued; other refusals are reported to the caller.
     pub(super) async fn start_queued(&mut self) -> Result<(), SpawnErr> {
         if self.end.refusal().is_err() {
             return Ok(());
@@ -127,7 +129,8 @@ impl State {
         Ok(())
     }
 
-    /// Starts it with its permit. `resumed_entry`: index of the earlier run, if it is resumed.
+    /// Records and starts a subagent with its permit. `resumed_entry`: index of its earlier run, if
+    /// it is resumed.
     async fn begin_child(
         &mut self,
         one: QueuedSubagent,

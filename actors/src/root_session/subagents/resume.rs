@@ -1,7 +1,7 @@
-//! Subagents that were running when the process died: ended ones are known and reported if that had
-//! not happened; the others resume from their own records together with the main agent.
+//! Resume of subagents after their process died. The ends of those that had ended are reported if
+//! that had not happened; the others continue from their own records together with the main agent.
 //!
-//! Nothing starts before the user acts: opening a session costs nothing.
+//! Nothing starts before the user acts, so opening a session costs nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Decision about a subagent that was running.
+/// Decision about a subagent that was running when its process died.
 enum ResumeDecision {
-    /// It continues, with this permit.
+    /// The subagent continues with this permit.
     Resume(Permit),
-    /// It ends with this outcome.
+    /// The subagent ends with this outcome.
     End(SubagentOutcome),
 }
 
-/// True if the result of the call that started it reports its end.
+/// True if the result of the call that started the subagent is in `messages` and reports its end.
 fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
     let head = format!("({}): ", one.id());
     messages.iter().any(|message| match &**message {
@@ -40,7 +40,7 @@ fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
 }
 
 impl Subagents {
-    /// True if a subagent of the main agent has not continued yet.
+    /// True if a background subagent of the main agent was running and has not continued yet.
     pub(crate) fn has_unresumed(&self) -> bool {
         self.returning.iter().any(Delegated::runs_in_background)
     }
@@ -50,9 +50,10 @@ impl Subagents {
         self.all.insert(nth, child);
     }
 
-    /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
-    /// again, and none is started twice. Calls that had not started run if an earlier process left
-    /// them (`returned`); after a crash in this process, the model decides again.
+    /// Open calls with which `caller`, which is being rebuilt, continues. A call that had started a
+    /// subagent waits for it again, so no subagent is started twice. A call that had not started
+    /// runs if an earlier process left it (`returned`); after a crash in this process the model
+    /// decides again.
     pub(crate) fn open_calls_of(
         &mut self,
         caller: &Origin,
@@ -87,8 +88,9 @@ impl Subagents {
         left
     }
 
-    /// State of the subagent that `call` started, for the result of this call, which was stopped. If
-    /// the subagent has ended, the next prompt does not report it again.
+    /// State of the subagent that `call` started, for the result of this call, which was stopped;
+    /// `None` if it started none. If the subagent has ended, the next prompt does not report its
+    /// end again.
     pub(super) fn detach(
         &mut self,
         call: &crate::conversation::CallId,
@@ -104,7 +106,7 @@ impl Subagents {
         Some(DetachedSubagent::Ended(ended))
     }
 
-    /// A new wait for the subagent that a call has started before.
+    /// Waits again for the subagent that `call` has started; `None` if there is none.
     pub(super) fn attach(
         &mut self,
         call: &crate::conversation::CallId,
@@ -123,8 +125,8 @@ impl Subagents {
 }
 
 impl State {
-    /// Restores all subagents from the journal. Callers that were not informed of an end are
-    /// informed now.
+    /// Restores all subagents and their usage from the journal. Callers that were not informed of
+    /// an end are informed now.
     pub(crate) fn restore_subagents(&mut self, replayed: &Replayed) {
         let Some(delegation_handle) = &self.base.delegation_handle else { return };
         *delegation_handle.memories.lock() = Memories::of(replayed);
@@ -165,8 +167,8 @@ impl State {
         }
     }
 
-    /// Continues every subagent that was running, or ends it with a recorded reason. Runs before
-    /// the main agent continues.
+    /// Continues every subagent that was running when the earlier process ended, or ends it with a
+    /// recorded reason. Runs before the main agent starts.
     pub(crate) fn resume_subagents(&mut self, unfinished: Option<&Unfinished>) {
         let mut at_work = Vec::new();
         for one in std::mem::take(&mut self.subagents.returning) {
@@ -254,7 +256,8 @@ impl State {
         }
     }
 
-    /// Resumes it from its own records.
+    /// Starts to resume a subagent of an earlier process from its own records, with the permit
+    /// `permit`.
     fn resume_subagent(&mut self, one: &Delegated, permit: Permit) {
         let mut child = self.child_of(one, permit);
         if !one.began
@@ -286,7 +289,8 @@ impl State {
         child
     }
 
-    /// Restores an ended subagent, so that its result can be read and it can be resumed.
+    /// Restores a subagent that has ended, so that its result can be read and it can be resumed.
+    /// Records its end if this is missing.
     fn register_ended(&mut self, one: &Delegated, outcome: SubagentOutcome) -> Arc<SubagentEnd> {
         let ended = Arc::new(one.ending(outcome));
         if !one.announced {
@@ -298,7 +302,7 @@ impl State {
         ended
     }
 
-    /// Ends one that does not continue.
+    /// Ends a subagent that does not continue, and reports this to a caller that does not wait.
     fn end_unresumed(&mut self, one: &Delegated, outcome: SubagentOutcome) {
         self.close_delegated(one, outcome);
         let child = self.subagents.find(one.id()).and_then(|child| child.ended.clone());
@@ -332,8 +336,8 @@ impl State {
         }
     }
 
-    /// The run that waited with `open` does not continue: the subagent ends as well, and its end is
-    /// the result of the call.
+    /// Ends the subagent for which the call `open` of `caller` waited, because the run of this call
+    /// does not continue. The end becomes the result of the call.
     pub(crate) fn abandon_wait(&mut self, caller: &Origin, open: &OpenCall) {
         let theirs = |one: &mut Delegated| one.call_id == open.call.id;
         let returning: Vec<Delegated> = self.subagents.returning.extract_if(.., theirs).collect();
@@ -356,7 +360,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Turns of subagents that no run counts any more.
+    /// Number of model replies of subagents in earlier runs, which no current run counts.
     pub(crate) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
         let counted = |one: &Delegated| match &one.ended {
             Some(_) => one.replies,
@@ -366,7 +370,7 @@ impl SessionBase {
         replayed.delegated.iter().map(counted).sum()
     }
 
-    /// True if `open` is a call of `caller` that had started a subagent.
+    /// True if the open call `open` of `caller` has started a subagent.
     pub(crate) fn has_started_subagent(
         &self,
         caller: &Origin,
@@ -382,14 +386,14 @@ impl SessionBase {
             && replayed.delegated.iter().any(theirs)
     }
 
-    /// Records a message for the caller about the end of a subagent.
+    /// Makes and records a message that reports the end of a subagent to its caller.
     fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> QueuedInput {
         let queued = self.notice(one.id(), &one.call_id, ended);
         self.transcript.note(Some(&one.caller), queued.event());
         queued
     }
 
-    /// Reads all records of a subagent from the journal.
+    /// Folds all records of a subagent from the journal. The result returns as a message.
     pub(super) fn reread_child(&self, id: &InvocationId, absence: Option<AllGone>) -> OwnedTask {
         self.read_back(id, absence, |id, replayed| {
             Msg::Subagents(SubagentsMsg::Reread(id, replayed))

@@ -1,4 +1,5 @@
-//! Stopping subagents: the deepest first, by message; one that does not end in time is killed.
+//! Stopping of subagents: the deepest first, by a message. A subagent that does not end in time is
+//! killed.
 
 use std::time::Duration;
 
@@ -10,24 +11,26 @@ use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Time limit for ending after the message.
+/// Time that a subagent has to end after it was asked to stop.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A stop in progress.
 pub(super) struct StopInProgress {
     ids: Vec<InvocationId>,
-    /// Ending of the main agent after all others have ended.
+    /// Ending with which the main agent is stopped when all subagents have ended; `None`: it is not
+    /// stopped.
     main: Option<Ending>,
     overdue: OwnedTask,
 }
 
 impl Subagents {
-    /// True if the main agent ends after those below it.
+    /// True if a stop is in progress that ends with the main agent.
     pub(super) fn stops_main(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.main.is_some())
     }
 
-    /// Subagents in the scope of `reach`.
+    /// Running subagents in the scope `reach`: all, or those for which the main agent `main` waits
+    /// directly or indirectly.
     fn in_scope(&self, reach: Reach, main: Option<&InvocationId>) -> Vec<InvocationId> {
         let waited_for = |child: &&Child| {
             let mut child = *child;
@@ -53,28 +56,28 @@ impl Subagents {
 }
 
 impl State {
-    /// Stops subagents of the main agent, then the main agent. `false`: there are none, and the
-    /// main agent is to be stopped at once.
+    /// Stops the subagents in the scope `reach`, then the main agent with `ending`. Returns false
+    /// if there are no such subagents; then the caller has to stop the main agent itself.
     pub(crate) fn stop_children(&mut self, reach: Reach, ending: &Ending) -> bool {
         let main = self.main_run.id();
         let ids = self.subagents.in_scope(reach, main);
         self.begin_stop(ids, main.map(|_| ending.clone()))
     }
 
-    /// Stops all descendants of `id`, which has ended.
+    /// Stops all running subagents below `id`, which has ended.
     pub(super) fn stop_below(&mut self, id: &InvocationId) {
         let live = self.subagents.all.values().filter(|child| child.is_live());
         let below = live.filter(|child| self.subagents.is_below(child, id));
         self.begin_stop(below.map(|child| child.id().clone()).collect(), None);
     }
 
-    /// Stops the subagents that the main agent of this id still waited for when it ended.
+    /// Stops the subagents for which the main invocation `id` was still waiting when it ended.
     pub(crate) fn stop_awaited(&mut self, id: &InvocationId) {
         self.begin_stop(self.subagents.in_scope(Reach::Foreground, Some(id)), None);
     }
 
-    /// Stops the subagents `ids`, then the main agent with the ending `main`. Returns false if there
-    /// are none.
+    /// Stops the subagents `ids`, then the main agent with the ending `main`, if it is set. Returns
+    /// false if `ids` is empty.
     fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) -> bool {
         if ids.is_empty() {
             return false;
@@ -89,7 +92,8 @@ impl State {
         true
     }
 
-    /// Stops the deepest remaining subagents; then the main agent.
+    /// Takes the next step of the stop in progress: stops the deepest subagents that are left, or,
+    /// if none are left, the main agent.
     pub(super) fn continue_stop(&mut self) {
         loop {
             let Some(stopping) = &self.subagents.stopping else { return };
@@ -120,7 +124,7 @@ impl State {
         }
     }
 
-    /// Kills stopped subagents that have not ended.
+    /// Kills the subagents that were asked to stop and have not ended in time.
     pub(super) fn stop_overdue(&mut self) {
         let Some(stopping) = &self.subagents.stopping else { return };
         let told = |child: &&mut Child| {
@@ -149,7 +153,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Timer for subagents that were asked to end.
+    /// Starts the timer for subagents that were asked to stop.
     fn timer(&self) -> OwnedTask {
         let overdue = |_| Msg::Subagents(SubagentsMsg::Overdue);
         spawn_task(&self.me, self.ports.clock.sleep(GRACE), overdue)

@@ -1,4 +1,4 @@
-//! Configuration shared by all subagents of one name: model route, tools and instructions.
+//! Configuration that all subagents of one definition share: model routes, tools and instructions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,18 @@ pub(super) struct SubagentConfig {
     pub(super) model_routes: ModelRoutes,
     pub(super) system: Arc<Message>,
     pub(super) duration_max: Option<Duration>,
-    /// Reasoning effort, if set.
+    /// Reasoning effort; `None`: the provider's default.
     pub(super) thinking: Option<Thinking>,
     services: Arc<Services>,
     fitter: ContextFitter,
-    /// Tools by depth, while it may call others; the last entry is for all deeper levels.
+    /// Descriptions of its tools for each depth, which decides if it can call other agents. The
+    /// last entry is for all deeper levels.
     specs: Vec<Arc<[ToolSpec]>>,
 }
 
 impl SubagentConfig {
-    /// Services with a limit of turns, if it is lower than the default.
+    /// Services for its calls, with the limit `turns_max` of model replies if it is lower than that
+    /// of the definition.
     pub(super) fn services(&self, turns_max: Option<u32>) -> Arc<Services> {
         let usual = self.services.limits.turns_max;
         match turns_max.filter(|max| *max < usual) {
@@ -42,7 +44,7 @@ impl SubagentConfig {
         }
     }
 
-    /// Context limits.
+    /// Context budget, an empty token estimate, and the summary model.
     pub(super) fn fitter(&self) -> ContextFitter {
         ContextFitter { meter: ContextMeter::default(), ..self.fitter.clone() }
     }
@@ -52,7 +54,7 @@ impl SubagentConfig {
         Arc::clone(&self.specs[nth])
     }
 
-    /// Tools of a subagent that cannot call others.
+    /// Descriptions of its tools without those for delegation.
     pub(super) fn own_specs(&self) -> Arc<[ToolSpec]> {
         Arc::clone(&self.specs[self.specs.len() - 1])
     }

@@ -1,4 +1,4 @@
-//! Provider clients of a session: one per account.
+//! Provider clients of a session, one per account.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::restarts::RestartBudget;
 use crate::root_session::supervised::Supervised;
 use crate::root_session::{SessionBase, State};
 
-/// The clients, in the order of their accounts in the configured fallback order.
+/// The provider clients, one per account: first those of the main model and its fallbacks in order,
+/// then those of other models.
 pub(crate) struct Clients(Vec<SupervisedClient>);
 
 struct SupervisedClient {
@@ -26,8 +27,8 @@ struct SupervisedClient {
 }
 
 impl Clients {
-    /// `price`: pricing of the first model. `own`: providers of agents with a provider of their
-    /// own, with their pricing.
+    /// Groups all providers by account. `price`: pricing of the main model; `own`: providers of
+    /// subagents, summaries and titles with their pricing.
     pub(crate) fn new<'a>(
         ports: &'a Ports,
         price: Option<&PriceLookup>,
@@ -53,7 +54,7 @@ impl Clients {
         Clients(clients)
     }
 
-    /// Routes to all models, in configured order.
+    /// Routes to the main model and its fallbacks, in order.
     pub(crate) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
@@ -69,7 +70,8 @@ impl Clients {
         ModelRoutes::new(providers(ports).zip(abilities).filter_map(contact).collect())
     }
 
-    /// Route to one of the other providers.
+    /// Route to the model of `provider`, which must be one of the providers in `own` at creation;
+    /// `None` if it is not.
     pub(crate) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
@@ -78,7 +80,7 @@ impl Clients {
         })
     }
 
-    /// Route to the model of a role.
+    /// Routes with the single model of a role, such as summaries; `None` if none is configured.
     pub(crate) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;

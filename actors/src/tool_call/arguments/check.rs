@@ -1,6 +1,7 @@
-//! Schema errors, worded for a model.
+//! Check of a value against a JSON Schema, with errors worded for a model.
 //!
-//! Supports the part of JSON Schema that tools use; other keywords are only guidance for the model.
+//! Supports the part of JSON Schema that the tools use. Other keywords are not checked; they only
+//! guide the model.
 
 use std::cmp::Ordering;
 
@@ -8,10 +9,11 @@ use serde_json::Value;
 
 use super::{allows, kind_of, quoted, shown};
 
-/// Field names longer than this are not compared for likeness.
+/// Maximum number of characters of field names that are compared for similarity; further ones are
+/// ignored.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Every way in which `value` does not fit `schema`.
+/// All errors of `value` against `schema`, one text each; empty if it matches.
 pub(super) fn problems(schema: &Value, value: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check("", schema, value, &mut problems);
@@ -65,7 +67,8 @@ fn check_fields(place: &str, schema: &Value, value: &Value, problems: &mut Vec<S
     }
 }
 
-/// True if additional fields are allowed. A schema without properties allows all.
+/// True if the schema allows fields that it does not list. A schema without `properties` allows all
+/// fields.
 fn is_open(schema: &Value) -> bool {
     match schema.get("additionalProperties") {
         Some(rule) => *rule != Value::Bool(false),
@@ -99,7 +102,7 @@ fn check_range(place: &str, schema: &Value, value: &Value, problems: &mut Vec<St
     }
 }
 
-/// Numbers in order, without losing the last digits of whole ones.
+/// Compares two numbers, integers exactly. `None` if one of them is not a number.
 fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),
@@ -148,7 +151,7 @@ fn join(place: &str, name: &str) -> String {
     if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
 }
 
-/// The known name that `name` was probably meant to be.
+/// The known field name that is most similar to `name`; `None` if none is similar enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |name: &str| -> Vec<char> {
         let letters = name.chars().filter(|c| c.is_alphanumeric());
@@ -163,7 +166,7 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, near)| near)
 }
 
-/// Edit distance in characters.
+/// Edit distance of two texts in characters.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

@@ -1,16 +1,17 @@
-//! Values of a wrong type that can only mean one right value.
+//! Correction of values of a wrong type that can have only one meaning.
 
 use serde_json::{Map, Number, Value};
 
 use super::{allows, kind_of, shown};
 
-/// Fields that select a target: they are never coerced.
+/// Fields that select a target. They are never corrected.
 const EXACT: [&str; 3] = ["command", "path", "workdir"];
 
-/// Integers beyond this are not exact as floating point numbers.
+/// Largest integer up to which all integers are exact as floating point numbers.
 const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Puts right every top-level field that does not fit its schema, if it is clear how.
+/// Corrects top-level fields whose type does not match the schema, if their meaning is clear. Each
+/// correction is noted in `coerced`.
 pub(super) fn fields(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
     for (name, value) in fields.iter_mut() {
         let Some(property) = schema["properties"].get(name) else { continue };
@@ -70,7 +71,8 @@ fn from_text(schema: &Value, text: &str) -> Option<Value> {
     (whole && allows(schema, kind_of(&parsed))).then_some(parsed)
 }
 
-/// A time with its unit, such as `5m` or `1.5 s`, in milliseconds.
+/// Converts a time with its unit, such as `5m` or `1.5 s`, to milliseconds. `None` if the text is
+/// no such time.
 pub(super) fn milliseconds(text: &str) -> Option<i64> {
     const UNITS: [(&str, f64); 13] = [
         ("milliseconds", 1.0),
@@ -100,7 +102,8 @@ pub(super) fn milliseconds(text: &str) -> Option<i64> {
     (ms <= EXACT_INTEGER_MAX).then(|| ms.round() as i64)
 }
 
-/// `number` without its fraction of zero.
+/// Converts a number without a fraction to an integer; `None` for other numbers and for integers
+/// that are too large to be exact.
 fn integer(number: f64) -> Option<Value> {
     let exact = number.fract() == 0.0 && number.abs() <= EXACT_INTEGER_MAX;
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
