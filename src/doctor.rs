@@ -73,7 +73,7 @@ impl Check {
         self
     }
 
-    /// Converts a failure into a check that blocks runs.
+    /// Makes a check with the status [`Status::Problem`] from a failure.
     pub(crate) fn of(area: &'static str, name: impl Into<String>, failure: &Failure) -> Check {
         let mut detail = format!("{}: {}", failure.code, failure.what);
         if let Some(place) = &failure.place {

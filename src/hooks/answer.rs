@@ -196,7 +196,7 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Removes control characters from a message and limits its length.
+/// Escapes control characters in a message and limits its length.
 pub(super) fn shown(text: &str) -> String {
     printable_lines(&clipped(text, MESSAGE_CHARS_MAX, "…"))
 }
