@@ -52,7 +52,7 @@ pub struct HookSettings<'a> {
     pub session_dir: PathBuf,
     /// Confinement of commands, which also applies to hooks.
     pub confinement: Confinement,
-    /// Sandbox tier.
+    /// Sandbox tier of commands.
     pub tier: SandboxTier,
     /// Configuration files of posse. A hook that changes one is reported.
     pub watched: Vec<PathBuf>,

@@ -361,8 +361,8 @@ impl<'a> DefinitionReader<'a> {
         }
     }
 
-    /// Reads the field `name`. If its value has another type, reports that it is `is_not`, such as
-    /// `not a text`.
+    /// Reads the field `name`. If its value has another type, reports that the field is `is_not`
+    /// (such as `not a text`), with the fix.
     fn field<'g, T: Deserialize<'g>>(
         &mut self,
         group: &FieldGroup<'g>,

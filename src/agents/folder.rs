@@ -1,4 +1,5 @@
-//! Reads folders of agent files, with limits, without blocking, and without leaving the folder.
+//! Reads folders of agent files, with size limits and without blocking. Files of a project must lie
+//! within the project after links are resolved.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;

@@ -65,7 +65,7 @@ struct YamlReader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
     values: usize,
-    /// Current line.
+    /// Current line of the file, from 1.
     line: usize,
 }
 

@@ -59,8 +59,9 @@ struct Space {
 }
 
 impl Instructions {
-    /// Reads the instruction files of `folders`, which are below `root`, in this order. Omits a
-    /// file that is `touched` itself. Notices report skipped or truncated files.
+    /// Reads the instruction files of `folders`, which are below `root`, in this order. Skips a
+    /// folder whose instruction file is `touched` itself. Notices report skipped or truncated
+    /// files.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };

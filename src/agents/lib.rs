@@ -44,7 +44,7 @@ const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 pub struct Agent {
     /// Name on the command line, for other agents, and in events.
     pub name: String,
-    /// Display name, if it differs.
+    /// Display name. `None`: `name` is displayed.
     pub display_name: Option<String>,
     /// Purpose in one line, for lists and for agents that may call it.
     pub description: String,
@@ -158,7 +158,7 @@ pub struct Delegation {
 /// Information about an agent for the agents that may call it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
-    /// `builder`, `planner`, `reviewer`, `researcher`, `utility`, …
+    /// Category, such as `builder`, `planner`, `reviewer`, `researcher` or `utility`.
     pub category: Option<String>,
     /// Relative cost. `None`: not stated.
     pub cost: Option<Cost>,

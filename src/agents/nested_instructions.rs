@@ -20,7 +20,8 @@ use crate::instructions::Instructions;
 
 /// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;
-/// Maximum number of remembered folders; beyond it no more files are read.
+/// Maximum number of remembered pairs of a conversation and a folder, and of remembered warnings.
+/// Further ones are ignored.
 const SEEN_MAX: usize = 10_000;
 
 /// Wraps `tools` so that a result contains the instruction files of the folders of a touched file

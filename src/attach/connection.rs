@@ -37,7 +37,7 @@ const READ_BYTES: usize = 16 << 10;
 enum ConnectionEnd {
     /// The client disconnected.
     ClientLeft,
-    /// The session ended, and the client has received all events.
+    /// The session ended, and all events were sent to the client.
     SessionEnded,
     /// The host disconnected the client, for this reason.
     Dropped(String),

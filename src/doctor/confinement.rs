@@ -1,4 +1,5 @@
-//! Tests the sandbox: every layer is tried with forbidden and with permitted actions.
+//! Tests the sandbox: reports the layers that were tried on this machine, and attempts forbidden
+//! and permitted actions in the strongest one that works.
 //!
 //! Each forbidden action is also tried without a sandbox, so that an action that is impossible
 //! anyway does not count as blocked. No advice switches a protection of the kernel off.

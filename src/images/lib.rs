@@ -34,7 +34,7 @@ const HALVINGS_MAX: u32 = 4;
 /// Maximum wait until earlier images have been converted.
 const TURN_MAX: Duration = Duration::from_secs(20);
 
-/// Limits of an image.
+/// Limits of an image and of its conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLimits {
     /// Maximum size of the file in bytes.
@@ -129,8 +129,8 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
 
 /// Converts the image in `bytes` for sending. Blocks, not much longer than `limits` allow.
 ///
-/// Errors: `IMG002` too large, `IMG003` unknown format, `IMG004` damaged, `IMG005` decoding exceeds
-/// memory or time limits, `IMG006` cannot be made small enough.
+/// Errors: `IMG002` too large, `IMG003` unknown format, `IMG004` empty or damaged, `IMG005`
+/// decoding exceeds memory or time limits, `IMG006` cannot be made small enough.
 pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     if bytes.len() as u64 > limits.file_bytes_max {
         return Err(too_large(bytes.len() as u64, limits));

@@ -95,8 +95,8 @@ impl<D: Dialect> Provider for Adapter<D> {
 }
 
 impl<D: Dialect> AdapterState<D> {
-    /// Makes one attempt: sends `request`, reads the reply, and sends its content to `deltas` as it
-    /// arrives, if the request is streamed.
+    /// Makes one attempt: sends `request` and reads the reply. Sends notices and, if
+    /// `request.stream` is set, content of the reply to `deltas` as it arrives.
     async fn attempt(
         &self,
         request: &Request,

@@ -46,9 +46,10 @@ impl Cause {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ServerError {
     message: String,
-    /// `code`, `type` and `status` of the error object, in lower case.
+    /// Values of `code`, `type` and `status` of the error object in lower case, except numbers.
     codes: Vec<String>,
-    /// HTTP status of the response, or a numeric code of the error object.
+    /// HTTP status of the response, or a numeric code of the error object. `None`: neither is
+    /// known.
     status: Option<u16>,
     retry_after: Option<Duration>,
 }
@@ -136,8 +137,8 @@ fn connect_timeout(address: &str) -> String {
     format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
-/// Iterates over an error and its causes, outermost first. `source` of an I/O error skips the error
-/// that it wraps, so that one is yielded before its own causes.
+/// Iterates over an error and its causes, outermost first. After an I/O error comes the error that
+/// it wraps, which `source` would skip.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| {
         let error: &'e (dyn Error + 'static) = *error;

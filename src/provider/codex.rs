@@ -49,7 +49,7 @@ const MARGIN: i64 = 300;
 /// Maximum number of tokens of a login that are remembered for redaction. The oldest are forgotten.
 const SECRETS_MAX: usize = 32;
 
-/// Credentials of a request.
+/// Credentials that a login provides for a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) token: SecretString,
@@ -110,8 +110,8 @@ type Logins = HashMap<(PathBuf, String), Weak<Login>>;
 
 impl Login {
     /// Returns the login whose folder and server `environment` determines; a login that is in use
-    /// is shared. Reads no file. An unknown folder or an invalid [`LOOPBACK_VARIABLE`] is an error,
-    /// which names `profile`.
+    /// is shared. Reads no file. Errors: the folder is unknown (the text names `profile`), or
+    /// [`LOOPBACK_VARIABLE`] is invalid.
     pub fn of(
         profile: &str,
         environment: impl Fn(&str) -> Option<String>,

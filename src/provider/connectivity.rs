@@ -1,8 +1,8 @@
 //! Connectivity check of a server: one small request for its list of models, or another request
 //! without cost.
 //!
-//! It uses the address, headers, proxy and certificates of real requests, so it meets the same
-//! errors.
+//! The check uses the address, headers, proxy and certificates of real requests, so it meets the
+//! same errors.
 
 use std::sync::Arc;
 use std::time::Duration;

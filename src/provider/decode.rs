@@ -1,7 +1,7 @@
 //! Decodes a reply from a byte source: a connection or a cassette.
 //!
 //! The first byte decides between a stream and a single JSON object, independent of the request.
-//! Silence is measured between pieces of content: pings and comments do not count.
+//! Silence has two limits: one for bytes, and one for content. Pings and comments are not content.
 
 use std::time::Duration;
 

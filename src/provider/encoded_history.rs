@@ -92,7 +92,8 @@ struct EncodedEnd {
 
 impl Histories {
     /// Returns `messages` in serialised form. Continues the cached history with the longest common
-    /// beginning. Clears the notice of `shown` if this history had as many images omitted before.
+    /// beginning. Clears the notice of `shown` if at least as many images of this history were
+    /// omitted before.
     pub(crate) fn of<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],

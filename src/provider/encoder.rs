@@ -23,7 +23,7 @@ pub(crate) trait Dialect: Sized + 'static {
     /// Name of the protocol in opaque parts of a reply.
     const PROTOCOL: &'static str;
 
-    /// Reasoning parameters of the protocol.
+    /// Kind of the reasoning parameters of the protocol.
     const THINKING: ThinkingDialect;
 
     /// True if system messages at the beginning of a history are sent in a member of their own, not
@@ -34,7 +34,7 @@ pub(crate) trait Dialect: Sized + 'static {
     /// tokens. `None`: the protocol has none.
     const COUNTING: Option<&'static str> = None;
 
-    /// Assembles a reply.
+    /// Type that assembles a reply.
     type Reply: Assembly;
 
     /// Serialisable form of a tool.

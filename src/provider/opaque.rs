@@ -55,7 +55,7 @@ pub(crate) enum ReplyPart<'m> {
     Call(&'m ToolCall),
 }
 
-/// Types of the opaque items of a protocol: values of their member `type`.
+/// Types of the opaque items of a protocol: values of their member `type`, and a test for thinking.
 #[derive(Debug)]
 pub(crate) struct ItemTypes {
     /// Type of an item that stands for a piece of the reply's text. Its member `bytes` is the

@@ -86,7 +86,7 @@ fn bundle() -> Option<CertificateResult> {
         .find(|loaded| !loaded.certs.is_empty())
 }
 
-/// A verifier that trusts `certificates` and nothing else.
+/// Creates a verifier that trusts `certificates` and nothing else. An empty list is an error.
 pub(crate) fn verifier_of(certificates: Vec<CertificateDer<'static>>) -> Verifier {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates);

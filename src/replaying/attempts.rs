@@ -14,7 +14,7 @@ use crate::replaying::recording::Message;
 /// Largest rank of a given-up model. A rank orders the times at which such models are asked again.
 const RANKS: usize = 50;
 
-/// Reaction before [`rank`] computes the time until the model is asked again.
+/// [`FailureReaction::GivenUp`] with a placeholder for `away`, which [`rank`] computes later.
 const GIVEN_UP: FailureReaction = FailureReaction::GivenUp { away: 0.0 };
 
 /// Model that the session could use: its own, or a fallback.

@@ -80,7 +80,8 @@ impl ReplayContext {
         ReplayContext { recording, calls, ..ReplayContext::default() }
     }
 
-    /// Sets the session and answers its permission requests as recorded.
+    /// Sets the session and answers its permission requests as recorded. A request without a
+    /// recorded answer interrupts the run.
     pub(crate) fn set_session(self: &Arc<Self>, session: SessionHandle) {
         let mut events = session.subscribe();
         let stage = Arc::clone(self);

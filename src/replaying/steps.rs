@@ -47,7 +47,7 @@ pub(crate) enum ReplayStep {
     Switch { to: Option<String>, class: String, cause: String, skipped: Vec<String> },
     /// The run was parked: patience was exhausted.
     Parked { class: String, cause: String },
-    /// Result of a call as given to the model, in the order of the calls.
+    /// Result of a call as given to the model. Results are in the order of the calls.
     Result {
         call_id: CallId,
         name: String,

@@ -1,6 +1,6 @@
 //! Login in the system keyring, where the Codex program stores it if configured.
 //!
-//! Only with the feature `keyring`. Uses the entry name of the Codex program, and writes a renewed
+//! Requires the feature `keyring`. Uses the entry name of the Codex program, and writes a renewed
 //! login back.
 
 pub(super) use system::{read, write};
@@ -45,8 +45,7 @@ mod system {
     /// Maximum length of a login in bytes, equal to the limit of a login file.
     const BYTES_MAX: usize = 1 << 20;
 
-    /// Time limit for one operation. A locked keyring asks the user to unlock it, who may be
-    /// absent.
+    /// Time limit for one operation. A locked keyring waits for the user, who may be absent.
     const WAIT: Duration = Duration::from_secs(10);
 
     type Opened = Result<Arc<CredentialStore>, Error>;
@@ -110,7 +109,7 @@ mod system {
         format!("cli|{}", hex(&digest[..8]))
     }
 
-    /// Returns the keyring, which is opened at most once. After a failure the next call tries
+    /// Returns the keyring, which is opened at first use. After a failure the next call tries
     /// again.
     fn store() -> Opened {
         static STORE: OnceLock<Arc<CredentialStore>> = OnceLock::new();

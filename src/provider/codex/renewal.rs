@@ -48,7 +48,7 @@ pub(super) enum RenewalRefusal {
     /// The refresh token has expired.
     #[error("the ChatGPT login has expired: {}", LOG_IN)]
     Expired,
-    /// The refresh token was used before, by another program.
+    /// The refresh token was used before.
     #[error("the ChatGPT login was renewed elsewhere and is of no use here: {}", LOG_IN)]
     Reused,
     /// The user or the issuer revoked the login.
@@ -126,7 +126,7 @@ fn tokens(json: &Value) -> Option<Tokens> {
     })
 }
 
-/// Parses a token: printable ASCII without spaces, as a header requires.
+/// Parses a token: printable ASCII without spaces, as a header requires. `None`: any other value.
 pub(super) fn token(json: Option<&Value>) -> Option<SecretString> {
     let text = json?.as_str()?.trim();
     let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
