@@ -235,7 +235,7 @@ impl Login {
             {
                 return Err(Trouble::User(why.to_string()));
             }
-            // First the place for the new tokens, then the old ones are spent.
+            // Prepares the destination of the new tokens before the old ones are spent.
             let place = held.create_renewed(&found).map_err(Trouble::User)?;
             match self.issuer.renew(&sent).await {
                 Renewal::Renewed(tokens) => {
