@@ -42,7 +42,8 @@ const END_MAX: Duration = Duration::from_secs(20);
 pub struct HookSettings<'a> {
     /// Entries of `hooks` in the configuration as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
-    /// Home folder, which replaces `~/` in commands. `None`: unknown; then `~/` is an error.
+    /// Home folder, which replaces `~/` in commands. `None`: unknown; then a program that begins
+    /// with `~/` is an error.
     pub home: Option<&'a Path>,
     /// Search path for programs.
     pub path: OsString,

@@ -14,7 +14,8 @@ use crate::replaying::questions::{self, RecordedQuestion};
 
 /// Maximum characters shown of each side of a difference.
 const SHOWN_MAX: usize = 600;
-/// Number of equal characters shown before a difference, if more of them precede it.
+/// Number of equal characters shown before a difference, if more than half of [`SHOWN_MAX`] precede
+/// it. Otherwise all are shown.
 const CONTEXT: usize = 80;
 
 /// Step of a session. Both runs must have the same steps in the same order.
