@@ -1,7 +1,7 @@
 //! `posse doctor`: diagnoses this machine and names the next step for each problem.
 //!
-//! The only file it writes is a temporary one in the state directory, which it removes. It reports
-//! where a secret is configured, never its value.
+//! It writes only temporary files, which it removes. It reports where a secret is configured, never
+//! its value.
 
 mod confinement;
 mod folders;
@@ -33,7 +33,7 @@ pub struct Examined<'a> {
     pub streams: Streams,
 }
 
-/// Result of a check.
+/// Status of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -73,7 +73,7 @@ impl Check {
         self
     }
 
-    /// Converts a failure into a check that blocks runs.
+    /// Makes a check with the status [`Status::Problem`] from a failure.
     pub(crate) fn of(area: &'static str, name: impl Into<String>, failure: &Failure) -> Check {
         let mut detail = format!("{}: {}", failure.code, failure.what);
         if let Some(place) = &failure.place {

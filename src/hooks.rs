@@ -1,7 +1,7 @@
 //! Hooks: built-in guards and programs of the user, run one after the other.
 //!
-//! A guard that crashes denies. A command that fails is a warning, or a denial if configured. No
-//! hook can allow what the policy denies.
+//! A guard that crashes denies. A user's program that fails causes a warning, or a denial if
+//! configured. No hook can allow an action that the policy denies.
 
 mod answer;
 mod command;
@@ -34,31 +34,32 @@ use settings::CommandHook;
 
 pub use masking::Masking;
 
-/// Time limit of all hooks at the end of a session, because a person waits for the prompt.
+/// Time limit of all hooks together at the end of a session, because a person waits for the prompt.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// Settings of all hooks.
+/// Configuration and environment of all hooks of a session.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
-    /// `hooks` of the configuration as JSON: the user's, and those of a trusted project.
+    /// Entries of `hooks` in the configuration as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
-    /// Replaces `~/`.
+    /// Home folder, which replaces `~/` in commands. `None`: unknown; then a program that begins
+    /// with `~/` is an error.
     pub home: Option<&'a Path>,
     /// Search path for programs.
     pub path: OsString,
-    /// Working directory.
+    /// Working directory of the hooks.
     pub cwd: PathBuf,
-    /// Session folder.
+    /// Folder of the session.
     pub session_dir: PathBuf,
-    /// Confinement of commands.
+    /// Confinement of commands, which also applies to hooks.
     pub confinement: Confinement,
-    /// Sandbox tier.
+    /// Sandbox tier of commands.
     pub tier: SandboxTier,
-    /// Configuration files of posse.
+    /// Configuration files of posse. A hook that changes one is reported.
     pub watched: Vec<PathBuf>,
 }
 
-/// All hooks of a session, or all errors in their configuration.
+/// Creates the hooks of a session. Invalid entries are an error, with all of their mistakes.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,
@@ -141,7 +142,7 @@ impl HookSet {
     }
 }
 
-/// Input of the next hook.
+/// Applies the change that one hook makes to the input of the next hook.
 fn chain_input(moment: &mut HookPayload, says: &HookResult) {
     match (moment, says) {
         (HookPayload::PreToolUse(used), HookResult::Input(input)) => used.input = input.clone(),
@@ -158,7 +159,7 @@ fn crashed(hook: &str, blocks: bool) -> HookReport {
     report(hook, says, Some("the part that asks this hook crashed".to_owned()))
 }
 
-/// Report of `hook` without metadata and duration.
+/// Makes a report of `hook` without metadata and duration.
 fn report(hook: &str, says: HookResult, message: Option<String>) -> HookReport {
     let hook = hook.to_owned();
     HookReport { hook, says, message, metadata: Value::Null, duration: Duration::ZERO }

@@ -21,42 +21,42 @@ const SNAPSHOT: &str = include_str!("models/snapshot.json");
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
-    /// The preset or profile that serves it; `None`: whichever.
+    /// Preset or profile that offers the model. `None`: any.
     pub provider: Option<String>,
-    /// Its name there.
+    /// Name of the model at this provider.
     pub model: String,
-    /// The data.
+    /// Limits, prices and abilities.
     #[serde(flatten)]
     pub facts: Facts,
-    /// True if the configuration contributes to it.
+    /// True if the user's configuration contributes to `facts`.
     #[serde(default)]
     pub configured: bool,
-    /// True if the configuration contributes to the prices.
+    /// True if the user's configuration contributes to the prices.
     #[serde(skip)]
     pub own_prices: bool,
 }
 
-/// Figures and abilities. `None` is unknown.
+/// Limits, prices and abilities of a model. `None`: unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
-    /// Tokens that fit into a request and its reply.
+    /// Maximum number of tokens of a request and its reply together.
     pub context_window: Option<u64>,
-    /// Tokens that a reply can have.
+    /// Maximum number of tokens of a reply.
     pub max_output_tokens: Option<u64>,
-    /// Micro-USD for a million tokens read.
+    /// Price of a million input tokens, in micro-USD.
     pub input_price: Option<u64>,
-    /// Micro-USD for a million tokens read from the provider's cache.
+    /// Price of a million input tokens read from the provider's cache, in micro-USD.
     pub cached_input_price: Option<u64>,
-    /// Micro-USD for a million tokens written into the provider's cache.
+    /// Price of a million input tokens written to the provider's cache, in micro-USD.
     pub cache_write_price: Option<u64>,
-    /// Micro-USD for a million tokens written.
+    /// Price of a million output tokens, in micro-USD.
     pub output_price: Option<u64>,
-    /// True if it accepts images.
+    /// True if the model accepts images, false if it does not.
     pub vision: Option<bool>,
-    /// True if it calls tools.
+    /// True if the model calls tools, false if it does not.
     pub tools: Option<bool>,
-    /// True if it supports reasoning.
+    /// True if the model supports reasoning, false if it does not.
     pub reasoning: Option<bool>,
 }
 
@@ -67,11 +67,11 @@ struct Snapshot {
     models: Vec<Model>,
 }
 
-/// Parsed on first use, not at start.
+/// Built-in data, parsed at first use.
 static BUILT_IN: LazyLock<Snapshot> =
     LazyLock::new(|| serde_json::from_str(SNAPSHOT).unwrap_or_default());
 
-/// Data of a model without configuration.
+/// Built-in data of a model, without the user's configuration. `None`: the model is unknown.
 pub fn find(provider: &str, model: &str) -> Option<Model> {
     Catalog::default().find(provider, model)
 }
@@ -88,8 +88,9 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// `configured_facts`: the fields of `models` in the configuration, by `MODEL` or `PROVIDER/MODEL`. They
-    /// are checked already; what makes no sense all the same is unknown.
+    /// Creates the catalogue. `own`: the entries of `models` in the configuration, by `MODEL` or
+    /// `PROVIDER/MODEL`. They have been checked before; an entry that is invalid all the same
+    /// counts as empty.
     pub fn new(own: &BTreeMap<String, Map<String, Value>>) -> Catalog {
         let facts = |(name, fields): (&String, &Map<String, Value>)| {
             let facts = serde_json::from_value(Value::Object(fields.clone())).unwrap_or_default();
@@ -98,7 +99,9 @@ impl Catalog {
         Catalog { own: own.iter().map(facts).collect() }
     }
 
-    /// Data of a model. A date suffix is ignored: `gpt-5.1-2025-11-13` is `gpt-5.1`.
+    /// Data of a model: configured values, and the built-in ones for the rest. `None`: the model is
+    /// unknown. If the snapshot does not have the name, a date suffix is ignored:
+    /// `gpt-5.1-2025-11-13` is `gpt-5.1`.
     pub fn find(&self, provider: &str, model: &str) -> Option<Model> {
         let named = |name: &str| {
             let fits =
@@ -120,7 +123,7 @@ impl Catalog {
         })
     }
 
-    /// Every model, those of the snapshot first.
+    /// All known models, those of the snapshot first.
     pub fn all(&self) -> Vec<Model> {
         let mut all: Vec<Model> = Vec::new();
         for known in &BUILT_IN.models {
@@ -165,7 +168,7 @@ impl Facts {
         prices.iter().any(Option::is_some)
     }
 
-    /// These, and where they are unknown, the others.
+    /// Replaces unknown values by those of `other`.
     fn or(self, other: &Facts) -> Facts {
         Facts {
             context_window: self.context_window.or(other.context_window),
@@ -181,8 +184,8 @@ impl Facts {
     }
 }
 
-/// Pricing of a model, if both prices are known, with its source: the date of the snapshot, or a
-/// hash of configured prices.
+/// Pricing of a model. `None`: its input or output price is unknown. The version is the date of the
+/// snapshot, or a hash of the prices if some are configured.
 pub fn rates(model: &Model) -> Option<TokenRates> {
     let Facts { input_price, output_price, cached_input_price, cache_write_price, .. } =
         model.facts;
@@ -198,7 +201,7 @@ pub fn rates(model: &Model) -> Option<TokenRates> {
     Some(TokenRates { input, output, cached_input, cache_write, version })
 }
 
-/// The models as a table for people, or as JSON.
+/// Formats `models` as a table for people, or as JSON, with the date of the built-in data.
 pub fn list(models: &[Model], as_json: bool) -> String {
     let Snapshot { dated, note, .. } = &*BUILT_IN;
     if as_json {
@@ -227,7 +230,7 @@ pub fn list(models: &[Model], as_json: bool) -> String {
     text
 }
 
-/// The table has dollars.
+/// The note without the sentence on the unit of prices, because the table shows dollars.
 fn short_note(note: &str) -> &str {
     note.split(" Prices are").next().unwrap_or(note)
 }
@@ -255,7 +258,8 @@ fn row(model: &Model) -> [String; 7] {
     ]
 }
 
-/// Micro-USD as dollars: at least two digits after the point, and no more than it takes.
+/// Formats micro-USD as dollars, with two to six decimals: without superfluous zeros after the
+/// second.
 pub fn dollars(micro: u64) -> String {
     let (whole, rest) = (micro / 1_000_000, micro % 1_000_000);
     let digits = format!("{rest:06}");
@@ -263,7 +267,7 @@ pub fn dollars(micro: u64) -> String {
     format!("{whole}.{}", &digits[..kept])
 }
 
-/// The name without the date that a vendor put behind it.
+/// Name of a model without its date suffix. `None`: it has none.
 fn undated(model: &str) -> Option<&str> {
     let cut = model.len().checked_sub("-2025-01-01".len())?;
     let (name, date) = (model.get(..cut)?, model.get(cut..)?);

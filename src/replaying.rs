@@ -34,9 +34,9 @@ use context::{RecordedModel, RecordedTool, ReplayContext};
 use recording::Recording;
 use steps::{Difference, ReplayStep};
 
-/// Time limit of a whole run: nothing in it has to wait.
+/// Time limit of a whole replay, in real time. Recorded waits are only simulated.
 const RUN_MAX: Duration = Duration::from_mins(5);
-/// More replies than any session has.
+/// Maximum number of turns of a replay: more than any session has.
 const TURNS_MAX: u32 = 1_000_000;
 
 #[derive(Serialize)]
@@ -53,9 +53,10 @@ struct ReplayReport<'a> {
     difference: Option<&'a Difference>,
 }
 
-/// Runs session `id` again. `specs` are the current tools. Text is a sentence, and for a difference
-/// both sides; a JSON stream has the records of the new run before the result. Returns [`Exit::Done`] exactly when the
-/// new run is the same.
+/// Replays session `id` and writes the result to `out`. `specs`: definitions of the current tools.
+/// As text the result is one sentence or, for a difference, its two sides; a JSON stream has the
+/// records of the new run before the result. Returns [`Exit::Done`] if both runs are the same,
+/// [`Exit::Failed`] if they differ.
 pub fn run(
     state: &StateDir,
     id: &str,

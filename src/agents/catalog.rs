@@ -5,8 +5,9 @@ use crate::{Agent, CatalogEntry, Roster};
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
 
-/// Part of the system prompt of `caller` with its callable agents; empty if there are none. Beyond
-/// the budget, usage hints are omitted first, then descriptions, never a name.
+/// Section of the system prompt of `caller` that lists the agents that it may call; empty if there
+/// are none. To fit `bytes_max`, first usage hints are omitted, then descriptions, but never a
+/// name.
 pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     let callable: Vec<&Agent> = roster.callable_by(caller).collect();
     if callable.is_empty() {

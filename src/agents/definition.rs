@@ -1,5 +1,5 @@
-//! Parser of one agent definition: errors are reported with their place, and an invalid definition
-//! is rejected as a whole.
+//! Parser of one agent definition. Errors are reported with their location, and an invalid
+//! definition is rejected as a whole.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::{
 
 /// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 40;
-/// Maximum bytes of the instructions.
+/// Maximum size of the instructions in bytes.
 const PROMPT_BYTES_MAX: usize = 32 << 10;
-/// Maximum size of a line in lists in bytes.
+/// Maximum length of a one-line field, such as the description, in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// Fields of a provider profile, which an agent may only name.
+/// Fields of a provider profile. A definition must not contain them: it can only name a profile.
 const OF_PROVIDERS: [&str; 11] = [
     "apiKey",
     "apiKeyEnv",
@@ -37,7 +37,7 @@ const OF_PROVIDERS: [&str; 11] = [
     "url",
 ];
 
-/// Fields of a definition.
+/// Fields that a definition may have.
 const FIELDS: [&str; 17] = [
     "authority",
     "catalog",
@@ -58,7 +58,7 @@ const FIELDS: [&str; 17] = [
     "tools",
 ];
 
-/// Fields of `delegation`.
+/// Fields that the group `delegation` may have.
 const OF_DELEGATION: [&str; 6] =
     ["allowedAgents", "callable", "canDelegate", "deniedAgents", "invocationDecision", "maxDepth"];
 
@@ -66,10 +66,10 @@ const OF_DELEGATION: [&str; 6] =
 pub(super) struct DefinitionSource<'a> {
     pub(super) name: &'a str,
     pub(super) fields: &'a Map<String, Value>,
-    /// Text below the front matter.
+    /// Text below the front matter. `None`: the definition is not a file.
     pub(super) body: Option<&'a str>,
     pub(super) source: AgentSource,
-    /// Place of the field with that path.
+    /// Returns the location of the field with a dotted path, for messages.
     pub(super) place: &'a dyn Fn(&str) -> String,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn is_name(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
 }
 
-/// The agent, or all errors of its definition.
+/// Validates a definition. Returns the agent, or all errors.
 pub(super) fn define(
     written: &DefinitionSource<'_>,
     known: &KnownNames<'_>,
@@ -96,7 +96,7 @@ struct DefinitionReader<'a> {
     flaws: Vec<Failure>,
 }
 
-/// The fields below `path`, which is empty at the top level.
+/// Group of fields, with its path, which is empty at the top level.
 struct FieldGroup<'a> {
     path: &'a str,
     fields: Option<&'a Map<String, Value>>,
@@ -169,7 +169,8 @@ impl<'a> DefinitionReader<'a> {
         agent
     }
 
-    /// Definitions of a repository may only narrow the user's authority.
+    /// Reports the parts of a project's definition that would permit something: it may only narrow
+    /// the user's authority.
     fn check_project_restrictions(&mut self, agent: &Agent) {
         const FIX: &str = "leave it out: a repository can only add rules that deny or ask";
         if !matches!(agent.source, AgentSource::Project(_)) {
@@ -360,7 +361,8 @@ impl<'a> DefinitionReader<'a> {
         }
     }
 
-    /// The field `name`. If it has another type, it `is_not` what it has to be.
+    /// Reads the field `name`. If its value has another type, reports that the field is `is_not`
+    /// (such as `not a text`), with the fix.
     fn field<'g, T: Deserialize<'g>>(
         &mut self,
         group: &FieldGroup<'g>,

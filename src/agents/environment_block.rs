@@ -9,20 +9,21 @@ use crate::folder;
 
 const NAME_CHARS_MAX: usize = 200;
 
-/// Environment of an agent.
+/// Content of the environment block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvironmentBlock {
-    /// The working directory.
+    /// Working directory.
     pub cwd: String,
     /// Other folders that tools can access.
     pub other_roots: Vec<String>,
-    /// `linux`, `macos`.
+    /// Operating system: `linux` or `macos`.
     pub os: String,
     /// Current date without the time, so that the prompt stays the same all day.
     pub date: String,
-    /// The shell that runs commands.
+    /// Shell that runs commands.
     pub shell: String,
-    /// The branch, or the commit if there is none; `None` outside a repository.
+    /// Branch of the repository, or the commit if none is checked out. `None`: outside a
+    /// repository.
     pub git_branch: Option<String>,
     /// Sandbox of commands, in words.
     pub sandbox: String,
@@ -57,7 +58,8 @@ impl EnvironmentBlock {
     }
 }
 
-/// The branch of the repository at `root`, or `commit 1a2b3c4` if HEAD is detached.
+/// Branch of the repository at `root`, or `commit 1a2b3c4` if HEAD is detached. `None`: no
+/// repository, or unreadable.
 pub fn git_branch(root: &Path) -> Option<String> {
     let dot_git = root.join(".git");
     let folder = if dot_git.is_dir() {
@@ -82,7 +84,8 @@ pub fn git_branch(root: &Path) -> Option<String> {
     (!name.is_empty()).then(|| printable(&name))
 }
 
-/// Text of a regular file, of which at most a page is read.
+/// Reads the first 4,096 bytes of a regular file as text. `None`: the file is unreadable, or not
+/// UTF-8.
 fn read_small(path: &Path) -> Option<String> {
     String::from_utf8(folder::read_file(path, None, 4095).ok()?).ok()
 }

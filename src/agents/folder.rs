@@ -1,4 +1,5 @@
-//! Reads folders of agent files, with limits, without blocking, and without leaving the folder.
+//! Reads folders of agent files, with size limits and without blocking. Files of a project must lie
+//! within the project after links are resolved.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -18,13 +19,13 @@ const BYTES_MAX: usize = 64 << 10;
 pub(crate) struct AgentFile {
     /// File name without the extension.
     pub(crate) name: String,
-    /// Path, printable.
+    /// Path of the file, in printable form.
     pub(crate) shown: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Files of `folder` by name, and errors of unreadable ones. `within`: folder that must contain
-/// them after links are resolved.
+/// Reads the agent files (`*.md`) of `folder`, sorted by name. Also returns an error for each
+/// unreadable one. `within`: folder that must contain the files after links are resolved.
 pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec<Failure>) {
     let (mut files, mut flaws) = (Vec::new(), Vec::new());
     // A missing folder has no files.
@@ -56,9 +57,10 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
     (files, flaws)
 }
 
-/// Up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder that must contain
-/// it after links are resolved, and a word for that folder. Such a file must not be a secret, nor
-/// have a second name, which may be one of a secret: its text is sent to the provider.
+/// Reads up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder that must
+/// contain the file after links are resolved, and a word for that folder. With `within`, a secret
+/// file is an error, because its text would be sent to the provider; so is a file with several hard
+/// links, one of which may be a secret file.
 pub(super) fn read_file(
     path: &Path,
     within: Option<(&Path, &str)>,

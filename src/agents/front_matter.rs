@@ -30,8 +30,8 @@ pub(crate) struct Flaw {
     pub(crate) what: String,
 }
 
-/// Decodes a file, then parses it. Returns the text with LF line ends and what it contains. `no_text`:
-/// error for a file that is not UTF-8.
+/// Decodes a file as UTF-8 and parses it. Returns the text with LF line ends, and its parsed form.
+/// `no_text`: error for a file that is not UTF-8.
 pub(crate) fn parse_bytes(bytes: &[u8], no_text: &str) -> Result<(String, Parsed), Flaw> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| Flaw { line: 1, what: no_text.to_owned() })?;
@@ -40,7 +40,7 @@ pub(crate) fn parse_bytes(bytes: &[u8], no_text: &str) -> Result<(String, Parsed
     Ok((text, parsed))
 }
 
-/// Parses `text`, which begins with a line of three dashes.
+/// Parses `text`, whose first line must consist of three dashes.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     let flaw = |what: &str| Flaw { line: 1, what: what.to_owned() };
     let begun = text.split_once('\n').filter(|(first, _)| first.trim_end() == "---");
@@ -58,14 +58,14 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     Err(flaw("the front matter has no end: close it with a line ---"))
 }
 
-/// Line of each value, by its path.
+/// Line of each value, from 1, by its dotted path.
 type LineNumbers = BTreeMap<String, usize>;
 
 struct YamlReader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
     values: usize,
-    /// Current line.
+    /// Current line of the file, from 1.
     line: usize,
 }
 
@@ -170,7 +170,8 @@ impl<'a> YamlReader<'a> {
     }
 }
 
-/// Value of an unquoted scalar.
+/// JSON value of a scalar. Unquoted text can be null, a boolean or an integer; other text is a
+/// string.
 fn scalar(text: &str, style: ScalarStyle) -> Value {
     if style != ScalarStyle::Plain {
         return Value::String(text.to_owned());

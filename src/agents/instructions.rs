@@ -1,7 +1,8 @@
 //! Instruction files: AGENTS.md of the user and the project.
 //!
 //! The user's file comes first, then those of the repository from its root to the working
-//! directory. They are read as text, with size limits, and not through links that lead elsewhere.
+//! directory. They are read as text, with size limits, and not through links that lead out of the
+//! repository.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::folder;
 
 /// Maximum total size of all instructions in bytes.
 const BYTES_MAX: usize = 32 << 10;
-/// Maximum bytes of nested instruction files per call.
+/// Maximum total size of the nested instruction files that are read for one touched file, in bytes.
 const NESTED_BYTES_MAX: usize = 16 << 10;
 const FOLDERS_MAX: usize = 64;
 /// File names; the first that exists in a folder is used.
@@ -23,7 +24,7 @@ const POSITIONS_MAX: usize = 5;
 /// Instruction files that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instructions {
-    /// In order of precedence, the closest folder last.
+    /// The files in the order of reading. Later ones take precedence; the closest folder is last.
     pub blocks: Vec<Instruction>,
     /// Skipped, truncated or questionable files; one line each for standard error.
     pub notices: Vec<String>,
@@ -32,14 +33,14 @@ pub struct Instructions {
 /// One instruction file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
-    /// Its path, short and printable.
+    /// Path of the file, short and printable.
     pub source: String,
-    /// Its text. Hidden characters are visible escapes.
+    /// Text of the file, with hidden characters as visible escapes.
     pub text: String,
 }
 
 impl Instruction {
-    /// Appends it as labelled data.
+    /// Appends the text to `prompt` as data, labelled with its source.
     pub(crate) fn write_to(&self, prompt: &mut String) {
         let Instruction { source, text } = self;
         // The content must not close its label.
@@ -58,8 +59,9 @@ struct Space {
 }
 
 impl Instructions {
-    /// Reads the files of `folders` below `root`, in this order, except for files that are
-    /// `touched` themselves. Notices mark skipped or truncated ones.
+    /// Reads the instruction files of `folders`, which are below `root`, in this order. Skips a
+    /// folder whose instruction file is `touched` itself. Notices report skipped or truncated
+    /// files.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
@@ -69,8 +71,8 @@ impl Instructions {
         instructions
     }
 
-    /// Reads the user's file, if it exists, and those of the folders from `root` down to `cwd`.
-    /// Both are resolved; without a repository, `root` is `cwd`.
+    /// Reads the file `user`, if it exists, and the instruction files of the folders from `root`
+    /// down to `cwd`. Both paths are resolved; without a repository, `root` is `cwd`.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };
@@ -83,7 +85,7 @@ impl Instructions {
         instructions
     }
 
-    /// Adds the first instruction file in a folder, unless it is `touched`.
+    /// Adds the first instruction file of a folder, unless it is `touched`.
     fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, space: &mut Space) {
         for name in NAMES {
             let path = folder.join(name);
@@ -136,7 +138,8 @@ impl Instructions {
     }
 }
 
-/// Text of at most `limit` bytes, without a partial character at the end.
+/// Text of at most `limit` bytes, without a partial character at the end. `None`: it is not UTF-8,
+/// or contains a NUL character.
 fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     let cut = bytes.len() > limit;
     let bytes = &bytes[..bytes.len().min(limit)];
@@ -151,7 +154,8 @@ fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Positions of characters that hide or reorder text: `2:5 U+202E, …`.
+/// Positions of characters that hide or reorder text, as line and column: `2:5 U+202E, …`. `None`:
+/// there are none.
 pub(super) fn hidden(text: &str) -> Option<String> {
     let mut positions = Vec::new();
     let mut count = 0;

@@ -1,11 +1,11 @@
-//! Agents as policy capsules, and their system prompts.
+//! Agents, with their instructions, tools and authority; and their system prompts.
 //!
 //! An agent is data: instructions, visible tools, maximum authority, and callable agents. Some are
 //! built in; others come from the configuration and from Markdown files, are checked when loaded,
 //! and are rejected with a reason if invalid.
 //!
-//! The prompt has the same bytes for the same place and day, so that providers can cache it.
-//! Content of a repository is included as labelled data, never as a rule of posse.
+//! A system prompt has the same bytes for the same working directory and day, so that providers can
+//! cache it. Content of a repository is included as labelled data, never as a rule of posse.
 
 mod catalog;
 mod definition;
@@ -36,7 +36,7 @@ pub use skills::{
     has_project_skills, project_skills, tool as skill_tool,
 };
 
-/// Tools of read-only agents.
+/// Tools of the built-in read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
 /// An agent: purpose, visible tools, authority, and instructions.
@@ -44,37 +44,38 @@ const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 pub struct Agent {
     /// Name on the command line, for other agents, and in events.
     pub name: String,
-    /// Display name, if it differs.
+    /// Display name. `None`: `name` is displayed.
     pub display_name: Option<String>,
-    /// One line for lists, and for agents that may call it.
+    /// Purpose in one line, for lists and for agents that may call it.
     pub description: String,
-    /// Source.
+    /// Source of the definition.
     pub source: AgentSource,
     /// Use as main agent or subagent.
     pub mode: AgentMode,
-    /// Neither listed nor callable.
+    /// True if the agent is neither listed nor callable by other agents. The user can still select
+    /// it by its name.
     pub hidden: bool,
     /// Provider profile; `None`: the session's.
     pub profile: Option<String>,
-    /// Reasoning effort, if set.
+    /// Reasoning level. `None`: the definition sets none.
     pub thinking: Option<Thinking>,
     /// Visible tools.
     pub tools: ToolSelection,
-    /// Visible skills; `None`: all.
+    /// Names of the visible skills; `None`: all.
     pub skills: Option<Vec<String>>,
-    /// True if it is read-only, whatever tools are visible.
+    /// True if the agent may not change anything, whatever tools are visible.
     pub read_only: bool,
-    /// Its own permission rules as JSON, in the shape of `permissions`.
+    /// Permission rules of the agent as JSON, in the form of the setting `permissions`.
     pub rules: Vec<Value>,
-    /// Default decision, if it replaces the built-in one.
+    /// Default decision about calls. `None`: the built-in one.
     pub default_decision: Option<AgentDecision>,
     /// Delegation settings.
     pub delegation: Delegation,
     /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
-    /// Its own limits.
+    /// Limits of the agent.
     pub limits: Limits,
-    /// True if it always works in an isolated worktree.
+    /// True if the agent always works in an isolated workspace.
     pub isolated: bool,
     prompt: String,
 }
@@ -83,19 +84,20 @@ pub struct Agent {
 #[derive(Debug, Clone, Default, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentSource {
-    /// Built-in.
+    /// Built into posse.
     #[default]
     BuiltIn,
-    /// `agents` in the configuration: the location.
+    /// Entry of `agents` in the user's configuration, with its location.
     Config(String),
-    /// A file of the user's: its path, printable.
+    /// Agent file of the user, with its path in printable form.
     User(String),
-    /// A file of the project's: its path, printable.
+    /// Agent file of the project, or entry of `agents` in the project's configuration, with its
+    /// path or location in printable form.
     Project(String),
 }
 
 impl AgentSource {
-    /// Place of its definition, if it has one.
+    /// Path or location of the definition. `None`: the agent is built in.
     pub fn place(&self) -> Option<&str> {
         match self {
             AgentSource::BuiltIn => None,
@@ -104,21 +106,21 @@ impl AgentSource {
     }
 }
 
-/// Use of an agent.
+/// Use of an agent, as main agent or as subagent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentMode {
-    /// The user.
+    /// Main agent only.
     #[default]
     Primary,
-    /// Other agents.
+    /// Subagent only.
     Subagent,
-    /// Both.
+    /// Main agent or subagent.
     All,
 }
 
 impl AgentMode {
-    /// True if it can be the main agent.
+    /// True if an agent with this mode can be the main agent.
     pub fn is_primary(self) -> bool {
         self != AgentMode::Subagent
     }
@@ -139,26 +141,26 @@ pub enum AgentDecision {
 /// Delegation settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delegation {
-    /// True if other agents may call it.
+    /// True if other agents may call this agent.
     pub callable: bool,
-    /// True if it may call other agents.
+    /// True if this agent may call other agents.
     pub can_delegate: bool,
-    /// Agents that it may call; `None`: all callable ones.
+    /// Names of the agents that this agent may call; `None`: all callable ones.
     pub allowed: Option<Vec<String>>,
-    /// Agents that it may not call.
+    /// Names of agents that this agent may not call.
     pub denied: Vec<String>,
-    /// Maximum depth of delegation, within the session's limit.
+    /// Maximum depth of delegation, within the session's limit. `None`: the session's limit.
     pub depth_max: Option<u32>,
-    /// Decision about starting it, if set.
+    /// Configured decision about starting this agent. `None`: see [`Agent::invocation`].
     pub invocation: Option<AgentDecision>,
 }
 
-/// Catalog entry of an agent.
+/// Information about an agent for the agents that may call it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
-    /// `builder`, `planner`, `reviewer`, `researcher`, `utility`, …
+    /// Category, such as `builder`, `planner`, `reviewer`, `researcher` or `utility`.
     pub category: Option<String>,
-    /// Relative cost.
+    /// Relative cost. `None`: not stated.
     pub cost: Option<Cost>,
     /// Situations in which to call it.
     pub use_when: Vec<String>,
@@ -180,7 +182,7 @@ pub enum Cost {
     Expensive,
 }
 
-/// Limits of one agent, below those of the session.
+/// Limits of one agent, in addition to those of the session. `None`: no limit of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of model replies.
@@ -189,7 +191,7 @@ pub struct Limits {
     pub duration_max: Option<Duration>,
 }
 
-/// Selection of visible tools.
+/// Tools that an agent can see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolSelection {
     /// All tools.
@@ -200,12 +202,13 @@ pub enum ToolSelection {
 }
 
 impl ToolSelection {
-    /// True if the tool is visible.
+    /// True if the tool is visible. A tool annotated with `visible_with` is visible together with
+    /// the tool of that name.
     pub fn sees(&self, tool: &ToolSpec) -> bool {
         self.names(tool.annotations.visible_with.as_ref().unwrap_or(&tool.name))
     }
 
-    /// True if it selects tools of that name.
+    /// True if the selection contains the tool name `tool`.
     fn names(&self, tool: &str) -> bool {
         match self {
             ToolSelection::All => true,
@@ -225,18 +228,19 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
-    /// Its instructions, with hidden characters as visible escapes.
+    /// Instructions of the agent, with hidden characters as visible escapes.
     pub fn instructions(&self) -> &str {
         &self.prompt
     }
 
-    /// True if it may activate the skill of that name.
+    /// True if the agent may activate the skill `name`: it sees the skill tool and the skill.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
         self.tools.names(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
-    /// True if its definition permits calling `other`. Depth and cycles are checked by the session.
+    /// True if the definitions of both agents permit this agent to call `other`. Depth and cycles
+    /// are checked by the session.
     pub fn may_call(&self, other: &Agent) -> bool {
         let Delegation { can_delegate, allowed, denied, .. } = &self.delegation;
         *can_delegate
@@ -248,8 +252,9 @@ impl Agent {
             && !denied.contains(&other.name)
     }
 
-    /// Decision about starting it: its own, else `default`; an expensive agent or one of a project
-    /// is at least asked about.
+    /// Decision about starting this agent: the configured one; without one, `Allow` for a built-in
+    /// read-only agent and `default` for others. `Allow` becomes `Ask` for an expensive agent and
+    /// for one of a project.
     pub fn invocation(&self, default: AgentDecision) -> AgentDecision {
         let said = self.delegation.invocation.unwrap_or(match self.source {
             AgentSource::BuiltIn if self.read_only => AgentDecision::Allow,
@@ -264,7 +269,8 @@ impl Agent {
     }
 }
 
-/// Name and content of each agent file of a project, valid or not.
+/// Name and content of each readable agent file in `folder`, even if its definition is invalid.
+/// `project`: root folder that must contain the files.
 pub fn project_files(folder: &Path, project: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     let (files, _) = folder::read(folder, Some(project));
     files.into_iter().map(|file| (file.name, file.bytes))
@@ -325,7 +331,7 @@ pub fn built_in() -> Vec<Agent> {
     ]
 }
 
-/// System prompt of `agent`.
+/// System prompt of `agent`: its instructions, the environment block, and the instruction files.
 pub fn system_prompt(
     agent: &Agent,
     environment: &EnvironmentBlock,

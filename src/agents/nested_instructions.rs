@@ -1,5 +1,5 @@
-//! Instruction files below the working directory: read when a file next to or below them is first
-//! touched.
+//! Nested instruction files: those of folders that are not between the root and the working
+//! directory. They are read when a file next to or below them is first touched.
 //!
 //! Their content is added to the result of the call as labelled data, once per conversation, and
 //! again after a compaction.
@@ -20,11 +20,13 @@ use crate::instructions::Instructions;
 
 /// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;
-/// Maximum number of remembered folders; beyond it no more files are read.
+/// Maximum number of remembered pairs of a conversation and a folder, and of remembered warnings.
+/// Further ones are ignored.
 const SEEN_MAX: usize = 10_000;
 
-/// `tools` that add instruction files of folders that they touch below `cwd`. Those between `root`
-/// and `cwd` are part of the system prompt. Both paths are resolved.
+/// Wraps `tools` so that a result contains the instruction files of the folders of a touched file
+/// below `root`. Those of the folders from `root` to `cwd` are omitted, because they are part of
+/// the system prompt. Both paths are resolved.
 pub fn with_nested_instructions(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
     let (root, cwd) = (root.to_owned(), cwd.to_owned());
     let notes = Arc::new(Notes { root, cwd, ..Notes::default() });
@@ -46,7 +48,7 @@ struct Noticing {
 struct Notes {
     root: PathBuf,
     cwd: PathBuf,
-    /// Conversations that have seen the files of a folder.
+    /// Pairs of a conversation and a folder whose files the conversation contains.
     seen: Mutex<HashSet<(String, PathBuf)>>,
     /// Warnings shown so far: each once, also across compactions.
     warned: Mutex<HashSet<String>>,
@@ -104,8 +106,8 @@ impl Tool for Noticing {
 }
 
 impl Notes {
-    /// Text with the files for `path` that `reader` has not seen, and warnings about skipped,
-    /// truncated or questionable files, one line each.
+    /// Text with the instruction files for `path` that the conversation `reader` has not seen, and
+    /// warnings about skipped, truncated or questionable files, one line each.
     fn about(&self, path: &Path, reader: &str) -> (Option<String>, Vec<String>) {
         let below =
             |folder: &&Path| folder.starts_with(&self.root) && !self.cwd.starts_with(folder);

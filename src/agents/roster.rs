@@ -1,7 +1,8 @@
 //! Roster of all agents: built-in, configured, and from files.
 //!
-//! Precedence for a name: built-in, configuration, the user's files, the project's files. A
-//! rejected definition is kept as a reason; the others load.
+//! If several definitions have a name, the first one counts, in this order: built-in,
+//! configuration, the user's files, the project's files. For a rejected definition the reason is
+//! stored; the others load.
 
 use std::path::{Path, PathBuf};
 
@@ -18,22 +19,23 @@ use crate::{Agent, AgentSource, built_in};
 /// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
-    /// The user's folder.
+    /// Agent folder of the user. `None`: there is none.
     pub user: Option<PathBuf>,
-    /// The project's folder, and the project root.
+    /// Agent folder of the project, and the project's root. `None`: there is none.
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
-/// Names for checking definitions.
+/// Names and functions for checking definitions.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
 pub struct KnownNames<'a> {
-    /// Names of tools.
+    /// Names of all tools.
     pub tools: &'a [String],
-    /// True if a provider profile of that name exists.
+    /// Returns true if a provider profile of this name exists.
     pub has_profile: &'a dyn Fn(&str) -> bool,
-    /// Errors of permission rules.
+    /// Returns the errors of permission rules.
     pub check_rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// True if the user trusts the project's file of that name with exactly these bytes.
+    /// Returns true if the user trusts the project's agent file of this name with exactly these
+    /// bytes.
     pub believes: &'a dyn Fn(&str, &[u8]) -> bool,
 }
 
@@ -45,17 +47,17 @@ pub struct Roster {
     refused: Vec<(String, Failure)>,
     /// Warnings about usable agents.
     pub remarks: Vec<Failure>,
-    /// Untrusted agents of the project.
+    /// Names of agents of the project that are not loaded, because the user does not trust them.
     pub inert: Vec<String>,
 }
 
 impl Roster {
-    /// The built-in agents.
+    /// Roster of only the built-in agents.
     pub fn built_in() -> Roster {
         Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
 
-    /// Loads all agents.
+    /// Loads all agents: built-in ones, those of the configuration, and the trusted ones in files.
     pub fn load(
         configured: &[ConfiguredAgent],
         folders: &Folders,
@@ -118,7 +120,7 @@ impl Roster {
             .fix(fix.unwrap_or_else(|| "`posse agents` lists those there are".to_owned()))
     }
 
-    /// Warns about hidden characters in instructions.
+    /// Adds a warning if `text` of the agent `name` has hidden characters.
     fn remark_hidden(&mut self, name: &str, place: String, text: &str) {
         if let Some(found) = hidden(text) {
             let name = printable(name);
@@ -189,7 +191,7 @@ impl Roster {
         }
     }
 
-    /// Adds an agent; returns true if it is new.
+    /// Adds an agent, or stores the reason for rejecting it. Returns true if it was added.
     fn add(&mut self, written: &DefinitionSource<'_>, known: &KnownNames<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
@@ -220,7 +222,7 @@ impl Roster {
         self.refused.iter().map(|(_, failure)| failure)
     }
 
-    /// The agent of that name.
+    /// Agent with this name.
     pub fn find(&self, name: &str) -> Option<&Agent> {
         self.agents.iter().find(|agent| agent.name == name)
     }
@@ -230,12 +232,12 @@ impl Roster {
         self.agents.iter().filter(|agent| caller.may_call(agent))
     }
 
-    /// Agents that can be the main agent.
+    /// Agents that can be the main agent, without hidden ones.
     pub fn primaries(&self) -> impl Iterator<Item = &Agent> {
         self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
     }
 
-    /// The main agent of that name. Fails with the reason if there is none.
+    /// Main agent with this name. If there is none, the error states the reason.
     pub fn choose(&self, name: &str) -> Result<&Agent, Failure> {
         let names = || self.primaries().map(|agent| agent.name.as_str());
         let choose = || format!("choose one of {}", names().collect::<Vec<_>>().join(", "));

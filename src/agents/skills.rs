@@ -27,52 +27,55 @@ pub const TOOL: &str = posse_actors::skills::TOOL;
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const SKILL_CATALOG_BYTES_MAX: usize = 8000;
 
-/// Maximum number of skills per place.
+/// Maximum number of skills that are read from one folder.
 const SKILLS_MAX: usize = 200;
 
-/// Skill folders of projects, of posse and of other agents.
+/// Folders below a project's root in which posse and other agent programs look for skills.
 const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/skills"];
 
 /// A usable skill.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skill {
-    /// Name.
+    /// Name of the skill.
     pub name: String,
     /// One-line description.
     pub description: String,
-    /// License, if stated.
+    /// License. `None`: not stated.
     pub license: Option<String>,
-    /// Requirements, if stated.
+    /// Requirements of the skill. `None`: not stated.
     pub compatibility: Option<String>,
-    /// Further metadata.
+    /// Further metadata of the front matter, value by name.
     pub metadata: BTreeMap<String, String>,
-    /// Tools that the skill expects. They are no permission.
+    /// Names of tools that the skill expects. They grant no permission.
     pub allowed_tools: Vec<String>,
     /// True if only the user can activate it.
     pub only_user: bool,
     /// Text below the front matter, with hidden characters as visible escapes.
     pub body: String,
-    /// Its folder, printable.
+    /// Path of the skill's folder, in printable form.
     pub place: String,
-    /// True if it is a project's.
+    /// True if the skill belongs to the project.
     pub from_project: bool,
-    /// True if the sandbox hides its folder from commands.
+    /// True if the sandbox hides the skill's folder from commands.
     pub out_of_reach: bool,
-    /// Its folder, without links.
+    /// Path of the skill's folder, with links resolved.
     folder: PathBuf,
-    /// SHA-256 of each file in hex, if the skill is trusted with exactly this content.
+    /// SHA-256 of each file in hex, for a project's skill, which is trusted with exactly this
+    /// content. `None`: a skill of the user, whose files are not verified.
     hashes: Option<BTreeMap<String, String>>,
 }
 
 impl Skill {
-    /// Files of its folder except `SKILL.md`, with their sizes in bytes.
+    /// Files of the skill except `SKILL.md`, hidden files and secret files, each with its size in
+    /// bytes.
     pub fn files(&self) -> Vec<(String, u64)> {
         let listing = folder::list(&self.folder, false).unwrap_or_default();
         let theirs = |(path, _): &(String, u64)| path != MAIN && !is_secret(path);
         listing.files.into_iter().filter(theirs).collect()
     }
 
-    /// Complete text for the model. It begins with the mark that identifies it in a history.
+    /// Complete text of the skill for the model. It begins with the mark that identifies the skill
+    /// in a history.
     pub fn content(&self) -> String {
         let Skill { name, body, place, allowed_tools, .. } = self;
         let mut text = posse_actors::skills::begin(name);
@@ -106,8 +109,8 @@ impl Skill {
         text
     }
 
-    /// Text of one of its files. Binary files, secrets, and files that differ from the trusted
-    /// version are refused with the reason.
+    /// Text of the file `path` of the skill. The error is the reason for refusing it: a binary
+    /// file, a secret, or a file that differs from the trusted version.
     fn file(&self, path: &str) -> Result<String, String> {
         if is_secret(path) {
             return Err("it holds secrets".to_owned());
@@ -132,9 +135,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Skill folders. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct SkillPlaces {
-    /// The user's folders in order of precedence; the flag is true if commands have no access.
+    /// Skill folders of the user in order of precedence. The flag is true if the sandbox hides the
+    /// folder from commands.
     pub user: Vec<(PathBuf, bool)>,
-    /// The project's root, resolved.
+    /// Root of the project, with links resolved. `None`: skills of projects are not loaded.
     pub project: Option<PathBuf>,
     /// Names of disabled skills.
     pub disabled: Vec<String>,
@@ -143,19 +147,19 @@ pub struct SkillPlaces {
 /// All usable skills, and rejected ones.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
-    /// By name.
+    /// Usable skills by name.
     known: BTreeMap<String, Skill>,
     /// Rejected skills with reasons.
     pub refused: Vec<Failure>,
     /// Warnings about usable skills.
     pub remarks: Vec<Failure>,
-    /// Untrusted skill folders of the project, below its root.
+    /// Paths of the project's skill folders that the user does not trust, relative to its root.
     pub inert: Vec<String>,
 }
 
 impl Skills {
-    /// Loads all skills. `believes`: true if the user trusts the folder of a project's skill, by
-    /// its path below the root, with exactly this digest.
+    /// Loads all skills. `believes`: returns true if the user trusts the project's skill folder at
+    /// this path, relative to the root, with exactly this digest.
     pub fn load(places: &SkillPlaces, believes: &dyn Fn(&str, &str) -> bool) -> Skills {
         let mut skills = Skills::default();
         for (place, out_of_reach) in &places.user {
@@ -183,7 +187,8 @@ impl Skills {
         skills
     }
 
-    /// Adds `skill` with the content of its main file, unless that is invalid or the name is taken.
+    /// Adds `skill` with `main`, the content of its `SKILL.md`. If the content is invalid or the
+    /// name is taken, stores the reason instead.
     fn add(&mut self, name: &str, main: Result<Vec<u8>, String>, skill: Skill) {
         let bytes = main.and_then(|bytes| match bytes.len() {
             ..=MAIN_BYTES_MAX => Ok(bytes),
@@ -224,7 +229,7 @@ impl Skills {
         self.known.values()
     }
 
-    /// The skill of that name. Fails with the reason if there is none.
+    /// Skill with this name. If there is none, the error states the reason.
     pub fn find(&self, name: &str) -> Result<&Skill, Failure> {
         if let Some(skill) = self.known.get(name) {
             return Ok(skill);
@@ -292,12 +297,12 @@ pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     found.into_iter().map(|(_, path, relative)| (relative, digest(&path))).collect()
 }
 
-/// True if a project has a skill folder; most have none.
+/// True if a project has a folder for skills; most have none.
 pub fn has_project_skills(root: &Path) -> bool {
     PROJECT_FOLDERS.iter().any(|place| root.join(place).is_dir())
 }
 
-/// Name, folder, and path relative to the root, of each skill.
+/// Name, folder, and path relative to `root`, of each skill of a project.
 fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, PathBuf, String)> {
     let mut found = Vec::new();
     for place in PROJECT_FOLDERS {

@@ -14,13 +14,13 @@ use posse_base::hex::hex;
 /// File name of the token in the state directory.
 const TOKEN: &str = "attach.token";
 
-/// Bytes of a token; the file holds twice as many hex digits.
+/// Length of a token in bytes. The file contains twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
 
-/// Maximum bytes of a socket path: `sun_path` without its terminating zero (`unix(7)`).
+/// Maximum length of a socket path in bytes: `sun_path` without its terminating zero (`unix(7)`).
 const ADDRESS_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// Attach address of one session.
+/// Address of one attachable session: its socket, and the state directory with the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketAddress {
     /// State directory of the user.
@@ -29,20 +29,23 @@ pub struct SocketAddress {
     socket: PathBuf,
 }
 
-/// A socket path that is short enough for an address. Valid while this value exists.
+/// Socket path that is short enough for the system. Valid only while this value exists.
 pub(crate) struct Address {
     pub(crate) path: PathBuf,
-    /// Open folder that the path refers to by descriptor.
+    /// Open folder whose descriptor is part of `path`. `None`: `path` is the original path.
     _folder: Option<File>,
 }
 
 impl SocketAddress {
-    /// Endpoint of the session with the given socket; the token is kept in the state directory.
+    /// Creates the address of the session with the socket `socket`. `state`: state directory, which
+    /// contains the token.
     pub fn new(state: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> SocketAddress {
         SocketAddress { state: state.into(), socket: socket.into() }
     }
 
-    /// Path to connect or bind to. A path above the limit goes through a descriptor of its folder.
+    /// Returns the path to connect or bind to. If the socket's path is too long, the returned path
+    /// refers to its folder by a descriptor; systems other than Linux cannot do that and return an
+    /// error.
     pub(crate) fn address(&self) -> io::Result<Address> {
         if self.socket.as_os_str().len() <= ADDRESS_BYTES_MAX {
             return Ok(Address { path: self.socket.clone(), _folder: None });
@@ -59,7 +62,8 @@ impl SocketAddress {
         Ok(Address { path, _folder: Some(folder) })
     }
 
-    /// Binds the socket and replaces a stale one. The caller must hold the lock of the session.
+    /// Binds the socket, replacing a stale one, and returns the listener. The caller must hold the
+    /// lock of the session.
     pub(crate) fn listen(&self) -> io::Result<std::os::unix::net::UnixListener> {
         let address = self.address()?;
         self.remove_socket();
@@ -79,7 +83,7 @@ impl SocketAddress {
         }
     }
 
-    /// Token of this state directory, created if it is missing.
+    /// Returns the token of the state directory, and creates it if it is missing.
     pub(crate) fn token(&self) -> io::Result<String> {
         let path = self.state.join(TOKEN);
         match read(&path) {
@@ -91,7 +95,7 @@ impl SocketAddress {
     }
 }
 
-/// Reads the token file. Rejects a link, a file of another user or one that others can read.
+/// Reads the token file. A link, a file of another user and one that others can access are errors.
 fn read(path: &Path) -> io::Result<String> {
     let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

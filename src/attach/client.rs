@@ -15,17 +15,18 @@ use crate::SocketAddress;
 use crate::handshake::{Hello, HostReply, classify_host_line, line};
 use crate::lines::LineReader;
 
-/// Lines received and not yet shown. When the queue is full the host waits, at no cost to the
+/// Capacity of the queue of received lines. When it is full the host waits, at no cost to the
 /// session.
 const RECEIVED_LINES_MAX: usize = 64;
 
-/// Instructions queued for sending.
+/// Capacity of the queue of instructions to send.
 const QUEUED_COMMANDS_MAX: usize = 16;
 
-/// Maximum bytes of a line from the host: one line may hold a whole history with its images.
+/// Maximum length of a line from the host in bytes: one line may contain a whole history with its
+/// images.
 const LINE_BYTES_MAX: usize = 512 << 20;
 
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// Time limit for connecting and for the host's first answer, which normally takes milliseconds.
@@ -38,14 +39,16 @@ pub struct AttachOptions {
     pub role: AttachRole,
     /// Records up to and including this number are skipped.
     pub after: u64,
-    /// Limits the existing records to the last `last` ones, plus those about permission requests.
+    /// Limits the existing records to the last `last` ones, plus earlier ones about permission
+    /// requests. `None`: no limit.
     pub last: Option<u64>,
 }
 
 /// Attaches to the session at `place`. Must run within a tokio runtime.
 ///
-/// Errors: `ATT002` if the session cannot be reached, `ATT003` or `ATT005` if the token or the
-/// request is rejected, `ATT007` if the answer is missing or unknown.
+/// Errors: `ATT002` if the session cannot be reached, `ATT003` if the request is rejected or the
+/// token cannot be read, `ATT005` if too many front ends are attached, `ATT007` if the answer is
+/// missing or unknown.
 pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<RemoteSession, Failure> {
     let address = place.address().map_err(|error| unreachable_session(&error))?;
     let connected = timeout(ANSWER_MAX, UnixStream::connect(&address.path)).await;
@@ -116,7 +119,8 @@ async fn receive_lines(
     }
 }
 
-/// Sends until the channel closes. The connection stays open until its other half ends.
+/// Sends instructions until their channel closes. The connection stays open until the reading half
+/// ends.
 async fn send_commands(mut write: OwnedWriteHalf, mut said: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = said.recv().await {
         if write.write_all(&line).await.is_err() {

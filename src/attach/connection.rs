@@ -22,13 +22,14 @@ use crate::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
 use crate::host::{AttachBounds, refuse};
 use crate::lines::{BoundedLine, LineReader};
 
-/// Queued answers to instructions. When the queue is full no further instruction is read.
+/// Capacity of the queue of answers to instructions. When it is full, no further instruction is
+/// read.
 const QUEUED_ANSWERS_MAX: usize = 16;
 
-/// Lines written before the task yields to others.
+/// Number of lines after which the writing task yields to other tasks.
 const LINES_BEFORE_YIELD_MAX: u32 = 16;
 
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 16 << 10;
 
 /// Reason for the end of a connection.
@@ -36,7 +37,7 @@ const READ_BYTES: usize = 16 << 10;
 enum ConnectionEnd {
     /// The client disconnected.
     ClientLeft,
-    /// The session ended, and the client has received all events.
+    /// The session ended, and all events were sent to the client.
     SessionEnded,
     /// The host disconnected the client, for this reason.
     Dropped(String),
@@ -46,15 +47,15 @@ enum ConnectionEnd {
 #[derive(Debug)]
 pub(super) struct Admitted {
     stream: UnixStream,
-    /// Reader of `stream` behind the first line.
+    /// Reader of `stream`, positioned after the first line.
     reader: LineReader,
     hello: Hello,
-    /// Name of the client for the user.
+    /// Name of the client for the user, such as `process 123`.
     name: String,
 }
 
 impl Admitted {
-    /// Tells the client that it is not served.
+    /// Sends the client the reason of its rejection and closes the connection.
     pub(super) async fn refuse(self, refused: AttachRefusal, bounds: AttachBounds) {
         refuse(self.stream, refused, bounds.refusal_max).await;
     }
@@ -94,7 +95,8 @@ pub(super) async fn handshake(
     Some(Admitted { stream, reader, hello, name })
 }
 
-/// Serves an admitted client to its end.
+/// Sends events to an admitted client and executes its instructions, until the client or the
+/// session ends or the client exceeds a limit.
 pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: AttachBounds) {
     let Admitted { stream, reader, hello, name } = client;
     let records = session.last_record();
@@ -137,7 +139,8 @@ pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: Atta
     }
 }
 
-/// Process id of the client, where the system reports it. Clients of other users are rejected.
+/// Process id of the client. `None`: the system does not report it. A client of another user is an
+/// error.
 fn peer_process(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
     let peer = stream.peer_cred().map_err(|error| rejected(error.to_string()))?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
@@ -160,10 +163,11 @@ fn rejected(message: impl Into<String>) -> AttachRefusal {
     AttachRefusal::new(ErrorCode::AttachRefused, message)
 }
 
-/// Event stream of a connection.
+/// Events for one connection, without the older records that the client does not want.
 struct EventFilter {
     events: Subscription,
-    /// Of the records up to this number, only those about permission requests are sent.
+    /// Number of a record. Of the records up to and including it, only those about permission
+    /// requests and about resuming the session are sent.
     complete_after: u64,
 }
 
@@ -187,7 +191,7 @@ fn is_permission_event(event: &Event) -> bool {
 struct EventWriter {
     write: OwnedWriteHalf,
     bounds: AttachBounds,
-    /// Number of events written.
+    /// Number of events written to this connection.
     seq: u64,
 }
 
@@ -232,7 +236,7 @@ impl EventWriter {
         }
     }
 
-    /// Sends the remaining answers to instructions.
+    /// Sends the queued answers to instructions when the session has ended.
     async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> ConnectionEnd {
         while let Ok(answer) = answers.try_recv() {
             self.write.write_all(&line(&answer)).await.ok();
@@ -241,7 +245,7 @@ impl EventWriter {
     }
 }
 
-/// Instruction handling of a connection.
+/// Reader and executor of the instructions of one connection.
 struct InstructionHandler {
     session: SessionHandle,
     answers: mpsc::Sender<HostReply>,
@@ -325,7 +329,8 @@ impl InstructionHandler {
         }
     }
 
-    /// Queues a message. If the session is idle, the message starts a turn instead.
+    /// Delivers a message to the current run. If the session is idle, the message starts a run
+    /// instead.
     async fn deliver(&self, kind: MessageKind, content: Vec<ContentPart>) -> Result<(), String> {
         match self.session.deliver(kind, content.clone()).await {
             Ok(_) => Ok(()),

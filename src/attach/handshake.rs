@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the attach protocol.
 const VERSION: u32 = 1;
 
-/// Maximum bytes of the first line.
+/// Maximum length of the first line in bytes.
 pub(crate) const HELLO_BYTES_MAX: usize = 4 << 10;
 
 /// First line of a connection, sent by the client.
@@ -23,7 +23,8 @@ pub(crate) struct Hello {
     /// Records up to and including this number are skipped.
     #[serde(default)]
     pub(crate) after: u64,
-    /// Limits the existing records to the last `last` ones, plus those about permission requests.
+    /// Limits the existing records to the last `last` ones, plus earlier ones about permission
+    /// requests. `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<u64>,
 }
@@ -33,7 +34,7 @@ impl Hello {
         Hello { r#type: "attach".to_owned(), v: VERSION, token, role, after, last }
     }
 
-    /// Parses a first line. Errors describe the mistake.
+    /// Parses a first line. The error describes the mistake in it.
     pub(crate) fn read(line: &[u8]) -> Result<Hello, AttachRefusal> {
         let invalid = |message: &str| AttachRefusal::new(ErrorCode::AttachInvalidRequest, message);
         // The parse error is dropped: its text may quote the token.
@@ -98,7 +99,7 @@ impl HostReply {
         HostReply::Dropped { v: VERSION, message: message.into() }
     }
 
-    /// Builds the answer for instruction number `line`.
+    /// Makes the answer to the instruction in the client's line number `line`.
     pub(crate) fn of(line: u64, result: Result<(), String>) -> HostReply {
         match result {
             Ok(()) => HostReply::Done { v: VERSION, line },
@@ -114,10 +115,11 @@ pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Prefix of host lines that are not session events, the same in both serialisations.
+/// Prefix of lines from the host that are not session events: the beginning of every serialised
+/// [`HostReply`].
 const CONNECTION_PREFIX: &[u8] = b"{\"type\":\"attach.";
 
-/// Classifies a line from the host.
+/// Converts a line from the host to a message: a session event, or the content of a [`HostReply`].
 pub(crate) fn classify_host_line(line: Vec<u8>) -> RemoteMessage {
     if !line.starts_with(CONNECTION_PREFIX) {
         return RemoteMessage::Event(line);

@@ -17,7 +17,7 @@ use crate::SocketAddress;
 use crate::connection::{handshake, serve};
 use crate::handshake::{AttachRefusal, HostReply, line};
 
-/// Limits for what clients can cost the owner of a session.
+/// Limits of the resources that clients can use in the process that owns a session.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "bounds end so")]
 pub(crate) struct AttachBounds {
@@ -117,7 +117,8 @@ impl Drop for Host {
     }
 }
 
-/// Accepts connections; after the end of the session, waits for the open ones to finish.
+/// Accepts connections until the sender of `ended` is dropped, then waits until the clients that
+/// are attached have been served.
 async fn listen(
     listener: &UnixListener,
     session: &SessionHandle,
@@ -148,7 +149,8 @@ async fn listen(
                 Ok((stream, _)) => {
                     oldest_first.retain(|handshake| !handshake.is_finished());
                     if oldest_first.len() >= bounds.handshakes_max {
-                        // Those that were just accepted can read a first line that is there.
+                        // Lets handshakes that have just started read a first line that has
+                        // arrived.
                         tokio::task::yield_now().await;
                         if let Some(oldest) = oldest_first.pop_front() {
                             oldest.abort();

@@ -11,18 +11,18 @@ pub(crate) enum BoundedLine {
     TooLong,
 }
 
-/// State of a line splitter: the bytes of an incomplete line.
+/// Line splitter: stores the bytes of an incomplete line.
 #[derive(Debug)]
 struct LineBuffer {
     bytes_max: usize,
     incomplete: Vec<u8>,
-    /// The incomplete line is already above the limit.
+    /// True if the incomplete line is already above the limit.
     too_long: bool,
 }
 
 impl LineBuffer {
-    /// Consumes bytes up to the end of the next line. Returns the line and the unused rest, or
-    /// `None` after storing an incomplete line for the next call.
+    /// Consumes bytes up to the end of the next line. Returns the line and the remaining bytes, or
+    /// `None` if `bytes` do not complete a line; they are stored then.
     fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(BoundedLine, &'b [u8])> {
         let end = memchr::memchr(b'\n', bytes);
         let piece = &bytes[..end.unwrap_or(bytes.len())];
@@ -49,18 +49,19 @@ impl LineBuffer {
     }
 }
 
-/// Reads the lines of a connection.
+/// Reader of the lines of a connection.
 #[derive(Debug)]
 pub(crate) struct LineReader {
     lines: LineBuffer,
     chunk: Vec<u8>,
-    /// Bytes of the chunk that are already consumed.
+    /// Number of bytes of the chunk that are already consumed.
     used: usize,
     read_bytes: usize,
 }
 
 impl LineReader {
-    /// Reader of lines of at most `bytes_max` bytes, which reads `read_bytes` at once.
+    /// Creates a reader of lines of at most `bytes_max` bytes, which reads about `read_bytes` bytes
+    /// at once.
     pub(crate) fn new(bytes_max: usize, read_bytes: usize) -> LineReader {
         let lines = LineBuffer { bytes_max, incomplete: Vec::new(), too_long: false };
         LineReader { lines, chunk: Vec::new(), used: 0, read_bytes }
@@ -71,7 +72,8 @@ impl LineReader {
         self.lines.bytes_max = bytes_max;
     }
 
-    /// Next line, or `None` at the end. Cancel-safe.
+    /// Returns the next line, or `None` at the end of the connection or after an error.
+    /// Cancel-safe.
     pub(crate) async fn next(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),
@@ -90,7 +92,8 @@ impl LineReader {
         }
     }
 
-    /// Next line within the limit, or `None` at the end. Cancel-safe.
+    /// Returns the next line within the limit and skips longer ones. `None`: end of the connection,
+    /// or an error. Cancel-safe.
     pub(crate) async fn next_whole(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),

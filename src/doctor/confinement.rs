@@ -1,4 +1,5 @@
-//! Tests the sandbox: every layer is tried with forbidden and with permitted actions.
+//! Tests the sandbox: reports the layers that were tried on this machine, and attempts forbidden
+//! and permitted actions in the strongest one that works.
 //!
 //! Each forbidden action is also tried without a sandbox, so that an action that is impossible
 //! anyway does not count as blocked. No advice switches a protection of the kernel off.
@@ -21,7 +22,8 @@ use crate::sandbox::{
 
 const AREA: &str = "sandbox";
 
-/// Environment variable that lowers the number of folders of a survey.
+/// Environment variable that lowers the maximum number of folders that a survey of protected files
+/// visits.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
 /// Time limit of the trial.
@@ -40,7 +42,7 @@ const RESTRICTIONS: [(&str, &str, &str); 5] = [
     ("namespaces", "no namespaces can be created inside", "namespaces can be created inside"),
 ];
 
-/// Attempts one action after another and prints which ones succeeded.
+/// Shell script that attempts one action after another and prints whether each one succeeded.
 const SCRIPT: &str = r#"
 try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name yes"; else echo "$name no"; fi; }
 try inside sh -c 'echo x > inside'
@@ -104,7 +106,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-/// Files and a listener on both sides of the sandbox boundary.
+/// Temporary files and a listener that the script tries to reach from inside the sandbox.
 struct Trial {
     place: tempfile::TempDir,
     listener: TcpListener,
@@ -136,7 +138,8 @@ impl Trial {
         }
     }
 
-    /// Runs the script. Returns its successful actions and the enforcement report of the sandbox.
+    /// Runs the script. Returns, for each action, true if it succeeded; and the sandbox's report of
+    /// the restrictions that it applied.
     async fn run(
         &self,
         sandbox: &Sandbox,
@@ -184,7 +187,8 @@ impl Trial {
     }
 }
 
-/// Checks that the survey of protected files covers the whole workspace.
+/// Makes the check about the survey of protected files. `covers_all`: true if the survey covers the
+/// whole workspace.
 fn survey_coverage(covers_all: std::io::Result<bool>) -> Check {
     let name = "protected files";
     match covers_all {
@@ -254,7 +258,8 @@ fn layer(tried: &Tried) -> Check {
     }
 }
 
-/// Advice for a layer that is unavailable on this machine, without weakening it.
+/// Advice for enabling a sandbox layer that does not work on this machine. It weakens no protection
+/// of the machine. `None`: there is no advice.
 fn fix(backend: Backend, failure: &str) -> Option<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     match backend {
@@ -286,7 +291,8 @@ fn fix(backend: Backend, failure: &str) -> Option<String> {
     }
 }
 
-/// Restriction of user namespaces to programs with an `AppArmor` profile.
+/// File of the kernel setting that restricts user namespaces to programs with an `AppArmor`
+/// profile.
 const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 
 fn install(package: &str) -> String {

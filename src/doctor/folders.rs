@@ -55,7 +55,7 @@ fn state(dirs: &Dirs) -> Vec<Check> {
     checks
 }
 
-/// Creates, locks and removes a file.
+/// Creates, locks and removes a file in `dir`. An error means that the folder is not usable.
 fn check_writable(dir: &Path) -> std::io::Result<()> {
     let file = tempfile::Builder::new().prefix(".posse-doctor-").tempfile_in(dir)?;
     file.as_file().try_lock().map_err(|error| match error {

@@ -12,10 +12,10 @@ use crate::wiring::provider;
 const AREA: &str = "online";
 /// Time limit for one server.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Maximum number of servers queried.
+/// Maximum number of servers that are queried.
 const SERVERS_MAX: usize = 32;
 
-/// Queries each configured server and that of a run, concurrently.
+/// Queries each configured server and the one that a run would use, concurrently.
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let Ok(loaded) = &examined.loaded else { return Ok(Vec::new()) };
     let settings = &loaded.settings;

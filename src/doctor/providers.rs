@@ -26,7 +26,8 @@ pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
     checks
 }
 
-/// Provider that a run would use, or the failure to choose one.
+/// Check of the provider that a run would use: its model and address, or the reason why there is
+/// none.
 fn run_provider(loaded: &Loaded, examined: &Examined<'_>) -> Check {
     let name = "for a run";
     match provider::choose(&loaded.settings, examined.environment, examined.cwd) {

@@ -9,15 +9,15 @@ const AREA: &str = "terminal";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a stream of its own")]
 pub struct Streams {
-    /// Standard input is a terminal.
+    /// True if standard input is a terminal.
     pub stdin: bool,
-    /// Standard output is a terminal.
+    /// True if standard output is a terminal.
     pub stdout: bool,
-    /// Standard error is a terminal.
+    /// True if standard error is a terminal.
     pub stderr: bool,
-    /// Colours would be used on standard error.
+    /// True if posse would use colours on standard error.
     pub colors: bool,
-    /// Columns and rows of the terminal, if there is one.
+    /// Columns and rows of the terminal. `None`: there is no terminal, or its size is unknown.
     pub size: Option<(u16, u16)>,
 }
 

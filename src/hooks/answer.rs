@@ -1,7 +1,7 @@
 //! Interpretation of a hook's exit code and output. Pure.
 //!
 //! The exit code is evaluated first: 0 continues, 2 denies, others are failures. Output that begins
-//! as a JSON object is parsed. A contradiction is a denial.
+//! like a JSON object is parsed. A denial in either of them counts.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::HookEvent;
@@ -21,13 +21,13 @@ const MESSAGE_CHARS_MAX: usize = 2000;
 /// Maximum bytes of a hook's metadata.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// Exit and output of a hook.
+/// End of a hook's process, and its output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookExit<'a> {
     pub(super) exit: Exit,
     pub(super) output: &'a [u8],
     pub(super) errors: &'a [u8],
-    /// Processes that it had left behind.
+    /// Number of processes that the hook left behind.
     pub(super) stragglers: usize,
     pub(super) timeout_ms: u128,
 }
@@ -38,14 +38,14 @@ pub(super) struct HookInput<'a> {
     /// Name of the hook.
     pub(super) hook: &'a str,
     pub(super) event: HookEvent,
-    /// Arguments of the call, if the event has one.
+    /// Arguments of the call. `None`: the event is not about a call.
     pub(super) input: Option<&'a Value>,
     /// True if a failure counts as a denial.
     pub(super) blocks: bool,
 }
 
 impl HookInput<'_> {
-    /// Report of a failure.
+    /// Makes the report of a failed hook.
     pub(super) fn failed(&self, code: ErrorCode, message: &str) -> HookReport {
         let says = HookResult::Failed { code: code.to_string(), blocks: self.blocks };
         report(self.hook, says, Some(shown(message)))
@@ -80,7 +80,7 @@ enum AnswerDecision {
     Block,
 }
 
-/// Parses the answer to `asked`.
+/// Makes the report of a hook from its exit and output.
 pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookReport {
     let (code, text) = match ended.exit {
         Exit::Code(code) => {
@@ -184,7 +184,7 @@ fn patched(
     }
 }
 
-/// `what`, and the last error line of a program.
+/// `what`, followed by the last line of a program's standard error, if there is one.
 fn with_last_error(what: &str, errors: &[u8]) -> String {
     let words = words(errors);
     // Most languages print the error in the last line.
@@ -196,7 +196,7 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// A message without control characters, of bounded length.
+/// Escapes control characters in a message and limits its length.
 pub(super) fn shown(text: &str) -> String {
     printable_lines(&clipped(text, MESSAGE_CHARS_MAX, "…"))
 }

@@ -17,10 +17,10 @@ use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spa
 
 /// Maximum size of standard output in bytes; more is an error.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Bytes of standard error that are kept.
+/// Maximum number of bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
 
-/// Environment for running hooks.
+/// Runs the command hooks of a session.
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) sandbox: Arc<Sandbox>,
@@ -30,16 +30,18 @@ pub(super) struct Runner {
     pub(super) path: OsString,
     /// Confinement of commands; a hook's network access may be narrower.
     pub(super) confinement: Confinement,
-    /// Files with posse's settings. A hook that changes one is reported.
+    /// Configuration files of posse. A hook that changes one is reported.
     pub(super) watched: Vec<PathBuf>,
     pub(super) count: AtomicU64,
 }
 
-/// Identity and change time of a program file.
+/// Inode, modification time (seconds and nanoseconds) and size of a watched file. `None`: the file
+/// is missing.
 type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Runs `hook`: a report of its decision, and possibly one of side effects.
+    /// Runs `hook`. Returns the report of its result, after a warning if a watched file changed
+    /// meanwhile.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
@@ -126,8 +128,8 @@ impl Runner {
         }
     }
 
-    /// File of a program. Only absolute folders of `PATH` are used: others depend on the working
-    /// directory.
+    /// Path of the program `name`. `None`: it does not exist. Only absolute folders of `PATH` are
+    /// searched: others depend on the working directory.
     fn program(&self, name: &Path) -> Option<PathBuf> {
         if name.is_absolute() {
             return name.exists().then(|| name.to_owned());

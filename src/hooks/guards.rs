@@ -1,5 +1,5 @@
 //! Built-in guards: a call that is always denied is rejected before hooks of the user run, and
-//! again after a hook has changed it. Fail closed.
+//! again after a hook has changed it.
 //!
 //! The policy makes the same decision for every call, with or without hooks.
 
@@ -15,7 +15,8 @@ use posse_actors::ports::{
 use crate::hooks::report;
 use crate::secrets::is_secret;
 
-/// Checks before the user's hooks, and after each that changed something.
+/// Built-in checks of a call, made before the user's hooks and after each hook that changed the
+/// call.
 pub(super) struct Guards {
     pub(super) policy: Arc<dyn Policy>,
     pub(super) cwd: String,
@@ -23,7 +24,8 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// A rejection of the call, if it is always denied.
+    /// Returns a denial if the call is always denied, else `None`. `agent`: path of the calling
+    /// agent.
     pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.annotations.access == Access::Process {
             return self.dangerous(used, agent).map(|why| denial("block-dangerous-bash", why));
@@ -34,7 +36,8 @@ impl Guards {
         secret.then(|| denial("protect-env-files", why()))
     }
 
-    /// The reason for which the policy denies the command of `used`, if it does.
+    /// Reason for which the policy denies the command of `used`. `None`: the policy does not deny
+    /// it.
     fn dangerous(&self, used: &HookedCall, agent: &str) -> Option<String> {
         let command = used.input["command"].as_str().unwrap_or_default();
         let cwd = self.cwd.clone();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Version of this format.
 const VERSION: u32 = 1;
 
-/// JSON object with all known data.
+/// JSON object with all data of the event `occasion`. `cwd`: working directory.
 pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
     let HookInvocation { session_id, origin, moment } = occasion;
     let mut object = json!({

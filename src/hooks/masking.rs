@@ -21,17 +21,18 @@ use crate::secrets::mask::Mask;
 /// Capacity of the channel between the model and the redaction.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// Redacts known secrets. Wraps nothing if there are none.
+/// Redaction of known secrets in model replies and tool output. Wraps nothing if no secrets are
+/// known.
 #[derive(Debug, Clone)]
 pub struct Masking(Arc<Mask>);
 
 impl Masking {
-    /// Redaction of these values.
+    /// Creates the redaction of the values `secrets`.
     pub fn new(secrets: &[SecretString]) -> Masking {
         Masking(Arc::new(Mask::new(secrets)))
     }
 
-    /// `model` with redacted replies.
+    /// Wraps `model` with redaction of its replies.
     pub fn model(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
         if self.0.is_idle() {
             return model;
@@ -39,7 +40,7 @@ impl Masking {
         Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
     }
 
-    /// Function that redacts every string of a value.
+    /// Returns a function that redacts every string of a value.
     pub fn redactor(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
         let mask = Arc::clone(&self.0);
         Box::new(move |value| mask.value(value))
@@ -111,8 +112,8 @@ fn redact(mask: &Mask, text: &mut String) {
     }
 }
 
-/// Redaction of the two streams of a reply. Text that may begin a secret is held back until more
-/// follows.
+/// Redaction of the two streams of a reply, text and thinking. Text that may begin a secret is held
+/// back until more follows.
 struct Streams<'a> {
     text: Mask,
     thinking: Mask,
@@ -155,7 +156,8 @@ impl Streams<'_> {
     }
 }
 
-/// Pieces are cut before a secret begins, which is a character boundary.
+/// Converts a piece of a stream to text. A piece ends where a secret may begin, which is a
+/// character boundary.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())

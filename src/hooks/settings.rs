@@ -1,4 +1,4 @@
-//! Parses the `hooks` of the configuration.
+//! Parses the entries of `hooks` in the configuration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,39 +16,39 @@ const TIMEOUT_MS_MAX: u64 = 600_000;
 const MEMBERS: [&str; 7] =
     ["name", "event", "match", "command", "timeoutMs", "onFailure", "network"];
 
-/// One entry of `hooks`.
+/// Valid entry of `hooks`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CommandHook {
     pub(super) name: String,
     pub(super) event: HookEvent,
     filter: Filter,
-    /// An absolute path, or a name to look up in `PATH`.
+    /// Absolute path of the program, or a name to look up in `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) timeout: Duration,
-    /// `onFailure` is `block`: a failure of the hook blocks.
+    /// True if a failure of the hook counts as a denial (`onFailure` is `block`).
     pub(super) blocks: bool,
-    /// True if network access is permitted, where commands have it.
+    /// True if the hook may use the network, provided that commands may.
     pub(super) network: bool,
 }
 
-/// Filter for calls. Empty lists match every call.
+/// Filter for calls. An empty list matches every call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Filter {
     tools: Vec<String>,
-    /// Arguments by name, with their patterns.
+    /// Names of arguments, each with the pattern that its value must match.
     input: Vec<(String, String)>,
 }
 
 impl CommandHook {
-    /// True if it is registered for `event`, and for `tool` in a tool event.
+    /// True if the hook is registered for `event`, and its filter matches `tool`.
     pub(super) fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool {
         let tools = &self.filter.tools;
         let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));
         self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
     }
 
-    /// True if it matches a call.
+    /// True if the arguments of a call match the filter.
     pub(super) fn is_about(&self, used: &HookedCall) -> bool {
         self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
             Value::Null => false,
@@ -58,7 +58,7 @@ impl CommandHook {
     }
 }
 
-/// Parses all entries; reports all errors.
+/// Parses all entries. The error contains the mistakes of all invalid entries.
 pub(super) fn parse(
     entries: &[Value],
     home: Option<&Path>,
@@ -120,8 +120,8 @@ fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
     })
 }
 
-/// Program of a hook, independent of the working directory: a relative path could come from a
-/// repository.
+/// Reads the program and the arguments of a hook. A relative path is an error: it would depend on
+/// the working directory, and the file could come from a repository.
 fn command(
     entry: &Map<String, Value>,
     home: Option<&Path>,

@@ -14,7 +14,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// Format of a file that starts with `bytes`.
+    /// Format of a file that starts with `bytes`. `None`: the format is not supported.
     pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
         match bytes {
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(ImageFormat::Png),
@@ -47,7 +47,8 @@ impl ImageFormat {
     }
 }
 
-/// Name of an unsupported format, if it is easy to recognise.
+/// Name of an unsupported format with its article, such as `a PDF file`, if it is easy to
+/// recognise.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -78,7 +79,7 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// True if the beginning shows more than one picture.
+/// True if `bytes` contain marks of an animation, and hence more than one picture.
 pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {

@@ -1,8 +1,8 @@
 //! Images for models: validated, bounded, and without camera metadata.
 //!
 //! The bytes are untrusted, so they are decoded on a thread of their own within limits of memory
-//! and time, one at a time; the result is always encoded again from the pixels. Nothing runs or
-//! allocates before there is an image.
+//! and time, one at a time. The result is always encoded again from the pixels. Without images, no
+//! thread runs and no memory is allocated.
 
 mod format;
 
@@ -31,21 +31,21 @@ pub use format::{ImageFormat, other};
 const QUALITIES: [u8; 3] = [85, 70, 50];
 /// Maximum number of halvings of an image that is too large.
 const HALVINGS_MAX: u32 = 4;
-/// Maximum wait for earlier images.
+/// Maximum wait until earlier images have been converted.
 const TURN_MAX: Duration = Duration::from_secs(20);
 
-/// Limits of an image.
+/// Limits of an image and of its conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLimits {
     /// Maximum size of the file in bytes.
     pub file_bytes_max: u64,
     /// Maximum length of the longer side in pixels; a larger image is scaled down.
     pub side_pixels_max: u32,
-    /// Maximum size of the encoded text in bytes.
+    /// Maximum size of the converted image, as the length of its Base64 text in bytes.
     pub sent_bytes_max: usize,
     /// Maximum memory for decoding, in bytes.
     pub memory_bytes_max: u64,
-    /// Time limit.
+    /// Maximum duration of the conversion.
     pub time_max: Duration,
 }
 
@@ -61,18 +61,18 @@ impl Default for ImageLimits {
     }
 }
 
-/// An image that can be sent.
+/// A converted image that can be sent to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedImage {
-    /// Original format.
+    /// Format of the original file.
     pub format: ImageFormat,
-    /// Original width and height in pixels.
+    /// Width and height of the original in pixels, upright.
     pub original: (u32, u32),
-    /// Current width and height in pixels.
+    /// Width and height of the converted image in pixels.
     pub size: (u32, u32),
-    /// True if it had further pictures; only the first is kept.
+    /// True if the original is an animation, of which only the first picture is used.
     pub animated: bool,
-    /// Type of `bytes`: `image/png` or `image/jpeg`.
+    /// Media type of `bytes`: `image/png` or `image/jpeg`.
     pub mime: &'static str,
     /// The encoded image.
     pub bytes: Vec<u8>,
@@ -84,7 +84,7 @@ impl LoadedImage {
         format!("data:{};base64,{}", self.mime, STANDARD.encode(&self.bytes))
     }
 
-    /// One line for people and models: `PNG, 4000x3000, sent as 2000x1500 JPEG`.
+    /// One line for people and models: `PNG, 4000x3000, sent as 2000x1500`.
     pub fn describe(&self) -> String {
         let ((width, height), (new_width, new_height)) = (self.original, self.size);
         let mut text = format!("{}, {width}x{height}", self.format.name());
@@ -101,7 +101,8 @@ impl LoadedImage {
 
 /// Loads the image in the file `path`. Blocks, for not much longer than `limits` allow.
 ///
-/// Fails with `IMG001` if it cannot be read, `IMG002` if it is too large, and as [`from_bytes`].
+/// Fails with `IMG001` if the file cannot be read, with `IMG002` if it is too large, and with the
+/// errors of [`from_bytes`].
 pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     let place = path.display().to_string();
     let unreadable = |error: io::Error| {
@@ -128,8 +129,8 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
 
 /// Converts the image in `bytes` for sending. Blocks, not much longer than `limits` allow.
 ///
-/// Errors: `IMG002` too large, `IMG003` unknown format, `IMG004` damaged, `IMG005` decoding exceeds
-/// memory or time limits, `IMG006` cannot be made small enough.
+/// Errors: `IMG002` too large, `IMG003` unknown format, `IMG004` empty or damaged, `IMG005`
+/// decoding exceeds memory or time limits, `IMG006` cannot be made small enough.
 pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     if bytes.len() as u64 > limits.file_bytes_max {
         return Err(too_large(bytes.len() as u64, limits));
@@ -152,8 +153,8 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
     bounded(limits, move |deadline| convert(&bytes, format, limits, deadline))
 }
 
-/// Runs `work` on a thread of its own after earlier work, with a time limit. After a timeout the
-/// thread ends by itself: its memory is bounded as well.
+/// Runs `work` on a thread of its own when earlier work has ended, with a time limit. After a
+/// timeout the thread ends by itself; its memory is limited too.
 fn bounded(
     limits: ImageLimits,
     work: impl FnOnce(Instant) -> Result<LoadedImage, Failure> + Send + 'static,
@@ -183,7 +184,7 @@ fn bounded(
     }
 }
 
-/// Decodes, rotates upright, scales down and encodes.
+/// Decodes an image, rotates it upright, scales it down and encodes it.
 fn convert(
     bytes: &[u8],
     format: ImageFormat,
@@ -210,7 +211,7 @@ fn convert(
     Err(wrong(ErrorCode::ImageTooDetailed, what).fix("cut out the part that matters"))
 }
 
-/// The pixels, upright, with eight bits per colour.
+/// Decodes the pixels: upright, with eight bits per colour.
 fn decode(
     bytes: &[u8],
     format: ImageFormat,
@@ -245,8 +246,9 @@ fn decode(
     })
 }
 
-/// Encodes the image small enough for sending. Photos stay JPEG, others become PNG if that is small
-/// enough.
+/// Encodes `picture` such that its Base64 text has at most `sent_bytes_max` bytes. An original in
+/// JPEG stays JPEG; others become PNG if that is small enough, else JPEG. `None`: no encoding is
+/// small enough.
 fn encode(
     picture: &DynamicImage,
     format: ImageFormat,
@@ -274,7 +276,7 @@ fn encode(
     Ok(None)
 }
 
-/// A reader that fails after the deadline.
+/// Reader that fails after the deadline.
 struct Hurried<'a> {
     bytes: Cursor<&'a [u8]>,
     deadline: Instant,

@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 
-/// A picture with some detail, in that format.
+/// A picture with some detail, encoded in `format`.
 pub fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     let pixel = |x: u32, y: u32| {
         let value = x.wrapping_mul(7).wrapping_add(y.wrapping_mul(13)) ^ (x.wrapping_mul(y) >> 4);

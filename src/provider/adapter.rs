@@ -20,17 +20,17 @@ use crate::encoder::{Dialect, Encoder};
 use crate::http::Endpoint;
 use crate::profile::ProviderProfile;
 
-/// Bytes of an answer that is one number.
+/// Maximum number of bytes read from the response to a token count.
 const COUNT_BYTES_MAX: usize = 64 * 1024;
 
 /// Time limit for the body of a token count.
 const COUNT_WAIT: Duration = Duration::from_secs(5);
 
-/// Maximum wait for the end of the body after the end of the reply, so that the connection can be
-/// reused.
+/// Time limit for reading the body to its end after the reply is complete, so that the connection
+/// can be reused.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
-/// One profile's server, reached in one dialect.
+/// [`Provider`] for the server of one profile. `D` is the dialect of its protocol.
 #[derive(Debug)]
 pub(crate) struct Adapter<D>(Arc<AdapterState<D>>);
 
@@ -43,7 +43,8 @@ struct AdapterState<D> {
 }
 
 impl<D: Dialect> Adapter<D> {
-    /// Checks the profile. Opens nothing.
+    /// Creates the adapter. Returns an error if the address, a header or the key of `profile` is
+    /// invalid. Opens no connection.
     pub(crate) fn new(mut profile: ProviderProfile) -> Result<Adapter<D>, Failure> {
         let base = profile.base().to_owned();
         profile.base_url = base;
@@ -94,7 +95,8 @@ impl<D: Dialect> Provider for Adapter<D> {
 }
 
 impl<D: Dialect> AdapterState<D> {
-    /// Sends `request` and reads the reply.
+    /// Makes one attempt: sends `request` and reads the reply. Sends notices and, if
+    /// `request.stream` is set, content of the reply to `deltas` as it arrives.
     async fn attempt(
         &self,
         request: &Request,

@@ -1,7 +1,7 @@
-//! Anthropic Messages, streamed and whole.
+//! Anthropic Messages dialect, for streamed and whole replies.
 //!
-//! Signed thinking is kept as it came and sent back; the places up to which a prompt may be cached
-//! are marked.
+//! Signed thinking is stored and sent back unchanged. Requests contain cache breakpoints: the
+//! positions up to which the server may cache a prompt.
 
 pub(crate) mod encode;
 pub(crate) mod reply;

@@ -12,21 +12,21 @@ use crate::decode::ChunkSource;
 use crate::http::Endpoint;
 use crate::silence_timeout::Brought;
 
-/// Bytes of an error that are read.
+/// Maximum number of bytes read from an error response.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// Time limit for the body of an error.
+/// Time limit for reading the body of an error response.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// A request as it is sent.
+/// Body of a request, as it is sent.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    /// Notice for the user.
+    /// Notice for the user, for example that images were omitted.
     pub(crate) notice: Option<String>,
 }
 
-/// Error for a response without success status.
+/// Reads a response without success status and returns its error.
 pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> ProviderError {
     let status = response.status();
     let headers = response.headers().clone();
@@ -34,7 +34,8 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
     classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now())
 }
 
-/// The first bytes of a body: as many as there are, or as arrive in time.
+/// Reads a body until its end, until `bytes_max` bytes or until `limit`, and returns the bytes read
+/// so far.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
     let mut source = LiveResponse(response);
@@ -53,7 +54,7 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
     body
 }
 
-/// A reply that is being received.
+/// Source of the chunks of a response that is being received.
 pub(crate) struct LiveResponse(pub(crate) Response);
 
 impl ChunkSource for LiveResponse {

@@ -18,16 +18,17 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
 use crate::message_origin::MessageOrigin;
 
-/// Bytes of a server's message that are passed on.
+/// Maximum length of a server's message in bytes. A longer message is cut.
 const MESSAGE_BYTES_MAX: usize = 2048;
 
-/// A wait that is longer than this is not a wait.
+/// Longest wait that is accepted from a server. A longer wait is ignored as implausible.
 const WAIT_MAX: Duration = Duration::from_hours(7 * 24);
 
-/// A quota that is back this soon is a rate limit by another name.
+/// A rate-limit error that mentions a quota is a rate limit if its wait is shorter than this;
+/// otherwise the quota is exhausted.
 const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
 
-/// Cause of a failure, for the user and the log.
+/// Cause of a failure, for the user and the log, with the profile's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
 pub(crate) struct Cause {
@@ -41,35 +42,37 @@ impl Cause {
     }
 }
 
-/// Error reported by the server, in the body of a reply or within its stream.
+/// Error that a server reports, in an error response or within the stream of a reply.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ServerError {
     message: String,
-    /// `code`, `type` and `status` of the error object, in lower case.
+    /// Values of `code`, `type` and `status` of the error object in lower case, except numbers.
     codes: Vec<String>,
-    /// A code that is an HTTP status.
+    /// HTTP status of the response, or a numeric code of the error object. `None`: neither is
+    /// known.
     status: Option<u16>,
     retry_after: Option<Duration>,
 }
 
-/// The user has to fix something.
+/// Error with the cause `what`, which the user has to fix.
 pub(crate) fn rejected(origin: &MessageOrigin, what: impl Into<String>) -> ProviderError {
     ProviderError::Rejected { source: Cause::boxed(origin, what) }
 }
 
-/// A page for people, where a reply for programs should be.
+/// Error for an HTML page in place of a reply.
 pub(crate) fn foreign_page(origin: &MessageOrigin) -> ProviderError {
     let what = "the reply is an HTML page (a login page of the network, or a wrong baseURL)";
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
-/// Silence for `limit`.
+/// Error for a server that has not answered for `limit`.
 pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
     let what = format!("no answer within {} s", limit.as_secs_f64());
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
-/// The connection failed, or could not be made.
+/// Error for a connection that failed or could not be established. The user has to fix TLS errors
+/// and missing credentials of a proxy; other failures count as an unreachable server.
 pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> ProviderError {
     let error = error.without_url();
     if let Some(tls) = causes(&error).find_map(|error| error.downcast_ref::<rustls::Error>()) {
@@ -89,8 +92,9 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
-/// One sentence with the cause of a failed connection and its fix. `lower`: the chain of `error` in
-/// lower case, because unknown host names have no error kind of their own.
+/// One sentence with the cause of a failed connection and its fix. `None`: the cause is not known.
+/// `lower`: the chain of `error` in lower case, because unknown host names have no error kind of
+/// their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
     if lower.contains("dns error") || lower.contains("failed to lookup") {
@@ -133,8 +137,8 @@ fn connect_timeout(address: &str) -> String {
     format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
-/// An error and its causes. The source of an I/O error is that of the wrapped error, so the wrapped
-/// one comes first.
+/// Iterates over an error and its causes, outermost first. After an I/O error comes the error that
+/// it wraps, which `source` would skip.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| {
         let error: &'e (dyn Error + 'static) = *error;
@@ -145,7 +149,7 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
     })
 }
 
-/// Kind of the innermost I/O error.
+/// Kind of the innermost I/O error among the causes of `error`.
 fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
     causes(error)
         .filter_map(|error| error.downcast_ref::<std::io::Error>())
@@ -153,7 +157,7 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
         .map(std::io::Error::kind)
 }
 
-/// The whole chain of an error in one line.
+/// Text of an error and its causes in one line. A cause that the text already ends with is omitted.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -179,7 +183,7 @@ fn tls_text(error: &rustls::Error, address: &str) -> String {
     }
 }
 
-/// An answer that is not a success. `body` is as much of it as was read.
+/// Error for a response without success status. `body`: the bytes of its body that were read.
 pub(crate) fn status(
     origin: &MessageOrigin,
     status: StatusCode,
@@ -217,13 +221,14 @@ pub(crate) fn status(
     }
 }
 
-/// True if a body is a page for people.
+/// True if the headers declare an HTML page.
 pub(crate) fn is_html(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"))
 }
 
-/// An error that arrived inside a successful reply.
+/// Error for the error object `error`, a JSON text, that arrived inside a reply with success
+/// status.
 pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
     classify_report(origin, "reported an error in its reply", read_report(error.as_bytes()))
 }
@@ -279,7 +284,8 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     }
 }
 
-/// Finds the message in an error body, which is JSON in one of many shapes, or text.
+/// Reads message, codes, status and wait from an error body, which is JSON in one of many shapes,
+/// or text.
 fn read_report(body: &[u8]) -> ServerError {
     let text = String::from_utf8_lossy(body);
     let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) else {
@@ -320,7 +326,7 @@ fn read_report(body: &[u8]) -> ServerError {
     report
 }
 
-/// Wait requested by the server, if plausible.
+/// Wait that the server requests in the header `retry-after-ms` or `Retry-After`, if plausible.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
@@ -342,7 +348,8 @@ fn is_sane(wait: &Duration) -> bool {
     !wait.is_zero() && *wait <= WAIT_MAX
 }
 
-/// The first bytes of `text`, cut at a character.
+/// `text`, cut at a character boundary and marked with an ellipsis if it is longer than
+/// [`MESSAGE_BYTES_MAX`].
 pub(crate) fn bounded(text: &str) -> String {
     if text.len() <= MESSAGE_BYTES_MAX {
         return text.to_owned();

@@ -2,8 +2,8 @@
 //!
 //! The Codex program itself is never started. The login is read from its folder and renewed when it
 //! expires: by one request at a time in this process, and by one process at a time on this machine.
-//! Tokens are sent to one address, redacted in its output, and written only to their original
-//! place.
+//! Tokens are sent only to the servers of the login, redacted in error texts, and written only to
+//! the storage that they were read from.
 
 mod claims;
 mod keyring;
@@ -26,48 +26,53 @@ use crate::codex::renewal::{Issuer, Renewal, RenewalRefusal};
 use crate::codex::store::{Store, StoredLogin};
 use crate::message_origin::{MessageOrigin, without};
 
-/// Endpoint of its models. Fixed: the login is sent nowhere else.
+/// Base URL of the models that the login gives access to. Not configurable, so that the login is
+/// sent nowhere else.
 pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";
 
-/// Endpoint for renewing a login.
+/// Base URL of the issuer, which renews a login.
 const ISSUER_URL: &str = "https://auth.openai.com";
 
-/// Replaces both in tests. Accepted only if it is a loopback address.
+/// Environment variable with an address that replaces [`BASE_URL`] and the issuer's address in
+/// tests. An address that is not a loopback address is an error.
 pub const LOOPBACK_VARIABLE: &str = "POSSE_CODEX_LOOPBACK";
 
-/// Variable with the folder of the Codex program, if it is not below the home folder.
+/// Environment variable with the folder of the Codex program. Default: `.codex` in the home folder.
 pub const HOME_VARIABLE: &str = "CODEX_HOME";
 
-/// Fix for an unusable login.
+/// Fix for an unusable login, as the end of an error text.
 const LOG_IN: &str = "log in again with `codex login`";
 
-/// Seconds before its end at which a token is renewed.
+/// A token is renewed this many seconds before it expires.
 const MARGIN: i64 = 300;
 
-/// Tokens that are remembered so that they can be masked.
+/// Maximum number of tokens of a login that are remembered for redaction. The oldest are forgotten.
 const SECRETS_MAX: usize = 32;
 
-/// Credentials of a request.
+/// Credentials that a login provides for a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) token: SecretString,
     pub(crate) account: Option<String>,
     pub(crate) fedramp: bool,
-    /// Seconds since 1970, if stated.
+    /// Time at which the token expires, in seconds since 1970. `None`: the token does not state
+    /// one.
     expires: Option<i64>,
 }
 
-/// Why there is no access.
+/// Reason why a login provides no credentials.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The user has to do something: what.
+    /// The login is unusable until the user acts. The text states the problem and the fix.
     User(String),
-    /// The login could not be renewed now.
+    /// The renewal request failed for a reason that does not concern the login, such as the
+    /// network.
     Away(ProviderError),
 }
 
 impl Trouble {
-    /// In the terms of what happens next.
+    /// Converts to the error of a model request: `Unauthorized` if the user has to act, otherwise
+    /// the error of the renewal request.
     pub(crate) fn explain(self, origin: &MessageOrigin) -> ProviderError {
         match self {
             Trouble::User(what) => {
@@ -78,13 +83,15 @@ impl Trouble {
     }
 }
 
-/// One login of this machine, shared by all users in the process.
+/// Login of the Codex program in one folder. All profiles of this process that use the folder share
+/// it.
 #[derive(Debug)]
 pub struct Login {
     store: Store,
     base_url: String,
     issuer: Issuer,
-    /// Lock for renewal.
+    /// Current credentials. The lock is held during a renewal, so that this process renews once at
+    /// a time.
     state: Arc<Queue<State>>,
     secrets: Mutex<Vec<SecretString>>,
 }
@@ -92,17 +99,19 @@ pub struct Login {
 #[derive(Debug, Default)]
 struct State {
     access: Option<Access>,
-    /// A token that can no longer be renewed, with the server's reason.
+    /// Refresh token that the issuer refused, with the reason. It is not sent again.
     spent: Option<(SecretString, RenewalRefusal)>,
 }
 
-/// Logins by their folder and address: a second profile, or a fallback, shares the first's.
+/// Logins in use, by folder and base URL: profiles with equal ones share a login.
 static LOGINS: LazyLock<Mutex<Logins>> = LazyLock::new(Mutex::default);
 
 type Logins = HashMap<(PathBuf, String), Weak<Login>>;
 
 impl Login {
-    /// The login that `environment` leads to. Reads nothing yet.
+    /// Returns the login whose folder and server `environment` determines; a login that is in use
+    /// is shared. Reads no file. Errors: the folder is unknown (the text names `profile`), or
+    /// [`LOOPBACK_VARIABLE`] is invalid.
     pub fn of(
         profile: &str,
         environment: impl Fn(&str) -> Option<String>,
@@ -137,22 +146,22 @@ impl Login {
         Ok(login)
     }
 
-    /// Endpoint of its models.
+    /// Base URL of the models that the login gives access to.
     pub fn base_url(&self) -> &str {
         &self.base_url
     }
 
-    /// The file with the tokens.
+    /// Path of the file with the tokens. The file does not exist if the login is in the keyring.
     pub fn file(&self) -> PathBuf {
         self.store.file()
     }
 
-    /// Id of the installation that reveals nothing about it.
+    /// Id of this installation in the form of a UUID, which requests contain.
     pub fn installation_id(&self) -> String {
         self.store.installation_id()
     }
 
-    /// Checks that a login exists, without a request.
+    /// Returns an error if no usable login is stored. Sends no request.
     pub fn check(&self) -> Result<(), Failure> {
         self.store.read().map(|_| ()).map_err(|what| {
             Failure::new(
@@ -166,10 +175,12 @@ impl Login {
         })
     }
 
-    /// Credentials for a request. `refused`: credentials that the server rejected.
+    /// Returns credentials for a request, and renews the login first if they expire soon.
+    /// `refused`: credentials that the server has just rejected, so others are needed; `None`:
+    /// none.
     ///
-    /// A renewal continues without a waiting caller: a token that was spent for another must not be
-    /// lost.
+    /// A renewal continues if the caller is cancelled: the refresh token has been spent, and the
+    /// new tokens must not be lost.
     pub(crate) async fn access(
         self: &Arc<Self>,
         refused: Option<&Access>,
@@ -189,7 +200,8 @@ impl Login {
         }
     }
 
-    /// Boxed, because the request to the issuer uses the same functions as every request.
+    /// Boxed future of [`Login::renew`]. The request to the issuer uses the functions of all
+    /// requests, so the type of the future would contain itself.
     fn flight(
         self: Arc<Self>,
         state: OwnedMutexGuard<State>,
@@ -223,7 +235,7 @@ impl Login {
             {
                 return Err(Trouble::User(why.to_string()));
             }
-            // First the place for the new tokens, then the old ones are spent.
+            // Prepares the destination of the new tokens before the old ones are spent.
             let place = held.create_renewed(&found).map_err(Trouble::User)?;
             match self.issuer.renew(&sent).await {
                 Renewal::Renewed(tokens) => {
@@ -274,19 +286,19 @@ impl Login {
         access
     }
 
-    /// `text` without every token that was seen.
+    /// Replaces the remembered tokens of this login in `text` by a placeholder.
     pub(crate) fn masked(&self, text: String) -> String {
         without(&self.secrets.lock().unwrap_or_else(PoisonError::into_inner), text)
     }
 }
 
-/// The folder of the Codex program.
+/// Folder of the Codex program. `None`: neither `CODEX_HOME` nor `HOME` is an absolute path.
 fn home(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let given = |name: &str| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
     given(HOME_VARIABLE).or_else(|| given("HOME").map(|home| home.join(".codex")))
 }
 
-/// Adds the headers that a login requires to a profile's headers.
+/// Names and values of the headers that a request with `login` requires, beside the credentials.
 pub(crate) fn headers(login: &Login) -> [(&'static str, String); 2] {
     [("originator", "posse".to_owned()), ("x-codex-installation-id", login.installation_id())]
 }
@@ -295,7 +307,8 @@ fn same(a: &SecretString, b: &SecretString) -> bool {
     a.expose_secret() == b.expose_secret()
 }
 
-/// True if a request can be sent with it.
+/// True if a request can be sent with `access`: its token differs from that of `refused`, or, if
+/// `refused` is `None`, does not expire within [`MARGIN`].
 fn serves(access: &Access, refused: Option<&Access>) -> bool {
     if let Some(refused) = refused {
         // Clocks may differ, so the server's answer counts.
@@ -305,15 +318,16 @@ fn serves(access: &Access, refused: Option<&Access>) -> bool {
     access.expires.is_none_or(|expires| now < expires.saturating_sub(MARGIN))
 }
 
-/// Earlier credentials that have not expired and that the server has not rejected. Renewal starts
-/// before they expire, so its failure need not fail the request.
+/// Returns `access` if it has not expired and the server has rejected no credentials (`refused` is
+/// `None`). A renewal starts before they expire, so its failure need not fail the request.
 fn usable(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     let now = Timestamp::now().as_second();
     let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);
     access.filter(|access| refused.is_none() && lives(access))
 }
 
-/// An address of this machine, without a slash at its end.
+/// Returns `address` without trailing slashes. An address that is not an `http:` loopback address
+/// is an error.
 fn loopback(address: &str) -> Result<String, Failure> {
     let parsed = Url::parse(address.trim()).ok();
     let is_here = parsed.as_ref().is_some_and(|url| {

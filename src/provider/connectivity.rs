@@ -1,8 +1,8 @@
 //! Connectivity check of a server: one small request for its list of models, or another request
 //! without cost.
 //!
-//! It uses the address, headers, proxy and certificates of real requests, so it meets the same
-//! errors.
+//! The check uses the address, headers, proxy and certificates of real requests, so it meets the
+//! same errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +20,30 @@ use crate::connect;
 use crate::http::Endpoint;
 use crate::profile::{Protocol, ProviderProfile};
 
-/// Bytes of the list that are read.
+/// Maximum number of bytes read from a list of models.
 const LIST_BYTES_MAX: usize = 4 << 20;
 
 /// Result of a connectivity check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reached {
-    /// The server lists its models. True if the model is listed; `None`: the response is not a
-    /// list.
+    /// The server accepted the request. True if the profile's model is available, false if it is
+    /// not in the list of models; `None`: the response is not a list.
     Listed(Option<bool>),
     /// The server responds, but has no list of models.
     WithoutList,
-    /// There is a login, and it is good; its server was asked for nothing.
+    /// The profile has a login with valid credentials. The server of the models was not contacted.
     LoggedIn,
     /// An error response, or no response.
     Failed {
-        /// The class of the error, as a run would name it.
+        /// Class of the error ([`ProviderError::class`]).
         class: &'static str,
         /// Cause in one line.
         cause: String,
     },
 }
 
-/// Asks the server of `profile` for its models, for at most `limit`.
+/// Checks the connection to the server of `profile`, for at most `limit`. An invalid profile is an
+/// error; a failed connection is [`Reached::Failed`].
 pub async fn models_of(profile: &ProviderProfile, limit: Duration) -> Result<Reached, Failure> {
     let mut profile = profile.clone();
     profile.base_url = profile.base().to_owned();
@@ -63,8 +64,8 @@ pub async fn models_of(profile: &ProviderProfile, limit: Duration) -> Result<Rea
     Ok(asked.unwrap_or_else(|| failed(&classify::silent(&endpoint.origin, limit))))
 }
 
-/// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
-/// in pages. `None`: it does not count, or not for this model.
+/// Checks a Messages server: lets it count the tokens of a greeting, which costs nothing. (Its list
+/// of models comes in pages.) `None`: the server does not count tokens, or not for this model.
 async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
     let provider = connect(profile.clone())?;
     let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
@@ -99,7 +100,8 @@ fn failed(error: &ProviderError) -> Reached {
     Reached::Failed { class: error.class(), cause: error.chain() }
 }
 
-/// True if the model is in the list; `None` if it is not a list.
+/// True if `model` is in the list of models `body`, false if it is not; `None`: `body` is not a
+/// list.
 fn lists(body: &[u8], model: &str) -> Option<bool> {
     let list: Value = serde_json::from_slice(body).ok()?;
     let models = list.get("data").unwrap_or(&list).as_array()?;

@@ -1,7 +1,7 @@
 //! Decodes a reply from a byte source: a connection or a cassette.
 //!
 //! The first byte decides between a stream and a single JSON object, independent of the request.
-//! Silence is measured between pieces of content: pings and comments do not count.
+//! Silence has two limits: one for bytes, and one for content. Pings and comments are not content.
 
 use std::time::Duration;
 
@@ -16,69 +16,71 @@ use crate::message_origin::MessageOrigin;
 use crate::silence_timeout::{Brought, Watch, poll_briefly};
 use crate::sse::{SseEvent, SseParser};
 
-/// Bytes of a reply that is one JSON object.
+/// Maximum size of a reply that is one JSON object, in bytes.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Chunks that become one delta, if they have arrived together.
+/// Maximum number of chunks that are read after a chunk, if they have arrived, before deltas are
+/// sent.
 const CHUNKS_JOINED_MAX: usize = 256;
 
 /// Maximum wait for usage figures after the end of the content.
 const EPILOGUE: Duration = Duration::from_secs(5);
 
-/// Between two signs of life of a reply of which there is nothing to show.
+/// Minimum time between two signs of life ([`Delta::Alive`]) of a reply without visible content.
 const PULSE: Duration = Duration::from_secs(1);
 
-/// Brings the bytes of a reply, in chunks of any size.
+/// Source of the bytes of a reply, in chunks of any size.
 pub(crate) trait ChunkSource: Send {
-    /// The next chunk, or `None` at the end, or why there is none.
+    /// Returns the next chunk, `None` at the end of the reply, or the text of an error.
     fn next(&mut self) -> impl Future<Output = Brought> + Send;
 }
 
-/// Puts a reply together from its events, in the way of one protocol.
+/// Assembles a reply of one protocol from its events.
 pub(crate) trait Assembly: Default + Send {
-    /// Adds an event of a stream. `data` is not blank.
+    /// Adds an event of a stream. `name` is empty if the event has none; `data` is not blank.
     fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault>;
     /// Adds a reply that came as one JSON object.
     fn add_object(&mut self, json: &str) -> Result<(), Fault>;
-    /// Texts and figures so far.
+    /// Data of the reply received so far.
     fn draft(&self) -> &ReplyDraft;
-    /// Texts and figures so far, to take deltas out.
+    /// Data of the reply received so far, for taking the deltas out.
     fn draft_mut(&mut self) -> &mut ReplyDraft;
     /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
-    /// True if there is content that would be lost.
+    /// True if content has arrived, which would be lost with the reply.
     fn has_content(&self) -> bool;
-    /// The whole reply.
+    /// Makes the completion. A reply that is incomplete or unusable is a fault.
     fn complete(self) -> Result<Completion, Fault>;
 }
 
-/// Kind of an event.
+/// Effect of an event on the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeStep {
-    /// A sign of life at most.
+    /// None: the event has no content.
     Nothing,
-    /// Content of the reply.
+    /// Content was added to the reply.
     Content,
-    /// The last: nothing follows.
+    /// The reply has ended. Later events are ignored.
     Done,
 }
 
-/// Why a piece, or a reply, cannot be used.
+/// Reason why an event, or a reply, is unusable.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The server reported an error: this is the object it is in.
+    /// The server reported an error. The text is the JSON object with the error.
     Reported(String),
-    /// Invalid piece.
+    /// The data cannot be parsed or applied, with an explanation.
     Malformed(String),
-    /// There is too much of it.
+    /// The event or reply exceeds a limit, with an explanation.
     TooLarge(&'static str),
-    /// Valid JSON that is not a reply.
+    /// Valid data that is not a complete reply, with an explanation.
     Senseless(&'static str),
-    /// The reply ends where the model's context does.
+    /// The reply was cut off because it reached the end of the model's context.
     ContextFull,
 }
 
-/// Kind of the body.
+/// Format of the body: unknown until the first byte that is not white space. `skipped` counts the
+/// white space before it.
 enum BodyShape {
     Unknown { skipped: u64 },
     Json(Vec<u8>),
@@ -88,13 +90,14 @@ enum BodyShape {
 /// Silence limits of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// Without a single byte.
+    /// Maximum time without a byte.
     pub(crate) silence: Duration,
-    /// Without content.
+    /// Maximum time without content.
     pub(crate) idle: Duration,
 }
 
-/// Reads the reply that `source` brings. Deltas go out as they come, one per chunk and kind.
+/// Reads one reply from `source`. Sends its content to `deltas` as it arrives; adjacent content of
+/// chunks that arrive together becomes one delta. `deltas` is `None`: sends nothing.
 pub(crate) async fn read<A: Assembly>(
     source: &mut impl ChunkSource,
     origin: &MessageOrigin,
@@ -155,7 +158,7 @@ pub(crate) async fn read<A: Assembly>(
     reader.complete()
 }
 
-/// Reports usage of a reply that ends in `error`.
+/// Sends the usage figures of a reply that failed with `error`, and returns `error`.
 async fn counted(
     reply: &mut impl Assembly,
     deltas: Option<&DeltaSender>,
@@ -169,7 +172,8 @@ async fn counted(
     error
 }
 
-/// Sends new content; returns true if there was any.
+/// Sends the new deltas of `reply`. Returns true if one of them is visible content, also if
+/// `deltas` is `None`.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
     for delta in reply.draft_mut().deltas.drain(..) {
@@ -183,7 +187,8 @@ async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     shown
 }
 
-/// Periodic sign of life of a reply without visible content.
+/// Sender of periodic signs of life for a reply without visible content, with the time of the last
+/// one.
 #[derive(Default)]
 struct Pulse(Option<Instant>);
 
@@ -204,7 +209,7 @@ struct StreamReader<'o, A> {
 }
 
 impl<A: Assembly> StreamReader<'_, A> {
-    /// Reads one chunk. Returns whether there was content in it.
+    /// Processes one chunk. Returns true if content arrived with it.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, ProviderError> {
         let mut chunk = chunk;
         let mut has_content = false;
@@ -248,7 +253,7 @@ impl<A: Assembly> StreamReader<'_, A> {
         }
     }
 
-    /// The source has no more.
+    /// Processes the end of the source: returns the reply, or an error if it is incomplete.
     async fn end(mut self, deltas: Option<&DeltaSender>) -> Result<Completion, ProviderError> {
         match std::mem::replace(&mut self.shape, BodyShape::Unknown { skipped: 0 }) {
             BodyShape::Unknown { .. } => Err(self.broken("the reply is empty")),
@@ -284,7 +289,8 @@ impl<A: Assembly> StreamReader<'_, A> {
         explain(self.origin, self.partial(), fault, Some(offset))
     }
 
-    /// The connection failed during the reply.
+    /// Error for a connection that failed or fell silent: [`ProviderError::Cut`] if content had
+    /// arrived, else [`ProviderError::Unreachable`].
     fn cut(self, what: &str) -> ProviderError {
         let at = match &self.shape {
             BodyShape::Unknown { skipped } => *skipped,
@@ -300,7 +306,7 @@ impl<A: Assembly> StreamReader<'_, A> {
         }
     }
 
-    /// The visible text so far.
+    /// Visible text received so far.
     fn partial(&self) -> &str {
         &self.events.reply.draft().text
     }
@@ -317,8 +323,8 @@ fn broken(origin: &MessageOrigin, partial: &str, what: &str) -> ProviderError {
     }
 }
 
-/// A fault in the terms of what happens next. `offset`: the event it was found in, if it was in
-/// one.
+/// Converts a fault to the error of the request. `offset`: byte offset of the event with the fault;
+/// `None`: the fault concerns the whole reply.
 fn explain(
     origin: &MessageOrigin,
     partial: &str,
@@ -341,15 +347,15 @@ fn explain(
     }
 }
 
-/// Effect of events.
+/// Reply that is being assembled, and the state of its stream of events.
 #[derive(Default)]
 struct Events<A> {
     reply: A,
-    /// Events in which there was nothing to know.
+    /// Number of events without content.
     without_content: u64,
-    /// The server announced the end.
+    /// True if the server announced the end of the reply.
     done: bool,
-    /// The current chunk has content.
+    /// True if an event of the current chunk had content.
     has_content: bool,
     fault: Option<(Fault, u64)>,
 }

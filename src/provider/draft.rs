@@ -1,4 +1,4 @@
-//! Reply that is being put together: the part that is the same in every protocol.
+//! Reply that is being assembled: the part that is the same in every protocol.
 
 use posse_actors::conversation::{
     AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
@@ -10,20 +10,20 @@ use crate::decode::Fault;
 use crate::lenient_json::Text;
 use crate::sanitize::called_name;
 
-/// Bytes of text, thinking, signatures and arguments that one reply may have.
+/// Maximum total size of the text, thinking, signatures and arguments of one reply, in bytes.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Texts and figures of a reply, as far as they have arrived.
+/// Texts, usage and other data of a reply, as received so far.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyDraft {
     pub(crate) text: String,
     pub(crate) thinking: String,
     pub(crate) refusal: String,
-    /// Size of content outside the texts.
+    /// Bytes of content stored outside of `text`, `thinking` and `refusal`, such as arguments.
     pub(crate) bytes: usize,
     pub(crate) usage: Option<Usage>,
     pub(crate) model: Option<String>,
-    /// Deltas since they were last taken out.
+    /// Deltas that have not been sent yet.
     pub(crate) deltas: Vec<Delta>,
 }
 
@@ -51,7 +51,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Adds a delta of thinking that is kept elsewhere.
+    /// Adds a delta of thinking. The caller stores the thinking itself.
     pub(crate) fn show_thinking(&mut self, piece: &str) {
         match self.deltas.last_mut() {
             _ if piece.is_empty() => {}
@@ -60,7 +60,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Takes the name of the model that is reported first.
+    /// Sets the name of the model, unless it is set already or `model` is empty.
     pub(crate) fn take_model(&mut self, model: &Text<'_>) {
         if self.model.is_none() && !model.as_str().is_empty() {
             self.model = Some(model.as_str().to_owned());
@@ -72,7 +72,7 @@ impl ReplyDraft {
         self.text.is_empty() && !self.refusal.is_empty()
     }
 
-    /// Fails if the reply is too large.
+    /// Returns an error if the reply is larger than [`REPLY_BYTES_MAX`].
     pub(crate) fn check_size(&self) -> Result<(), Fault> {
         let texts = self.text.len() + self.thinking.len() + self.refusal.len();
         if texts + self.bytes > REPLY_BYTES_MAX {
@@ -81,8 +81,8 @@ impl ReplyDraft {
         Ok(())
     }
 
-    /// The whole reply. A refusal is the text of a reply without one; calls are part of a reply
-    /// that stops for them.
+    /// Makes the completion. A reply without text has the refusal as its text. `calls` are included
+    /// only if `stop_reason` is `ToolUse`.
     pub(crate) fn complete(
         self,
         stop_reason: StopReason,
@@ -107,7 +107,7 @@ impl ReplyDraft {
     }
 }
 
-/// A call, as far as it has arrived.
+/// Tool call, as received so far.
 #[derive(Debug, Default)]
 pub(crate) struct CallDraft {
     pub(crate) id: String,
@@ -116,7 +116,7 @@ pub(crate) struct CallDraft {
 }
 
 impl CallDraft {
-    /// True if the arguments are complete, as JSON.
+    /// True if the arguments are valid JSON, and hence complete.
     pub(crate) fn is_json(&self) -> bool {
         serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
     }
@@ -131,16 +131,17 @@ impl CallDraft {
     }
 }
 
-/// A part of a reply with an index, as far as it has arrived.
+/// Indexed part of a reply (a block or an item), as received so far.
 #[derive(Debug)]
 pub(crate) struct PartDraft<C> {
     pub(crate) index: Option<u64>,
     pub(crate) content: C,
-    /// The server announced its end.
+    /// True if the server announced the end of the part.
     pub(crate) done: bool,
 }
 
-/// The part of that index that has begun last; without one, the last part.
+/// Position of the newest part with this index. If `index` is `None`, position of the last part.
+/// `None`: there is no such part.
 pub(crate) fn position<C>(parts: &[PartDraft<C>], index: Option<u64>) -> Option<usize> {
     match index {
         Some(_) => parts.iter().rposition(|part| part.index == index),

@@ -15,7 +15,7 @@ use crate::opaque::Owner;
 use crate::profile::Quirks;
 use crate::sanitize::{NO_VISION, TOO_MANY};
 
-/// Histories that are kept serialised: those of agents that take turns.
+/// Maximum number of cached histories. Several agents can use one provider alternately.
 pub(crate) const HISTORIES_MAX: usize = 4;
 
 /// Options for writing a group of messages.
@@ -23,16 +23,18 @@ pub(crate) const HISTORIES_MAX: usize = 4;
 pub(crate) struct GroupOptions<'q> {
     pub(crate) quirks: &'q Quirks,
     pub(crate) owner: &'q Owner,
-    /// Return value of writing the previous group; false for the first.
+    /// True if the protocol requires a user message after the previous group
+    /// ([`Dialect::write_group`]). False for the first group.
     pub(crate) owed: bool,
-    /// The model accepts no images.
+    /// True if the model accepts no images.
     blind: bool,
-    /// Number of images of the group to omit, from its first on.
+    /// Number of images still to omit. The first images of the group are omitted.
     left_out: Cell<usize>,
 }
 
 impl GroupOptions<'_> {
-    /// Replacement for the next image, if it is omitted.
+    /// Returns the placeholder for the next image, or `None` if the image is sent. Each call is for
+    /// one image and counts down the images to omit.
     pub(crate) fn instead(&self) -> Option<&'static str> {
         if self.blind {
             return Some(NO_VISION);
@@ -43,7 +45,7 @@ impl GroupOptions<'_> {
     }
 }
 
-/// Result of a tool in a history.
+/// Result of a tool call in a history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToolResult<'m> {
     pub(crate) name: &'m str,
@@ -51,7 +53,8 @@ pub(crate) struct ToolResult<'m> {
     pub(crate) is_error: bool,
 }
 
-/// The results in a group, by the ids of their calls. Of several for one call the first counts.
+/// Tool results in a group, by the ids of their calls. If a call has several results, the first one
+/// is used.
 pub(crate) fn results(group: &[Arc<Message>]) -> HashMap<&CallId, ToolResult<'_>> {
     let mut results = HashMap::with_capacity(group.len());
     for message in group {
@@ -63,19 +66,19 @@ pub(crate) fn results(group: &[Arc<Message>]) -> HashMap<&CallId, ToolResult<'_>
     results
 }
 
-/// The most recently used histories, the latest last.
+/// Cache of the most recently used histories, the latest last.
 #[derive(Debug, Default)]
 pub(crate) struct Histories(pub(crate) Vec<EncodedHistory>);
 
-/// A history, as far as it is serialised.
+/// A history with its serialised form.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedHistory {
     messages: Vec<Arc<Message>>,
-    /// Messages with commas between them.
+    /// Serialised messages, separated by commas.
     pub(crate) json: Vec<u8>,
-    /// Ends of the groups.
+    /// State at the end of each group, in order.
     ends: Vec<EncodedEnd>,
-    /// Images that are left out, from the oldest on.
+    /// Number of omitted images, which are the oldest ones.
     left_out: usize,
 }
 
@@ -88,7 +91,9 @@ struct EncodedEnd {
 }
 
 impl Histories {
-    /// `messages`, serialised. Takes notices that were given before out of `shown`.
+    /// Returns `messages` in serialised form. Continues the cached history with the longest common
+    /// beginning. Clears the notice of `shown` if at least as many images of this history were
+    /// omitted before.
     pub(crate) fn of<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],
@@ -121,23 +126,25 @@ impl Histories {
 }
 
 impl EncodedHistory {
-    /// The first group, which stays as it is as long as the history is the same.
+    /// Serialised first group, which does not change while the history grows. `None`: the history
+    /// is empty.
     pub(crate) fn first(&self) -> Option<&[u8]> {
         self.json.get(..self.ends.first()?.bytes)
     }
 
-    /// End of the group before the last one, if it has content.
+    /// Byte offset in `json` of the end of the last group but one. `None`: there is no such group,
+    /// or nothing is written before its end.
     pub(crate) fn before_last(&self) -> Option<usize> {
         let at = self.ends.len().checked_sub(2)?;
         Some(self.ends[at].bytes).filter(|bytes| *bytes > 0)
     }
 
-    /// Ends of the groups in the buffer, the last first.
+    /// Byte offsets in `json` of the ends of the groups, the last first.
     pub(crate) fn ends(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.ends.iter().rev().map(|end| end.bytes)
     }
 
-    /// Return value of writing the last group.
+    /// True if the protocol requires a user message after the last group.
     pub(crate) fn owed(&self) -> bool {
         self.last().owed
     }
@@ -146,13 +153,13 @@ impl EncodedHistory {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// Number of leading messages shared with `messages`.
+    /// Number of messages at the beginning that this history shares with `messages`.
     fn common(&self, messages: &[Arc<Message>]) -> usize {
         let pairs = self.messages.iter().zip(messages);
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
     }
 
-    /// Discards groups that were written with a number of omitted images other than `left_out`.
+    /// Sets the number of omitted images, and discards the groups that depend on the difference.
     fn discard_omitting(&mut self, left_out: usize) {
         if self.left_out != left_out {
             let same = self.left_out.min(left_out);
@@ -161,7 +168,8 @@ impl EncodedHistory {
         }
     }
 
-    /// Serialises new `messages`, after discarding removed ones.
+    /// Updates the serialised form to `messages`: discards groups that are not in `messages`, and
+    /// serialises the new ones.
     fn catch_up<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],

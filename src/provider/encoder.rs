@@ -1,6 +1,6 @@
 //! Encoder of requests: the part that is the same in every protocol.
 //!
-//! Histories, tools and instructions are serialised once and kept.
+//! Histories, tools and instructions are serialised once and cached.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,94 +18,97 @@ use crate::profile::ProviderProfile;
 use crate::sanitize::{CACHE_MARK, JsonObject, write_json};
 use crate::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, joined};
 
-/// Form of the requests of one protocol, and of its replies.
+/// One protocol: the form of its requests, and the type that assembles its replies.
 pub(crate) trait Dialect: Sized + 'static {
     /// Name of the protocol in opaque parts of a reply.
     const PROTOCOL: &'static str;
 
-    /// Reasoning parameters of the protocol.
+    /// Kind of the reasoning parameters of the protocol.
     const THINKING: ThinkingDialect;
 
-    /// True if the instructions at the beginning of a history are not messages.
+    /// True if system messages at the beginning of a history are sent in a member of their own, not
+    /// among the messages.
     const SYSTEM_APART: bool;
 
-    /// Path suffix of the endpoint that counts tokens, if there is one.
+    /// Suffix that turns the path of the reply endpoint into that of the endpoint that counts
+    /// tokens. `None`: the protocol has none.
     const COUNTING: Option<&'static str> = None;
 
-    /// Puts a reply together.
+    /// Type that assembles a reply.
     type Reply: Assembly;
 
-    /// A tool as it is sent.
+    /// Serialisable form of a tool.
     fn tool(tool: &ToolSpec) -> impl Serialize;
 
-    /// The system instructions as a member of the body. Empty if they are sent as messages.
+    /// Text form of the system instructions `_messages`, for [`Dialect::write`]. Empty if there are
+    /// none, or if they are sent as messages.
     fn system(_messages: &[Arc<Message>]) -> String {
         String::new()
     }
 
-    /// True if `next` belongs to the current group of messages.
+    /// True if `next` belongs to the group of the message before it.
     fn continues(next: &Message) -> bool {
         matches!(next, Message::Tool { .. })
     }
 
-    /// Appends a group, after a comma if it is not the first. Returns true if a user message must
-    /// follow.
+    /// Appends the messages of `group`, after a comma if `json` is not empty. Returns true if the
+    /// protocol requires a user message after the group.
     fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], options: &GroupOptions<'_>) -> bool;
 
-    /// Writes the members of a body behind the model.
+    /// Writes all members of the request body after `model`.
     fn write(encoder: &Encoder<Self>, parts: &RequestParts<'_>, body: &mut JsonObject);
 }
 
-/// Purpose of a body.
+/// Result that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyPurpose {
     /// A reply.
     Reply {
-        /// The reply is streamed.
+        /// True if the reply is streamed.
         stream: bool,
     },
-    /// The number of tokens.
+    /// The number of tokens of the request.
     Counting,
 }
 
-/// Parts of a request, partly serialised.
+/// Parts of a request, some of them serialised.
 #[derive(Debug)]
 pub(crate) struct RequestParts<'r> {
     pub(crate) request: &'r Request,
     pub(crate) purpose: BodyPurpose,
     pub(crate) thinking: ThinkingParam,
-    /// Messages without the instructions that are not messages.
+    /// Messages, without the system messages that are sent apart ([`Dialect::SYSTEM_APART`]).
     pub(crate) messages: &'r [Arc<Message>],
     pub(crate) history: &'r EncodedHistory,
-    /// List of the tools.
+    /// Serialised list of the tools.
     pub(crate) tools: &'r [u8],
     /// Result of [`Dialect::system`].
     pub(crate) system: &'r str,
 }
 
-/// Writes the requests of one profile.
+/// Serialises the requests of one profile in the dialect `D`.
 #[derive(Debug)]
 pub(crate) struct Encoder<D> {
     pub(crate) profile: ProviderProfile,
     pub(crate) owner: Owner,
-    /// Id of the installation, for requests with a login.
+    /// Installation id for requests with a login. `None`: the profile has no login.
     pub(crate) installation: Option<String>,
     thoughts: ThinkingConfig,
     pub(crate) kept: Mutex<EncodedParts>,
     dialect: PhantomData<fn() -> D>,
 }
 
-/// Serialised parts of earlier requests.
+/// Cache of serialised parts of earlier requests.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedParts {
     pub(crate) histories: Histories,
     tools: Option<(Arc<[ToolSpec]>, Vec<u8>)>,
-    /// The latest last.
+    /// System messages with their text form, the most recently used last.
     pub(crate) systems: Vec<(Vec<Arc<Message>>, String)>,
 }
 
 impl<D: Dialect> Encoder<D> {
-    /// An encoder that has seen nothing.
+    /// Creates an encoder with an empty cache.
     pub(crate) fn new(profile: ProviderProfile) -> Encoder<D> {
         Encoder {
             owner: Owner::new(D::PROTOCOL, &profile.name, &profile.model),
@@ -117,13 +120,14 @@ impl<D: Dialect> Encoder<D> {
         }
     }
 
-    /// The body of `request`; or why there is none, if the user shows images to a model that
-    /// takes none.
+    /// Serialises `request`. The error is the reason why the model accepts no images, if a user
+    /// message contains one.
     pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
         self.write(request, BodyPurpose::Reply { stream })
     }
 
-    /// The body that asks how large `request` is, where that can be asked.
+    /// Serialises `request` for the endpoint that counts its tokens. Errors: see
+    /// [`Encoder::encode`].
     pub(crate) fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
         self.write(request, BodyPurpose::Counting)
     }
@@ -155,7 +159,7 @@ impl<D: Dialect> Encoder<D> {
     }
 }
 
-/// The instructions in the form of the protocol.
+/// Returns the text form of the system messages `messages`, from the cache `kept` if possible.
 fn kept_system<'k, D: Dialect>(
     kept: &'k mut Vec<(Vec<Arc<Message>>, String)>,
     messages: &[Arc<Message>],
@@ -176,7 +180,7 @@ fn kept_system<'k, D: Dialect>(
     kept.last().map_or("", |(_, system)| system)
 }
 
-/// The list of the tools.
+/// Returns the serialised list of `tools`, from the cache `kept` if possible.
 fn tools_json<'k, D: Dialect>(
     kept: &'k mut Option<(Arc<[ToolSpec]>, Vec<u8>)>,
     tools: &Arc<[ToolSpec]>,

@@ -22,16 +22,17 @@ use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::silence_timeout::within;
 use crate::{classify, tls};
 
-/// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
+/// Minimum length of a secret, in bytes, for redaction in texts: masking `1` would only garble
+/// them.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// Version of the Messages protocol, unless configured.
+/// Default of the header `anthropic-version`, the version of the Messages protocol.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Headers that can have a key in them.
+/// Names of headers that can contain a key.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// A server and the way to it.
+/// One URL of a server, with headers, timeouts and HTTP client.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) origin: MessageOrigin,
@@ -42,7 +43,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Checks the settings that can be checked without network access.
+    /// Creates the endpoint at `path` below the base URL. Checks the settings that can be checked
+    /// without network access: address, headers and key.
     pub(crate) fn new(profile: &ProviderProfile, path: &str) -> Result<Endpoint, Failure> {
         let url = parse_url(profile, path)?;
         let headers = headers(profile, &url)?;
@@ -64,7 +66,8 @@ impl Endpoint {
         Ok(Endpoint { origin, url, headers, timeouts, client })
     }
 
-    /// Identity of the quota of requests, without secrets.
+    /// Identifies the account whose quota requests use: the server, and a hash of headers and
+    /// login. Contains no secrets.
     pub(crate) fn account(&self) -> String {
         let mut hash = Sha256::new();
         for (name, value) in &self.headers {
@@ -77,7 +80,8 @@ impl Endpoint {
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
     }
 
-    /// Silence limits of a reply. A reply that is not streamed arrives at its end.
+    /// Silence limits of a reply. A reply that is not streamed sends its first byte when it is
+    /// complete, so its limit for bytes is at least `idle_ms`.
     pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
         let silence_ms = if stream { silence_ms } else { silence_ms.max(idle_ms) };
@@ -99,14 +103,14 @@ impl Endpoint {
         self.send(Method::POST, Some(body), accept, Duration::from_millis(limit)).await
     }
 
-    /// Sends a request without a body.
+    /// Sends a GET request; returns when the response begins, with any status.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
         let limit = Duration::from_millis(self.timeouts.header_ms);
         self.send(Method::GET, None, accept, limit).await
     }
 
-    /// With a login, repeats the request once if the server rejects the token, which may have
-    /// expired or been renewed elsewhere.
+    /// Sends a request. With a login, repeats it once if the server rejects the token, which may
+    /// have expired or been renewed elsewhere.
     async fn send(
         &self,
         method: Method,
@@ -175,7 +179,7 @@ impl Endpoint {
     }
 }
 
-/// Adds the credentials.
+/// Adds the headers with the credentials of a login.
 fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static str> {
     let odd = "the login has characters that no header can carry";
     let bearer = format!("Bearer {}", access.token.expose_secret());
@@ -251,7 +255,7 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Default authentication scheme of a server.
+/// Authentication scheme of a profile that configures none.
 fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {

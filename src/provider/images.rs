@@ -1,4 +1,4 @@
-//! Images of a history: number, and selection for sending.
+//! Images of a history: their number, and the selection of those that are sent.
 
 use std::sync::Arc;
 
@@ -6,25 +6,27 @@ use posse_actors::conversation::{ContentPart, Message};
 
 use crate::profile::{ModelFact, Quirks};
 
-/// Images that a request may have where nothing else is known of the server.
+/// Maximum number of images in a request to a server without a configured limit.
 const IMAGES_MAX: usize = 50;
 
-/// Bytes that they may have, as they are sent.
+/// Maximum total size of the images in a request to a server without a configured limit, in bytes
+/// as they are sent.
 const IMAGE_BYTES_MAX: usize = 20_000_000;
 
-/// Selection of the images of a history.
+/// Selection of the images of a history that are sent: all, the newest ones, or none.
 #[derive(Debug, Default)]
 pub(crate) struct ImageSelection {
-    /// The model accepts no images.
+    /// True if the model accepts no images, and none is sent.
     pub(crate) blind: bool,
-    /// Number of omitted images, from the oldest on.
+    /// Number of images that are omitted because of a limit. They are the oldest ones.
     pub(crate) left_out: usize,
-    /// Notice for the user.
+    /// Notice for the user about images that are omitted because of a limit.
     pub(crate) notice: Option<String>,
 }
 
 impl ImageSelection {
-    /// Or why nothing is sent at all, if the user shows images to a model that takes none.
+    /// Selects the images of `messages`. The error is the reason why the model accepts no images,
+    /// if a user message contains one: then nothing is sent at all.
     pub(crate) fn of(
         messages: &[Arc<Message>],
         quirks: &Quirks,
@@ -49,7 +51,7 @@ impl ImageSelection {
     }
 }
 
-/// Omits the oldest images beyond the limits of the server. `bytes`: those of each image, oldest
+/// Omits the oldest images beyond the limits of the server. `bytes`: size of each image, oldest
 /// first.
 fn too_many(bytes: &[usize], quirks: &Quirks) -> ImageSelection {
     let images_max = quirks.max_images.unwrap_or(IMAGES_MAX);

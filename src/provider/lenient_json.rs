@@ -1,7 +1,7 @@
-//! Values that servers write in many ways, read without building a tree and without insisting.
+//! Tolerant parsing of JSON values that servers write in different ways, without building a tree.
 //!
-//! A field of an unexpected kind is as good as absent; unknown fields are skipped. Text borrows
-//! from the input where it can.
+//! A field of an unexpected type counts as absent; unknown fields are skipped. Text borrows from
+//! the input where possible.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// More tokens than this in one reply is a mistake of the server.
+/// Largest plausible number of tokens of one reply. A larger one is a mistake of the server and
+/// ignored.
 const TOKENS_MAX: u64 = 100_000_000;
 
 /// Parses `json`. If lone surrogates prevent that, they are first replaced in the buffer `room`.
@@ -26,7 +27,8 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     }
 }
 
-/// A string; a number becomes its text, a list of parts the text of its parts, the rest nothing.
+/// Text of a JSON value: a string, a number as text, or the joined members `text` of a list of
+/// objects. Any other value is `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a>(pub(crate) Option<Cow<'a, str>>);
 
@@ -110,7 +112,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// A whole number of at least zero; text that is one counts, the rest is unknown.
+/// Whole number of at least zero, written as a number or a string. Any other value is `None`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Number(pub(crate) Option<u64>);
 
@@ -125,7 +127,7 @@ impl<'de> Deserialize<'de> for Number {
 }
 
 impl Number {
-    /// A number of tokens, if it can be one.
+    /// The value as a number of tokens. `None`: it is unknown or implausibly large.
     pub(crate) fn tokens(self) -> Option<u64> {
         let sane = self.0.filter(|tokens| *tokens <= TOKENS_MAX);
         if sane != self.0 {
@@ -135,7 +137,7 @@ impl Number {
     }
 }
 
-/// Details of a number of tokens, as `OpenAI` has them.
+/// Breakdown of a number of tokens, in the form of `OpenAI`.
 #[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct TokenDetails {
@@ -143,12 +145,14 @@ pub(crate) struct TokenDetails {
     pub(crate) reasoning_tokens: Number,
 }
 
-/// A part of something whole, which it cannot be larger than.
+/// Limits `part`, a share of `whole`, to `whole`. An unknown `whole` limits nothing; an unknown
+/// `part` stays `None`.
 pub(crate) fn within(part: Option<u64>, whole: Option<u64>) -> Option<u64> {
     part.map(|part| whole.map_or(part, |whole| part.min(whole)))
 }
 
-/// A list; any other value becomes an empty one.
+/// A list of objects, without its elements that are not objects. Any other value becomes an empty
+/// list.
 #[derive(Debug, Default)]
 pub(crate) struct LenientList<T>(pub(crate) Vec<T>);
 
@@ -174,7 +178,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A value, with `T` parsed from a map, or from each element of a list.
+/// JSON value of any type, with `T` parsed from a map, or from each map in a list.
 enum LenientValue<T> {
     Map(T),
     List(Vec<T>),
@@ -233,8 +237,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for KindVisitor<T> {
     }
 }
 
-/// `json` with each lone surrogate replaced by U+FFFD, if there is one. Servers that cut text
-/// between UTF-16 code units send such halves.
+/// Replaces each lone surrogate escape in `json` by U+FFFD. `None`: there is none. Servers that cut
+/// text between UTF-16 code units send such halves.
 pub(crate) fn replace_surrogates(json: &str) -> Option<String> {
     let unit_at = |at: usize| {
         let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;

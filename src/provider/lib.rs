@@ -1,7 +1,7 @@
 //! Model providers over HTTP or from a cassette.
 //!
 //! Vendors are data: a [`profile::ProviderProfile`] contains all differences between servers of the
-//! same protocol, and [`presets`] the well-known ones. Adapters never retry.
+//! same protocol, and [`presets`] contains defaults for well-known vendors. Adapters never retry.
 
 pub mod connectivity;
 pub mod presets;

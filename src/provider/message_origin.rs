@@ -6,25 +6,26 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::codex::Login;
 
-/// Source of an error text, and its secrets.
+/// Source of an error text, and the secrets to redact in it.
 #[derive(Debug)]
 pub(crate) struct MessageOrigin {
-    /// Name of the profile.
+    /// Name of the provider profile.
     pub(crate) profile: String,
-    /// Address without possible secrets.
+    /// URL of the endpoint without its query, which can contain secrets; or the name of a cassette.
     pub(crate) address: String,
     pub(crate) secrets: Vec<SecretString>,
-    /// Login whose tokens are secrets; they may change while a session runs.
+    /// Login whose tokens are redacted too. The tokens may change while a session runs. `None`: the
+    /// profile uses a key.
     pub(crate) login: Option<Arc<Login>>,
 }
 
 impl MessageOrigin {
-    /// An origin without secrets.
+    /// Creates an origin without secrets.
     pub(crate) fn new(profile: &str, address: String) -> MessageOrigin {
         MessageOrigin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
     }
 
-    /// `text` without this origin's secrets.
+    /// Replaces the secrets of this origin in `text` by a placeholder.
     pub(crate) fn masked(&self, text: String) -> String {
         let text = without(&self.secrets, text);
         match &self.login {
@@ -34,7 +35,7 @@ impl MessageOrigin {
     }
 }
 
-/// `text` with a placeholder for each of `secrets`.
+/// Replaces each occurrence of one of `secrets` in `text` by a placeholder.
 pub(crate) fn without(secrets: &[SecretString], mut text: String) -> String {
     for secret in secrets.iter().map(SecretString::expose_secret) {
         if text.contains(secret) {

@@ -4,7 +4,7 @@
 use posse_actors::conversation::{AssistantMessage, Reasoning, ToolCall};
 use serde_json::{Value, json};
 
-/// Owner of opaque data.
+/// Owner of opaque data: the protocol, profile and model that it came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     protocol: &'static str,
@@ -13,7 +13,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Owner for a model of a profile with `protocol`.
+    /// Creates the owner for a model of a profile with `protocol`.
     pub(crate) fn new(protocol: &'static str, profile: &str, model: &str) -> Owner {
         Owner { protocol, profile: profile.to_owned(), model: model.to_owned() }
     }
@@ -30,7 +30,7 @@ impl Owner {
         });
     }
 
-    /// The items of a message, if they are this owner's.
+    /// Opaque items of a message. Empty if it has none, or if they belong to another owner.
     pub(crate) fn items<'m>(&self, message: &'m AssistantMessage) -> &'m [Value] {
         let opaque = message.reasoning.as_ref().and_then(|reasoning| reasoning.opaque.as_ref());
         let Some(opaque) = opaque else { return &[] };
@@ -46,7 +46,7 @@ impl Owner {
 /// Part of a reply that is sent back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReplyPart<'m> {
-    /// Unchanged.
+    /// Opaque thinking item, which is sent unchanged.
     Thought(&'m Value),
     Text {
         text: &'m str,
@@ -55,20 +55,21 @@ pub(crate) enum ReplyPart<'m> {
     Call(&'m ToolCall),
 }
 
-/// Types of the opaque items of a protocol.
+/// Types of the opaque items of a protocol: values of their member `type`, and a test for thinking.
 #[derive(Debug)]
 pub(crate) struct ItemTypes {
-    /// Place of a text, which has its length as `bytes`.
+    /// Type of an item that stands for a piece of the reply's text. Its member `bytes` is the
+    /// length of the piece.
     pub(crate) text: &'static str,
-    /// Place of a call.
+    /// Type of an item that stands for the next call of the reply.
     pub(crate) call: &'static str,
-    /// True for thinking with all fields that a server requires back.
+    /// Returns true for a thinking item with all fields that a server requires back.
     pub(crate) is_thought: fn(&Value) -> bool,
 }
 
 impl ItemTypes {
-    /// The parts of a message in the order in which they came, as far as that is known. Without
-    /// blank texts, and without thinking at the end, which no protocol accepts.
+    /// Parts of a message in the order in which they arrived; if that is unknown, thinking before
+    /// text before calls. Omits blank texts, and thinking at the end, which no protocol accepts.
     pub(crate) fn parts<'m>(
         &self,
         said: &'m AssistantMessage,
@@ -89,7 +90,8 @@ impl ItemTypes {
         parts
     }
 
-    /// The parts in their original order. `None` if the message was changed since.
+    /// Parts in their original order, which `items` record. `None`: there are no items, or the
+    /// message has changed since.
     fn in_order<'m>(
         &self,
         said: &'m AssistantMessage,

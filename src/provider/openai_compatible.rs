@@ -1,7 +1,7 @@
-//! Chat Completions dialect, streamed and whole.
+//! Chat Completions dialect, for streamed and whole replies.
 //!
 //! Differences between vendors are in the profile. Data that a vendor requires again with a call,
-//! such as signed thinking, is kept and sent back unchanged.
+//! such as signed thinking, is stored and sent back unchanged.
 
 pub(crate) mod encode;
 mod frame;

@@ -1,7 +1,7 @@
-//! `OpenAI` Responses dialect, streamed and whole, without server-side storage.
+//! `OpenAI` Responses dialect, for streamed and whole replies, without server-side storage.
 //!
-//! Encrypted thinking is kept and sent back unchanged. With the login of the Codex program the body
-//! contains some further fields ([`crate::codex`]).
+//! Encrypted thinking is stored and sent back unchanged. With the login of the Codex program,
+//! requests contain some further fields ([`crate::codex`]).
 
 pub(crate) mod encode;
 pub(crate) mod reply;

@@ -1,7 +1,8 @@
-//! Presets of well-known vendors, as data. A configuration can define the same without code.
+//! Presets of well-known vendors, as data. A user can configure an equivalent provider without
+//! code.
 //!
-//! Default models are dated; a server that does not know one returns an error, and no model is
-//! rejected here.
+//! Default models can be outdated: posse checks no model name, and a server that does not know the
+//! model returns an error.
 
 use crate::codex;
 use crate::profile::{Protocol, Quirks};
@@ -9,27 +10,30 @@ use crate::profile::{Protocol, Quirks};
 /// Date of the default models.
 pub const MODELS_DATED: &str = "2026-11";
 
-/// Data of one vendor.
+/// Defaults for the profile of one vendor.
 #[derive(Debug)]
 pub struct Preset {
-    /// Its name, which is also the default name of a profile.
+    /// Name of the preset, which is also the default name of a profile.
     pub name: &'static str,
-    /// Protocol.
+    /// Protocol of the server.
     pub protocol: Protocol,
-    /// Base URL of its API, if it is the same for all users.
+    /// Base URL of the vendor's API. `None`: it differs between users, who must configure it.
     pub base_url: Option<&'static str>,
-    /// The environment variable with its key. A set variable selects the provider automatically, so it
-    /// must name one model provider; general credentials such as `GITHUB_TOKEN` are not allowed here.
+    /// Name of the environment variable with the key. `None`: there is none. If no provider is
+    /// configured, posse selects the first preset whose variable is set. The variable must
+    /// therefore belong to one model provider; general credentials such as `GITHUB_TOKEN` are not
+    /// allowed here.
     pub key_variable: Option<&'static str>,
-    /// Placeholder for servers that accept any key.
+    /// Key that is sent if the user has none, for servers that accept any key. `None`: there is no
+    /// such default.
     pub placeholder_key: Option<&'static str>,
-    /// A model to begin with, as of [`MODELS_DATED`]. `None`: only the user knows.
+    /// Default model, as of [`MODELS_DATED`]. `None`: the user must configure a model.
     pub model: Option<&'static str>,
-    /// Differences of the vendor from the protocol.
+    /// Returns the differences of the server from the protocol.
     pub quirks: fn() -> Quirks,
 }
 
-/// A server of Chat Completions without further data.
+/// Base of all presets: Chat Completions, and no other data.
 const CHAT: Preset = Preset {
     name: "",
     protocol: Protocol::ChatCompletions,
@@ -174,17 +178,17 @@ const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of that name.
+/// The preset with this name, if there is one.
 pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// Every preset, in the order in which their keys are looked for.
+/// All presets. For automatic selection, their key variables are checked in this order.
 pub fn all() -> &'static [Preset] {
     PRESETS
 }
 
-/// The names of every preset, for a message.
+/// Names of all presets, separated by commas, for an error message.
 pub(crate) fn names() -> String {
     PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
 }

@@ -33,7 +33,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Path of the reply endpoint below `base`.
+    /// Path of the endpoint that generates replies, relative to the base URL `base`.
     pub(crate) fn call_path(self, base: &str) -> &'static str {
         match self {
             Protocol::ChatCompletions => "/chat/completions",
@@ -43,7 +43,7 @@ impl Protocol {
         }
     }
 
-    /// Path of the model list below `base`.
+    /// Path of the list of models, relative to the base URL `base`.
     pub(crate) fn list_path(self, base: &str) -> &'static str {
         match self {
             Protocol::Messages if !ends_with_version(base) => "/v1/models",
@@ -63,52 +63,57 @@ fn ends_with_version(base: &str) -> bool {
     rest.next().is_some_and(|c| c.is_ascii_digit()) && rest.all(|c| c.is_ascii_alphanumeric())
 }
 
-/// One server, one model, one set of credentials.
+/// Complete configuration of one provider: a server, a model and credentials.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderProfile {
-    /// Its name in the configuration.
+    /// Name of the profile in the configuration.
     pub name: String,
-    /// Protocol.
+    /// Protocol of the server.
     pub protocol: Protocol,
     /// Base URL, such as `https://api.openai.com/v1`.
     pub base_url: String,
-    /// The model to ask.
+    /// Name of the model.
     pub model: String,
-    /// The key, if it has one.
+    /// API key. `None`: requests are sent without a key.
     pub api_key: Option<SecretString>,
-    /// Authentication scheme. `None`: inferred from the address.
+    /// Authentication scheme. `None`: inferred from the address, the protocol, the key and the
+    /// headers.
     pub auth: Option<Auth>,
-    /// Further headers. Their values are kept out of errors and logs like the key.
+    /// Additional HTTP headers, as name and value. The values are redacted in errors and logs, like
+    /// the key.
     pub headers: Vec<(String, SecretString)>,
-    /// Differences from the protocol.
+    /// Differences of the server from the protocol.
     pub quirks: Quirks,
-    /// Bound of a reply when the request has none.
+    /// Maximum number of tokens of a reply, if a request sets none. `None`: the default of the
+    /// protocol.
     pub max_tokens: Option<u64>,
-    /// True if replies are streamed when deltas are wanted.
+    /// True if a reply is streamed when the caller wants deltas. With a login, every reply is
+    /// streamed.
     pub stream: bool,
-    /// Silence limits.
+    /// Timeouts of a request.
     pub timeouts: Timeouts,
-    /// Why the model accepts no images, and an alternative; `None`: it may accept them.
+    /// Reason why the model accepts no images, with an alternative for the user. `None`: it may
+    /// accept images.
     pub sight: ModelFact<Option<String>>,
-    /// True if the model supports reasoning; `None`: unknown.
+    /// True if the model supports reasoning, false if it does not; `None`: unknown.
     pub insight: ModelFact<Option<bool>>,
-    /// The login that requests are sent with, instead of a key.
+    /// Login of the Codex program, which replaces the key. `None`: requests use `api_key`.
     pub login: Option<Arc<Login>>,
 }
 
-/// Data of a model, looked up when needed.
+/// Fact about a model that is computed at its first use. Clones share the result.
 #[derive(Clone)]
 pub struct ModelFact<T>(Arc<LazyLock<T, FindFact<T>>>);
 
 type FindFact<T> = Box<dyn FnOnce() -> T + Send>;
 
 impl<T: Send + Sync + 'static> ModelFact<T> {
-    /// `find` returns the data.
+    /// Creates a fact. `find` computes it, at most once.
     pub fn new(find: impl FnOnce() -> T + Send + 'static) -> ModelFact<T> {
         ModelFact(Arc::new(LazyLock::new(Box::new(find))))
     }
 
-    /// The data.
+    /// Returns the fact. The first call computes it.
     pub fn get(&self) -> &T {
         LazyLock::force(&self.0)
     }
@@ -126,7 +131,7 @@ impl<T> fmt::Debug for ModelFact<T> {
     }
 }
 
-/// Authentication scheme.
+/// Authentication scheme: the header that contains the key.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Auth {
@@ -134,7 +139,7 @@ pub enum Auth {
     Bearer,
     /// A header of this name with the bare key.
     Header(String),
-    /// Not at all.
+    /// No header.
     None,
 }
 
@@ -147,56 +152,67 @@ pub struct Quirks {
     pub omit_temperature: bool,
     /// Never send `tool_choice`.
     pub omit_tool_choice: bool,
-    /// Never send an upper bound of tokens.
+    /// Never send a maximum number of reply tokens. Ignored by Messages, which requires one.
     pub omit_max_tokens: bool,
-    /// The field that bounds the reply, where it is not `max_tokens`.
+    /// Name of the field with the maximum number of reply tokens (Chat Completions). `None`:
+    /// `max_tokens`.
     pub max_tokens_field: Option<String>,
-    /// Do not ask for usage while streaming.
+    /// Do not request usage figures in a stream (Chat Completions).
     pub no_stream_usage: bool,
-    /// Send thinking back in the field it came in.
+    /// Send the thinking of earlier replies back, in the field in which it arrived (Chat
+    /// Completions).
     pub return_reasoning: bool,
     /// The model accepts no images: a request with an image of the user is refused, and images in
     /// tool results are replaced by a placeholder.
     pub no_vision: bool,
-    /// Images that one request may have. Of more, the oldest are left out.
+    /// Maximum number of images in a request. The oldest ones beyond it are omitted. `None`: 50.
     pub max_images: Option<usize>,
-    /// Bytes that the images of one request may have, as they are sent.
+    /// Maximum total size of the images in a request, in bytes as they are sent. The oldest ones
+    /// beyond it are omitted. `None`: 20,000,000.
     pub max_image_bytes: Option<usize>,
-    /// Results of tools carry the tool's name.
+    /// Send the tool's name with each tool result (Chat Completions).
     pub tool_result_name: bool,
-    /// Mark the places up to which the server may cache a prompt, as Messages has it.
+    /// Send cache breakpoints with Chat Completions, in the form of Messages. They mark the
+    /// positions up to which the server may cache a prompt.
     pub cache_breakpoints: bool,
-    /// Mark no places up to which the server may cache a prompt, and name no key for its cache.
+    /// Send no cache breakpoints (Messages) and no key for the prompt cache (Responses).
     pub no_prompt_cache: bool,
-    /// Token budget for thinking, for models that take a number.
+    /// Token budget for thinking if a request sets no reasoning level (Messages, for models that
+    /// accept a number).
     pub thinking_budget: Option<u64>,
-    /// The model decides by itself how long it thinks.
+    /// Let the model decide how long it thinks (Messages).
     pub adaptive_thinking: bool,
-    /// Effort: `low`, `medium`, `high`, or another value of the server.
+    /// Reasoning effort if a request sets no reasoning level (Responses, Messages): `low`,
+    /// `medium`, `high`, or another value of the server.
     pub effort: Option<String>,
-    /// The server accepts `reasoning_effort` (Chat Completions).
+    /// The server accepts the parameter `reasoning_effort` (Chat Completions).
     pub reasoning_effort: bool,
-    /// Names of reasoning levels on this server, if they are not `low`, `medium` and `high`.
+    /// The server's names for reasoning levels, by posse's names, if they are not `low`, `medium`
+    /// and `high`.
     pub effort_names: BTreeMap<String, String>,
-    /// Reasoning summary: `auto`, `concise` or `detailed`. Some servers show only known values.
+    /// Kind of the reasoning summary to request (Responses): `auto`, `concise` or `detailed`.
+    /// `None`: the server's default.
     pub reasoning_summary: Option<String>,
-    /// The model does not think, and its server does not like to be asked about it.
+    /// The model does not support reasoning. A requested reasoning level is omitted, and Responses
+    /// sends no reasoning fields.
     pub no_reasoning: bool,
-    /// Ask the model for one call at a time.
+    /// Request at most one tool call per reply (Responses).
     pub one_call_at_a_time: bool,
 }
 
-/// Silence limits. The total duration of a reply is not limited.
+/// Timeouts of a request, in milliseconds. The total duration of a reply is not limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Timeouts {
-    /// Connect timeout in milliseconds.
+    /// Maximum duration of connecting.
     pub connect_ms: u64,
-    /// Milliseconds from the request to the first line of the answer.
+    /// Maximum time from sending the request to the beginning of the response. For a reply that is
+    /// not streamed, `idle_ms` applies if it is longer.
     pub header_ms: u64,
-    /// Milliseconds without a single byte of the reply.
+    /// Maximum time without a byte of the reply. For a reply that is not streamed, `idle_ms`
+    /// applies if it is longer.
     pub silence_ms: u64,
-    /// Milliseconds between two pieces of content. Pings and comments are not content.
+    /// Maximum time between two pieces of content. Pings and comments are not content.
     pub idle_ms: u64,
 }
 
@@ -206,42 +222,43 @@ impl Default for Timeouts {
     }
 }
 
-/// Configuration of a profile: `providers.NAME`. Missing values come from the preset of that name.
+/// Configuration of a profile: `providers.NAME`. The preset provides missing values.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
-    /// The preset to start from, where it is not the profile's own name.
+    /// Name of the preset. `None`: the preset with the name of the profile, if there is one.
     pub preset: Option<String>,
-    /// Protocol, if it differs from the preset's.
+    /// Protocol of the server. `None`: that of the preset; without a preset, Chat Completions.
     #[serde(rename = "type")]
     pub protocol: Option<Protocol>,
-    /// Base URL.
+    /// Base URL. `None`: that of the preset.
     #[serde(rename = "baseURL")]
     pub base_url: Option<String>,
-    /// The model to ask.
+    /// Name of the model. `None`: that of the preset.
     pub model: Option<String>,
-    /// The environment variable that has the key.
+    /// Name of the environment variable with the key. `None`: that of the preset.
     pub api_key_env: Option<String>,
-    /// The key itself.
+    /// The key itself. It takes precedence over the environment variable.
     #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
-    /// Authentication scheme.
+    /// Authentication scheme. `None`: inferred from the other settings.
     pub auth: Option<Auth>,
-    /// Further headers.
+    /// Additional HTTP headers, value by name.
     #[serde(deserialize_with = "secrets")]
     pub headers: BTreeMap<String, SecretString>,
-    /// Differences from the protocol. Replaces the preset's.
+    /// Differences of the server from the protocol. They replace all differences of the preset;
+    /// `None`: those of the preset.
     pub quirks: Option<Quirks>,
-    /// Bound of a reply when the request has none.
+    /// Maximum number of tokens of a reply, if a request sets none.
     pub max_tokens: Option<u64>,
-    /// True if replies are streamed. Default: true.
+    /// True (default) if a reply is streamed when the caller wants deltas.
     pub stream: Option<bool>,
-    /// Silence limits.
+    /// Timeouts. `None`: the defaults of [`Timeouts`].
     pub timeouts: Option<Timeouts>,
 }
 
 impl ProviderProfile {
-    /// A profile with nothing but an address, a model and a key.
+    /// Creates a profile with this name, base URL, model and key, and defaults for everything else.
     pub fn new(
         name: &str,
         base_url: &str,
@@ -258,20 +275,22 @@ impl ProviderProfile {
         }
     }
 
-    /// True if a reply is streamed. `wanted`: true if deltas are wanted.
+    /// Returns true if a reply is streamed. `wanted`: the caller wants deltas.
     pub(crate) fn streams(&self, wanted: bool) -> bool {
-        // Its server knows nothing else.
+        // The server of a login only streams.
         self.login.is_some() || (wanted && self.stream)
     }
 
-    /// The address without the path of a call: some people give the address of the one call
-    /// instead of where the API begins.
+    /// Base URL without trailing slashes, and without the path of the endpoint that generates
+    /// replies: some users configure the complete address of this endpoint.
     pub(crate) fn base(&self) -> &str {
         let base = self.base_url.trim().trim_end_matches('/');
         base.strip_suffix(self.protocol.call_path("/v1")).unwrap_or(base)
     }
 
-    /// Fills `settings` up from the preset, and finds the key with `environment`.
+    /// Creates the profile `name` from `settings` and their preset. `environment` returns the value
+    /// of an environment variable, from which the key is taken. An unknown preset and a missing
+    /// base URL, model or key are errors.
     pub fn resolve(
         name: &str,
         settings: Settings,
@@ -323,8 +342,9 @@ impl ProviderProfile {
         })
     }
 
-    /// Profile that uses a login. Its requests go to its own servers only; settings that would
-    /// redirect it or replace it by a key are errors.
+    /// Creates a profile that uses the login of the Codex program. The login is sent only to its
+    /// own server, and no key replaces it, so `settings` with an address, a key or an
+    /// authentication scheme are an error.
     fn with_login(
         name: &str,
         settings: Settings,

@@ -17,18 +17,19 @@
 //!  "reply": {"sse": ["data: {…}\n\n", "data: [DONE]\n\n"]}}
 //! ```
 //!
-//! The key has what a model would base its answer on and what does not differ between
-//! machines: what the user said, what the assistant said and called, which tools answered, and
-//! which tools there are. It has no ids, no system text, and no *output* of tools, which is full
-//! of durations and temporary paths. The workspace's path is written as `${WORKSPACE}`, in keys
-//! and in replies.
+//! The key contains the data on which a model would base its answer and which does not differ
+//! between machines: the messages of the user, the texts and calls of the assistant, the names of
+//! the tools that returned a result, and the names of the tools that are offered. It contains no
+//! ids, no system text, and no *output* of tools, which is full of durations and temporary paths.
+//! The workspace's path is written as `${WORKSPACE}`, in keys and in replies.
 //!
-//! An exchange answers one request; when a request is repeated, as after a fault, the last
+//! An exchange answers one request. If a request is repeated, for example after a failure, the last
 //! exchange with its key answers again.
 //!
-//! Where several models could be asked, each exchange says who was (`asked`), and what failed is an
-//! exchange as well (`error`): that another one takes over is part of the story. A provider with
-//! the name of one of them answers what that one was asked. Any other answers everything.
+//! If a session can use several models, each exchange names its provider and model (`asked`), and a
+//! failed request is an exchange as well (`error`), so that failovers are replayed too. A provider
+//! whose name is in the cassette replays only its own exchanges. A provider with any other name
+//! replays all exchanges except failures.
 
 mod key;
 mod recorder;
@@ -58,17 +59,17 @@ use crate::openai_compatible::reply::ChatReply;
 use crate::replay::key::CassetteKey;
 use crate::silence_timeout::Brought;
 
-/// Placeholder for the path of the workspace.
+/// Placeholder for the path of the workspace in a cassette.
 pub const WORKSPACE: &str = "${WORKSPACE}";
 
-/// Bytes that a cassette may have.
+/// Maximum size of a cassette in bytes.
 const CASSETTE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A tape is never silent.
+/// Silence limits that the decoder requires. A cassette is never silent, so they are not reached.
 const PATIENCE: Patience =
     Patience { silence: Duration::from_mins(1), idle: Duration::from_mins(1) };
 
-/// The version of the format that is written.
+/// Version of the cassette format.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,7 +79,7 @@ struct Header {
     model: String,
 }
 
-/// The provider and model of an exchange.
+/// Provider and model that an exchange was recorded from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Voice {
     provider: String,
@@ -88,15 +89,15 @@ struct Voice {
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize)]
 struct Exchange {
-    /// `None`: there was only one.
+    /// Provider and model that were asked. `None`: the session could use only one.
     asked: Option<Voice>,
     request: CassetteKey,
     reply: RecordedReply,
-    /// Reply data that a Chat Completions stream cannot express. Absent in hand-written cassettes.
+    /// Reply data that a Chat Completions stream cannot express. `None` in hand-written cassettes.
     kept: Option<OpaqueReply>,
 }
 
-/// Dialect-specific reply data: signed and encrypted thinking, and all usage figures.
+/// Reply data that depends on the dialect: signed and encrypted thinking, and all usage figures.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct OpaqueReply {
@@ -105,32 +106,32 @@ struct OpaqueReply {
 }
 
 impl OpaqueReply {
-    /// With `from` in its texts written as `to`.
+    /// Copy with `from` replaced by `to` in all texts. `None`: the copy is not valid.
     fn with(&self, from: &str, to: &str) -> Option<OpaqueReply> {
         let json = serde_json::to_string(self).ok()?;
         serde_json::from_str(&json.replace(from, to)).ok()
     }
 }
 
-/// A reply as it arrived.
+/// Recorded result of a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum RecordedReply {
     /// The text of an event stream, one string per chunk.
     Sse(Vec<String>),
-    /// A whole completion object.
+    /// A reply that is one completion object.
     Json(Box<serde_json::value::RawValue>),
-    /// None: why.
+    /// No reply: the request failed with this error.
     Error(RecordedError),
 }
 
-/// A failure in the terms of what happens next.
+/// Recorded error of a request, as the class and cause of a [`ProviderError`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RecordedError {
     class: String,
     cause: String,
-    /// Wait requested by the server.
+    /// Wait that the server requested, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }
@@ -159,9 +160,9 @@ impl RecordedError {
     }
 }
 
-/// Provider `name` that answers from the cassette in `file`.
+/// Creates the provider `name`, which answers from the cassette in `file`.
 ///
-/// `workspace` replaces `${WORKSPACE}` in this run.
+/// In replies, `workspace` replaces `${WORKSPACE}`.
 pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
     let text = read(file).map_err(|reason| {
         let what = format!("cannot read the cassette: {reason}");
@@ -184,7 +185,8 @@ fn read(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Provider from a cassette in memory; `file` is used in messages.
+/// Creates the provider `name` from the text of a cassette. `file` is the cassette's name in
+/// messages.
 pub fn from_text(
     name: &str,
     file: &str,
@@ -222,8 +224,8 @@ pub fn from_text(
     }))))
 }
 
-/// Keeps the exchanges of the provider `name` and returns its model. If there are none, keeps all
-/// exchanges except failures.
+/// Removes the exchanges of all providers except `name`, and returns the model of `name`. If there
+/// are none of `name`, removes only failures, and returns `None`.
 fn choose_voice(name: &str, exchanges: &mut Vec<(Exchange, bool)>) -> Option<String> {
     let is_theirs =
         |exchange: &Exchange| exchange.asked.as_ref().is_some_and(|asked| asked.provider == name);
@@ -246,7 +248,7 @@ struct ReplayState {
     origin: MessageOrigin,
     model: String,
     workspace: String,
-    /// Each with whether it has answered.
+    /// The exchanges, each with a flag: true if it has answered a request.
     exchanges: Mutex<Vec<(Exchange, bool)>>,
 }
 

@@ -8,24 +8,24 @@ use serde_json::value::RawValue;
 
 use crate::lenient_json::replace_surrogates;
 
-/// Longest name of a tool that every server accepts.
+/// Maximum length of a tool name that every server accepts, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longest name of a tool in a reply.
+/// Maximum length of a tool name in a reply, in bytes. A longer name is cut.
 const CALLED_NAME_BYTES_MAX: usize = 128;
 
-/// Longest id of a call that every server accepts.
+/// Maximum length of a call id that every server accepts, in bytes.
 const ID_BYTES_MAX: usize = 64;
 
-/// Formats of images that every server takes.
+/// Media types of images that every server accepts.
 const IMAGES: &[&str] = &["image/jpeg", "image/png", "image/gif", "image/webp"];
 
 /// Replacement for an image that the provider would reject.
 pub(crate) const ODD_IMAGE: &str = "[image left out: the provider takes no images of this kind]";
-/// The result of a call that has none.
+/// Text that is sent as the result of a call without a recorded result.
 pub(crate) const NO_RESULT: &str =
     "error: this call has no recorded result; it may or may not have run";
-/// The result of a call that returned nothing.
+/// Text that is sent as the result of a call that returned nothing.
 pub(crate) const NO_OUTPUT: &str = "(no output)";
 /// Replacement for an image if the model accepts none.
 pub(crate) const NO_VISION: &str = "[image left out: this model takes no images]";
@@ -34,7 +34,8 @@ pub(crate) const NO_VISION: &str = "[image left out: this model takes no images]
 pub(crate) const TOO_MANY: &str =
     "[image left out: the request has more images than the provider takes]";
 
-/// Tool name that every server accepts. The history may contain invented names.
+/// Converts a tool name of the history, which may be an invention of a model, to one that every
+/// server accepts.
 pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
@@ -45,8 +46,9 @@ pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     if tame.is_empty() { "unnamed".into() } else { tame.into() }
 }
 
-/// Tool name of a reply: ASCII letters, digits, `_`, `.` and `-`, at most 128 bytes. Anything else
-/// becomes `_`, so that the name is an unknown tool and cannot control a terminal.
+/// Converts the tool name of a reply to ASCII letters, digits, `_`, `.` and `-`, at most 128 bytes.
+/// Any other character becomes `_`, so that the name is an unknown tool and cannot control a
+/// terminal.
 pub(crate) fn called_name(name: String) -> String {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if name.len() <= CALLED_NAME_BYTES_MAX && name.chars().all(is_fine) {
@@ -56,8 +58,8 @@ pub(crate) fn called_name(name: String) -> String {
     letters.map(|c| if is_fine(c) { c } else { '_' }).collect()
 }
 
-/// Arguments that are an object without halves of characters, as servers insist when they read a
-/// history.
+/// Converts the arguments of a call to a JSON object without lone surrogates, as servers require of
+/// a history. Another value, or invalid JSON, becomes a member of an object.
 pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     if text.is_empty() {
@@ -73,7 +75,7 @@ pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// An id of a call that every server accepts. Different ids stay different.
+/// Converts a call id to one that every server accepts. Different ids stay different.
 pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(is_fine) {
@@ -84,25 +86,27 @@ pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     format!("{start}_{hash:016x}").into()
 }
 
-/// FNV-1a: distinguishes texts; not resistant to deliberate collisions.
+/// FNV-1a hash: distinguishes texts; not resistant to deliberate collisions.
 pub(crate) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// The type and the data of a `data:` URL in Base64, if it is an image that every server takes.
+/// Media type and Base64 data of a `data:` URL, if it is an image of a type that every server
+/// accepts.
 pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let kind = head.strip_suffix(";base64")?.split(';').next()?;
     (IMAGES.contains(&kind) && !data.is_empty()).then_some((kind, data))
 }
 
-/// Up to here a prompt may be cached: a member of the last block of a message.
+/// Cache breakpoint: a JSON member in the last block of a message. The server may cache the prompt
+/// up to this block.
 pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
-/// Appends `json`, if `marked` with a mark of the cache before its last `closing` bytes, which
-/// end a block.
+/// Appends `json`. If `marked`, inserts a cache breakpoint before the last `closing` bytes of
+/// `json`, which close a block.
 pub(crate) fn write_marked(body: &mut Vec<u8>, json: &[u8], closing: usize, marked: bool) {
     let (inner, end) = json.split_at(json.len() - closing);
     body.extend_from_slice(inner);
@@ -112,7 +116,7 @@ pub(crate) fn write_marked(body: &mut Vec<u8>, json: &[u8], closing: usize, mark
     body.extend_from_slice(end);
 }
 
-/// JSON object that is written member by member, in this order.
+/// JSON text of an object to which members are appended one by one.
 #[derive(Debug)]
 pub(crate) struct JsonObject(Vec<u8>);
 
@@ -121,7 +125,7 @@ impl JsonObject {
         JsonObject(Vec::with_capacity(bytes))
     }
 
-    /// Appends a name, and returns the buffer for its value.
+    /// Appends the name of a member, and returns the buffer, to which the caller appends the value.
     pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
         write_json(&mut self.0, name);
@@ -141,14 +145,14 @@ impl JsonObject {
         }
     }
 
-    /// The whole object, which has at least one member.
+    /// Closes the object and returns its JSON text. The object must have at least one member.
     pub(crate) fn end(mut self) -> Vec<u8> {
         self.0.push(b'}');
         self.0
     }
 }
 
-/// Appends a comma if something comes before it.
+/// Appends a comma, unless `json` is empty.
 pub(crate) fn comma(json: &mut Vec<u8>) {
     if !json.is_empty() {
         json.push(b',');

@@ -1,10 +1,11 @@
-//! Silence timeout of a reply: no bytes, or no content.
+//! Silence timeouts of a reply: a limit for the time without bytes, and one for the time without
+//! content.
 //!
-//! One timer serves the whole reply. It is set to the earlier of both deadlines and moved only when
-//! it fires: a timer per piece would cost as much as the piece.
+//! One timer serves the whole reply. It is set to the earlier of both deadlines and set to a later
+//! time only when it fires: a timer per chunk would cost as much as the chunk.
 //!
-//! A process that was stopped or suspended could not receive data. A timer that fires far too late
-//! indicates that, and the measurement of silence restarts at that moment.
+//! While a process is stopped or suspended, it cannot receive data. A timer that fires far too late
+//! shows that this happened, and both limits start again at that moment.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -17,40 +18,43 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::decode::ChunkSource;
 
-/// Item of a source: a chunk, the end, or an error.
+/// Result of reading once from a source: a chunk, `None` at the end of the source, or the text of
+/// an error.
 pub(crate) type Brought = Result<Option<Bytes>, String>;
 
-/// If a timer fires this much too late, the process was suspended. Even on a busy machine the delay
-/// is shorter.
+/// If a timer fires later than planned by more than this, the process was suspended. Even on a busy
+/// machine the delay is shorter.
 const ABSENT: Duration = Duration::from_secs(1);
 
-/// Kind and duration of a silence.
+/// Limit that a silent server exceeded, with the value of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Quiet {
-    /// No bytes.
+    /// No byte arrived for this long.
     #[error("not a byte for {} s", .0.as_secs_f64())]
     Bytes(Duration),
-    /// No content.
+    /// No content arrived for this long, although other bytes may have arrived.
     #[error("no content for {} s", .0.as_secs_f64())]
     Content(Duration),
 }
 
-/// The two silences of one reply.
+/// Timer for one reply, with a limit for the time without bytes and one for the time without
+/// content.
 #[derive(Debug)]
 pub(crate) struct Watch {
     alarm: Pin<Box<Sleep>>,
-    /// Limit for silence while a reader waits.
+    /// Maximum time without a byte, counted from the beginning of each wait.
     silence: Duration,
-    /// Limit for a pause of content.
+    /// Maximum time without content.
     idle: Duration,
-    /// Deadline for content, unless more arrives.
+    /// Time at which the content limit is exceeded, unless content arrives before.
     content_by: Instant,
-    /// Content came since the last wait.
+    /// True if content arrived since the last wait began: the next wait sets `content_by` anew.
     heard: bool,
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Starts the timer. `silence`: maximum time without a byte; `idle`: maximum time without
+    /// content.
     pub(crate) fn new(silence: Duration, idle: Duration) -> Watch {
         let content_by = later(Instant::now(), idle);
         let first = content_by.min(later(Instant::now(), silence));
@@ -58,14 +62,16 @@ impl Watch {
         Watch { alarm, silence, idle, content_by, heard: false }
     }
 
-    /// Content came. From the next wait on it may pause for `idle`.
+    /// Records that content has arrived. The content limit becomes `idle`, counted from the next
+    /// wait.
     pub(crate) fn extend(&mut self, idle: Duration) {
         self.heard = true;
         self.idle = idle;
     }
 
-    /// Next item of `source`, or the timeout that was exceeded. Time passes only while a reader
-    /// waits: a slow reader is not a silent server.
+    /// Returns the next item of `source`, or the limit that was exceeded. `silence` counts from the
+    /// beginning of this wait, `idle` from the first wait after the last content: a slow reader
+    /// does not count as a silent server.
     pub(crate) async fn next(&mut self, source: &mut impl ChunkSource) -> Result<Brought, Quiet> {
         let mut chunk = pin!(source.next());
         let mut silent_at = None;
@@ -115,8 +121,8 @@ fn was_absent(due: Instant, now: Instant) -> bool {
     now.saturating_duration_since(due) > ABSENT
 }
 
-/// Result of `future` within `limit`, not counting time in which this process did not run. `None`:
-/// timeout.
+/// Awaits `future` for at most `limit`; `None`: timeout. If the timer fires so late that the
+/// process must have been suspended, the limit starts again.
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut alarm = pin!(sleep_until(later(Instant::now(), limit)));
@@ -136,14 +142,14 @@ pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) 
     .await
 }
 
-/// `now` and `wait`, or as good as never.
+/// `now` plus `wait`. A longer `wait` counts as one year, so that the sum cannot overflow.
 fn later(now: Instant, wait: Duration) -> Instant {
     const NEVER: Duration = Duration::from_hours(24 * 365);
     now + wait.min(NEVER)
 }
 
-/// Item that `source` has already, or has after the connection task ran once, which delivers one
-/// chunk at a time.
+/// Returns the next item of `source` if it is ready now, or after one yield. `None`: not ready. The
+/// yield lets the connection task run, which delivers one chunk at a time.
 pub(crate) async fn poll_briefly(source: &mut impl ChunkSource) -> Option<Brought> {
     match poll_ready(source).await {
         None => {
@@ -154,7 +160,7 @@ pub(crate) async fn poll_briefly(source: &mut impl ChunkSource) -> Option<Brough
     }
 }
 
-/// Item that `source` has already, without waiting.
+/// Returns the next item of `source` if it is ready now. Does not wait.
 async fn poll_ready(source: &mut impl ChunkSource) -> Option<Brought> {
     // Uses the waker of the next wait, so the source need not store another.
     poll_fn(|context| {

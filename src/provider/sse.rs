@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// Bytes that one event may hold: its name, its data and the line being read.
+/// Maximum size of one event in bytes: its name, its data and the line being read.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -17,36 +17,36 @@ pub struct SseEvent<'a> {
     pub name: Cow<'a, str>,
     /// Its data lines, joined by newlines. Bytes that are not UTF-8 are U+FFFD.
     pub data: Cow<'a, str>,
-    /// Offset of its first data line in the stream.
+    /// Byte offset of its first data line in the stream.
     pub offset: u64,
 }
 
-/// Why a stream cannot be read any further.
+/// Error after which a stream cannot be parsed any further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SseError {
-    /// An event, or a line, never ends.
+    /// An event, or a line, exceeds the size limit.
     #[error("an event is larger than {bytes_max} bytes (the line at byte {offset})")]
     TooLarge {
-        /// Offset of the line that exceeds the limit.
+        /// Byte offset of the line that exceeds the limit.
         offset: u64,
-        /// The limit.
+        /// The limit in bytes.
         bytes_max: usize,
     },
 }
 
-/// A parser of one stream.
+/// Parser of one stream.
 #[derive(Debug)]
 pub struct SseParser {
-    /// The line that the last chunk did not end.
+    /// Beginning of a line whose end has not arrived yet.
     line: Vec<u8>,
     /// The data lines of the event being read, joined by newlines.
     data: Vec<u8>,
     name: Vec<u8>,
-    /// Offset of the first data line. `None`: none yet.
+    /// Byte offset of the first data line of the event being read. `None`: it has no data line yet.
     data_offset: Option<u64>,
-    /// Offset of the current line.
+    /// Byte offset of the current line.
     line_offset: u64,
-    /// Bytes seen.
+    /// Number of bytes parsed so far.
     offset: u64,
     after_cr: bool,
     bytes_max: usize,
@@ -59,7 +59,7 @@ impl Default for SseParser {
 }
 
 impl SseParser {
-    /// A parser with another limit than [`EVENT_BYTES_MAX`].
+    /// Creates a parser with the size limit `bytes_max` instead of [`EVENT_BYTES_MAX`].
     pub fn with_limit(bytes_max: usize) -> SseParser {
         SseParser {
             line: Vec::new(),
@@ -73,7 +73,7 @@ impl SseParser {
         }
     }
 
-    /// Bytes seen.
+    /// Number of bytes parsed so far.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -135,7 +135,8 @@ impl SseParser {
         Ok(())
     }
 
-    /// Copies a data line that outlives its chunk, or gets company.
+    /// Copies a borrowed data line to the buffer, because its chunk ends or another data line
+    /// follows.
     fn keep(&mut self, fresh: Option<&[u8]>) {
         if let Some(line) = fresh {
             self.data.extend_from_slice(line);
@@ -194,8 +195,8 @@ impl SseParser {
     }
 }
 
-/// Bytes as text; invalid UTF-8 becomes U+FFFD. Validation of the common case is faster than
-/// repair.
+/// Converts bytes to text; invalid UTF-8 becomes U+FFFD. Validation of the common case is faster
+/// than repair.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

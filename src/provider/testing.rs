@@ -1,4 +1,4 @@
-//! Loopback server that sends exact bytes, and a client for it.
+//! Test server on a loopback address that sends exact bytes, and a client for it.
 
 pub(crate) mod histories;
 pub(crate) mod replies;
@@ -19,12 +19,12 @@ use tokio::task::JoinHandle;
 
 use crate::profile::ProviderProfile;
 
-/// Behaviour of the server for one request.
+/// Step of the server's script for one request.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerStep {
-    /// Sends.
+    /// Sends these bytes.
     Send(Vec<u8>),
-    /// Sends this again and again until the client leaves.
+    /// Sends these bytes repeatedly, with this pause in between, until the client disconnects.
     Repeat(Vec<u8>, Duration),
     /// Stays silent until the client disconnects.
     Stall,
@@ -34,14 +34,14 @@ pub(crate) enum ServerStep {
     Reset,
 }
 
-/// A request as it arrived.
+/// A request as the server received it.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-/// A server that plays one script per request, in order.
+/// Test server that plays one script per request, in order.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: String,
@@ -56,7 +56,7 @@ impl Drop for Server {
     }
 }
 
-/// Handler of a request; `None`: close the connection.
+/// Function that returns the script for a request. `None`: close the connection.
 type Answers = Arc<Mutex<dyn FnMut(&ReceivedRequest) -> Option<Vec<ServerStep>> + Send>>;
 
 impl Server {
@@ -65,7 +65,7 @@ impl Server {
         Server::answering(move |_| scripts.pop_front()).await
     }
 
-    /// A server that looks at a request before it answers.
+    /// Starts a server that calls `answers` with each request to get the script for it.
     pub(crate) async fn answering(
         answers: impl FnMut(&ReceivedRequest) -> Option<Vec<ServerStep>> + Send + 'static,
     ) -> Server {
@@ -84,17 +84,17 @@ impl Server {
         Server { address, seen, connections, task }
     }
 
-    /// The requests so far.
+    /// Requests received so far.
     pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The connections so far.
+    /// Number of connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
     }
 
-    /// A profile for this server, with little patience.
+    /// Profile for this server, with default timeouts.
     pub(crate) fn profile(&self) -> ProviderProfile {
         let key = "sk-test-0123456789".to_owned();
         ProviderProfile::new(
@@ -159,19 +159,19 @@ async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     Some(ReceivedRequest { head, body: String::from_utf8_lossy(&bytes[end..]).into_owned() })
 }
 
-/// A whole answer.
+/// Script that sends a complete response. `headers`: lines that end with `\r\n`.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<ServerStep> {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n");
     vec![ServerStep::Send([head.as_bytes(), body.as_bytes()].concat())]
 }
 
-/// The beginning of an event stream that ends with its connection.
+/// Step that sends the head of an event stream without a length, which ends with the connection.
 pub(crate) fn stream_head() -> ServerStep {
     ServerStep::Send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_vec())
 }
 
-/// An event stream of these bytes, and the end of the connection.
+/// Script that sends an event stream with the body `body` and closes the connection.
 pub(crate) fn stream(body: impl AsRef<[u8]>) -> Vec<ServerStep> {
     vec![stream_head(), ServerStep::Send(body.as_ref().to_vec()), ServerStep::Close]
 }
@@ -190,7 +190,7 @@ pub(crate) fn request(text: &str) -> Request {
     }
 }
 
-/// Asks, and collects the deltas.
+/// Sends `request` to `provider`. Returns the result and all deltas.
 pub(crate) async fn ask(
     provider: &dyn Provider,
     request: Request,

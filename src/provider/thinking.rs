@@ -1,4 +1,5 @@
-//! Reasoning effort in all protocols: support, names, and the notice if it is not supported.
+//! Reasoning levels in all protocols: support by model and server, names, and the notice if a level
+//! is omitted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +11,22 @@ use crate::profile::{ModelFact, ProviderProfile, Quirks};
 /// Reasoning parameter of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingParam {
-    /// The profile's configuration.
+    /// The request sets no level: the profile's configuration applies.
     AsConfigured,
-    /// None.
+    /// No reasoning parameter is sent.
     Nothing,
-    /// This level.
+    /// This level is sent.
     Level(Thinking),
 }
 
-/// Reasoning parameters of a protocol.
+/// Protocol, as far as it affects reasoning levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingDialect {
-    /// Chat Completions: only where the server is known to take a level.
+    /// Chat Completions: a level is sent only if the server is known to accept one.
     Chat,
-    /// Responses: a level, and no word for none.
+    /// Responses: accepts a level. No value for `Off` is common to all servers.
     Responses,
-    /// Messages: a level, and silence is none.
+    /// Messages: accepts a level. Without a parameter the model does not think.
     Messages,
 }
 
@@ -46,14 +47,16 @@ impl ThinkingConfig {
         ThinkingConfig { tongue, insight, model, heard }
     }
 
-    /// Parameter for `wanted`, without a notice.
+    /// Parameter for the requested level `wanted`. An unsupported level is omitted without a
+    /// notice.
     pub(crate) fn unchecked(&self, wanted: Option<Thinking>, quirks: &Quirks) -> ThinkingParam {
         let judged =
             wanted.map(|wanted| self.judge(wanted, quirks).unwrap_or(ThinkingParam::Nothing));
         judged.unwrap_or(ThinkingParam::AsConfigured)
     }
 
-    /// Parameter for `wanted`, and the notice on first use.
+    /// Parameter for the requested level `wanted`. The first time that a level has to be omitted,
+    /// also returns a notice for the user.
     pub(crate) fn checked(
         &self,
         wanted: Option<Thinking>,
@@ -103,7 +106,7 @@ impl ThinkingConfig {
     }
 }
 
-/// Name of a level: the configured one, else one of the three common names.
+/// The server's name of a level: the one in `names`, else one of the three common names.
 pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str {
     names.get(level.name()).map_or_else(
         || match level {
@@ -115,8 +118,8 @@ pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str 
     )
 }
 
-/// Token budget for thinking, for models that take a number, with a reply of at most `reply`
-/// tokens: a quarter of it is reserved for the answer.
+/// Token budget for thinking at `level`, for models that take a number. At most three quarters of
+/// `reply`, the maximum number of reply tokens: the rest is reserved for the answer.
 pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
     let wanted = match level {
         Thinking::Off => 0,
@@ -129,7 +132,7 @@ pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
     wanted.min(reply - reply / 4)
 }
 
-/// Two lines for the user as one.
+/// Joins two notices for the user, either of which may be absent.
 pub(crate) fn joined(one: Option<String>, other: Option<String>) -> Option<String> {
     match (one, other) {
         (Some(one), Some(other)) => Some(format!("{one}; {other}")),

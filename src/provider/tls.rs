@@ -1,7 +1,7 @@
-//! TLS that costs nothing until it is used.
+//! TLS configuration that loads root certificates only when they are needed.
 //!
-//! The platform's root certificates are opened by the first handshake, or on a thread before it
-//! ([`warm`]). Checks cannot be switched off: there is no such option anywhere.
+//! The platform's root certificates are loaded by the first handshake, or on a thread before it
+//! ([`warm`]). No option disables the verification of certificates.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_native_certs::{CertificateResult, load_certs_from_paths};
 
-/// Files with all root certificates, by distribution.
+/// Files with all root certificates on various Linux distributions. The first usable file is taken.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -25,10 +25,10 @@ const BUNDLES: &[&str] = &[
 
 type Verifier = Result<Arc<WebPkiServerVerifier>, String>;
 
-/// The platform's roots, for every client of the process.
+/// Verifier with the platform's root certificates, shared by all clients of the process.
 static PLATFORM: OnceLock<Verifier> = OnceLock::new();
 
-/// Starts loading the platform's root certificates, once.
+/// Starts loading the platform's root certificates on a thread, unless they are loaded already.
 pub(crate) fn warm() {
     if PLATFORM.get().is_none() {
         // Without the thread the first handshake does it; nothing is lost but time.
@@ -41,12 +41,13 @@ pub(crate) fn warm() {
     }
 }
 
-/// TLS configuration with the platform's roots.
+/// TLS configuration that trusts the platform's root certificates.
 pub(crate) fn client_config() -> Result<ClientConfig, Error> {
     config_with(platform)
 }
 
-/// TLS configuration with other roots.
+/// TLS configuration with the verifier that `roots` returns. `roots` is first called when a
+/// certificate arrives.
 pub(crate) fn config_with(roots: fn() -> &'static Verifier) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let algorithms = provider.signature_verification_algorithms;
@@ -70,8 +71,9 @@ fn platform() -> &'static Verifier {
     })
 }
 
-/// The certificates of the system's bundle, as curl would read it. Opening each certificate of
-/// the folder as well takes twice as long and finds the same ones.
+/// Root certificates of the first usable bundle file. `None`: there is none, the system is not
+/// Linux, or an environment variable names other certificates. Loading all certificates of the
+/// system's folder too takes twice as long and finds the same ones.
 fn bundle() -> Option<CertificateResult> {
     let is_overridden =
         ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
@@ -84,7 +86,7 @@ fn bundle() -> Option<CertificateResult> {
         .find(|loaded| !loaded.certs.is_empty())
 }
 
-/// A verifier that trusts `certificates` and nothing else.
+/// Creates a verifier that trusts `certificates` and nothing else. An empty list is an error.
 pub(crate) fn verifier_of(certificates: Vec<CertificateDer<'static>>) -> Verifier {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates);
@@ -99,7 +101,7 @@ pub(crate) fn verifier_of(certificates: Vec<CertificateDer<'static>>) -> Verifie
         .map_err(|error| error.to_string())
 }
 
-/// Knows its algorithms from the start, and its roots when the first certificate arrives.
+/// Certificate verifier that loads its root certificates when the first certificate arrives.
 #[derive(Debug)]
 struct LazyVerifier {
     roots: fn() -> &'static Verifier,

@@ -1,4 +1,5 @@
-//! Attempts at a reply: the model asked, the output received, and the end of the attempt.
+//! Recorded attempts at a reply: the model that was asked, the output that arrived, and the end of
+//! the attempt.
 
 use std::collections::VecDeque;
 
@@ -10,25 +11,26 @@ use posse_actors::ports::{Abilities, Completion, ProviderError};
 
 use crate::replaying::recording::Message;
 
-/// Number of distinct retry delays of unavailable models, for comparison with each other.
+/// Largest rank of a given-up model. A rank orders the times at which such models are asked again.
 const RANKS: usize = 50;
 
-/// The model was given up; the time until it is asked again is not known yet.
+/// [`FailureReaction::GivenUp`] with a placeholder for `away`, which [`rank`] computes later.
 const GIVEN_UP: FailureReaction = FailureReaction::GivenUp { away: 0.0 };
 
-/// A model that could be asked.
+/// Model that the session could use: its own, or a fallback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordedModelRoute {
     pub(crate) profile: String,
     pub(crate) model: String,
-    /// Abilities for whose lack it was skipped.
+    /// Abilities of the model. Only those that it lacks are recorded, as the reason for skipping
+    /// it; the others are unknown.
     pub(crate) abilities: Abilities,
 }
 
 /// One prompt and its attempts.
 #[derive(Debug)]
 pub(crate) struct RecordedPrompt {
-    /// `None` if unfinished work was continued.
+    /// The user's prompt. `None`: the run continued unfinished work.
     pub(crate) prompt: Option<Prompt>,
     pub(crate) attempts: VecDeque<RecordedAttempt>,
 }
@@ -36,11 +38,11 @@ pub(crate) struct RecordedPrompt {
 /// One attempt at a reply.
 #[derive(Debug)]
 pub(crate) struct RecordedAttempt {
-    /// Index of the model asked, among the contacts.
+    /// Index of the model that was asked, in `Recording::contacts`.
     pub(crate) who: usize,
-    /// Text received before the connection broke.
+    /// Text received before the attempt failed or was interrupted. Empty for a reply.
     pub(crate) text: String,
-    /// Usage reported by the provider until then.
+    /// Usage of an attempt without a reply, if the provider reported it.
     pub(crate) usage: Option<Usage>,
     pub(crate) end: AttemptEnd,
 }
@@ -50,9 +52,11 @@ pub(crate) struct RecordedAttempt {
 pub(crate) enum AttemptEnd {
     Reply {
         completion: Box<Completion>,
-        /// Messages of the user before the next attempt.
+        /// Messages of the user that were delivered after this reply, except those sent during a
+        /// call.
         messages: Vec<Message>,
-        /// Enough time passed after it that an unavailable model was asked again.
+        /// True if so much time passed after the reply that a model of higher preference was asked
+        /// again.
         rested: bool,
     },
     Failed {
@@ -64,14 +68,16 @@ pub(crate) enum AttemptEnd {
     Interrupted,
 }
 
-/// Reaction to a failure.
+/// Reaction of the session to a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FailureReaction {
     /// Retry with the same model after a wait.
     Retried,
-    /// The model was given up. `away`: in `0.0..1.0`; the higher, the later it is asked again.
+    /// The model was not asked again for a while. `away`: rank in `0.0..1.0`; the higher, the later
+    /// it was asked again.
     GivenUp { away: f64 },
-    /// Patience was exhausted. `known`: the time of the next retry is known.
+    /// The run was parked, because patience was exhausted. `known`: true if the time of the next
+    /// retry was known.
     Parked { known: bool },
 }
 
@@ -80,7 +86,7 @@ impl RecordedPrompt {
         RecordedPrompt { prompt, attempts: VecDeque::new() }
     }
 
-    /// Adds a message of the user after the last reply.
+    /// Adds a message of the user to the last reply. Without a reply, drops the message.
     pub(crate) fn add_user_message(&mut self, message: Message) {
         if let Some(messages) = self.replies().find_map(|end| match end {
             AttemptEnd::Reply { messages, .. } => Some(messages),
@@ -96,17 +102,18 @@ impl RecordedPrompt {
     }
 }
 
-/// Collects attempts from the record.
+/// Collects the attempts of a session from its events.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptRecorder {
     /// Prompts so far; attempts belong to the last one.
     pub(crate) turns: Vec<RecordedPrompt>,
     contacts: Vec<RecordedModelRoute>,
-    /// Profile of the session, independent of the one at its start.
+    /// Provider profile of the session, which a resume may change. Its model always has the index
+    /// 0.
     home: String,
-    /// Model that was asked and has not answered.
+    /// Index of the model that was asked and has not answered. `None`: no request is open.
     asked: Option<usize>,
-    /// Model that answered last.
+    /// Index of the model that answered last.
     answered: usize,
     text: Option<(String, String)>,
     usage: Option<Usage>,
@@ -115,7 +122,7 @@ pub(crate) struct AttemptRecorder {
 }
 
 impl AttemptRecorder {
-    /// Adds `event` to the last prompt.
+    /// Updates the collection with `event`.
     pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::SessionStarted { provider, model, .. } => {
@@ -171,7 +178,7 @@ impl AttemptRecorder {
         self.asked = Some(who);
     }
 
-    /// End of an attempt without a reply.
+    /// Adds the attempt that `event` ends without a reply.
     fn on_failure(&mut self, event: &Event) {
         match event {
             Event::ProviderRetry { class, cause, .. } => {
@@ -204,8 +211,8 @@ impl AttemptRecorder {
         }
     }
 
-    /// Finishes the collection. Returns the prompts, the models that could be asked, and if a run
-    /// with exhausted patience waited once.
+    /// Finishes the collection. Returns the prompts, the models that the session could use, and
+    /// true if a run with exhausted patience waited for the next attempt.
     pub(crate) fn end(mut self) -> (Vec<RecordedPrompt>, Vec<RecordedModelRoute>, bool) {
         // The record ends between the output and the reaction to it.
         if let Some((_, cause)) = &self.text
@@ -238,7 +245,8 @@ impl AttemptRecorder {
         self.contacts.len() - 1
     }
 
-    /// A model that was skipped, with the recorded reason.
+    /// Records the ability that a skipped model lacks. `skipped`: its profile and the reason,
+    /// separated by a colon.
     fn skipped_model(&mut self, skipped: &str) {
         let Some((profile, why)) = skipped.rsplit_once(": ") else { return };
         let at = self.contact(profile, "");
@@ -296,17 +304,17 @@ impl AttemptRecorder {
     }
 }
 
-/// Class of a provider failure, as used in attempts.
+/// Class of a provider failure without the prefix `provider.`, as attempts use it.
 fn attempt_class(class: &str) -> &str {
     class.strip_prefix("provider.").unwrap_or(class)
 }
 
-/// True if an attempt can fail with this class.
+/// True if `cause` is the class of a provider failure.
 pub(crate) fn is_class(cause: &str) -> bool {
     ProviderError::of_class(cause, "".into()).class() == cause
 }
 
-/// Orders the delays: a model that is asked again sooner gets a shorter one.
+/// Computes `away` of all given-up models: the sooner a model is asked again, the smaller it is.
 fn rank(turns: &mut [RecordedPrompt]) {
     let asked: Vec<usize> =
         turns.iter().flat_map(|turn| turn.attempts.iter().map(|a| a.who)).collect();
@@ -321,8 +329,8 @@ fn rank(turns: &mut [RecordedPrompt]) {
     }
 }
 
-/// Recreates the failure with `class` and `cause`, so that its text is the same. `wait`: retry
-/// delay requested by the server, for classes that have one.
+/// Recreates the failure with `class` and `cause`, so that its text is the same. `wait`: time until
+/// the quota is available again, used only for an exhausted quota.
 pub(crate) fn failure(
     class: &str,
     cause: &str,

@@ -1,4 +1,5 @@
-//! Test doubles for a replayed session: model and tools that answer from the record.
+//! Test doubles for a replayed session: model, tools and permission answers from the record, and a
+//! simulated clock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,21 +23,24 @@ use crate::replaying::attempts::{self, AttemptEnd, FailureReaction, RecordedAtte
 use crate::replaying::questions::RecordedAnswer;
 use crate::replaying::recording::{Message, Recording};
 
-/// Wait before a model is asked again, in simulated time.
+/// Wait before an attempt is retried with the same model, in simulated time.
 const RETRY_WAIT: Duration = Duration::from_hours(1);
-/// Time that a given-up model is not asked: longer than the wait for it while an alternative
-/// exists, which is longer than a few waits.
+/// Time for which a given-up model is not asked, in simulated time. Longer than [`WORTH_WAITING`],
+/// so that a fallback takes over.
 const UNAVAILABLE_TIME: Duration = Duration::from_hours(10);
+/// Longest wait for a model while a fallback is available. Longer than several [`RETRY_WAIT`]s.
 const WORTH_WAITING: Duration = Duration::from_hours(9);
-/// Long enough for every model to be asked again.
+/// Simulated time after which every given-up model may be asked again.
 const RECOVERY_TIME: Duration = Duration::from_hours(20_000);
+/// Patience that only a parked attempt exhausts.
 const PATIENCE: Duration = Duration::from_hours(1_000_000);
-/// Longer waits take no real time; shorter ones are waits for more of a reply.
+/// Waits shorter than this take real time: they wait for more of a reply. Longer ones take none.
 const REAL_MAX: Duration = Duration::from_millis(500);
-/// More consecutive failures than any session has.
+/// More consecutive failures than any session has: no circuit breaker opens.
 const FAILURES_MAX: u32 = 1_000_000;
 
-/// Limits of the replay. Waits are classified by the events after them, not by their length.
+/// Limits of the kernel in a replay. The recorded events determine the length of a simulated wait,
+/// not the recorded time.
 pub(crate) fn limits() -> Limits {
     Limits {
         patience: PATIENCE,
@@ -65,18 +69,19 @@ pub(crate) struct ReplayContext {
     count: AtomicU32,
     /// Simulated time that has passed.
     passed: Arc<Mutex<Duration>>,
-    /// Length of the next wait, in `0.0..1.0`.
+    /// Value that [`Clock::jitter`] returns, in `0.0..1.0`. Determines the length of the next wait.
     jitter: Mutex<f64>,
 }
 
 impl ReplayContext {
-    /// Builds the state for `recording`, whose turns were taken out.
+    /// Creates the state for `recording`, whose turns the caller has taken out.
     pub(crate) fn new(mut recording: Recording) -> ReplayContext {
         let calls = Mutex::new(std::mem::take(&mut recording.calls));
         ReplayContext { recording, calls, ..ReplayContext::default() }
     }
 
-    /// Sets the session and answers its permission requests as recorded.
+    /// Sets the session and answers its permission requests as recorded. A request without a
+    /// recorded answer interrupts the run.
     pub(crate) fn set_session(self: &Arc<Self>, session: SessionHandle) {
         let mut events = session.subscribe();
         let stage = Arc::clone(self);
@@ -101,12 +106,12 @@ impl ReplayContext {
         });
     }
 
-    /// Begins the next prompt.
+    /// Sets the recorded attempts of the next prompt.
     pub(crate) fn begin(&self, attempts: VecDeque<RecordedAttempt>) {
         *lock(&self.attempts) = attempts;
     }
 
-    /// Sends the recorded messages of the user.
+    /// Sends recorded messages of the user to the session.
     async fn send_messages(&self, messages: Vec<Message>) {
         if let Some(session) = self.session.get() {
             for (kind, content) in messages {
@@ -115,7 +120,8 @@ impl ReplayContext {
         }
     }
 
-    /// The record ends here: stops the run, as it was stopped then.
+    /// Interrupts the run, because the record ends at this point. Never returns: the interruption
+    /// drops the future.
     async fn stop<T>(&self) -> T {
         if let Some(session) = self.session.get() {
             session.interrupt();
@@ -140,7 +146,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Model that replies and fails as recorded.
 #[derive(Debug)]
 pub(crate) struct RecordedModel {
-    /// Index among the contacts of the recording.
+    /// Index of the model in `Recording::contacts`.
     pub(crate) who: usize,
     pub(crate) stage: Arc<ReplayContext>,
 }
@@ -234,7 +240,7 @@ pub(crate) struct RecordedTool {
 }
 
 impl RecordedTool {
-    /// Tool of that name. `known` is its current definition, if it still exists.
+    /// Creates the tool `name`. `known`: its current definition; `None`: the tool no longer exists.
     pub(crate) fn new(
         name: &str,
         known: Option<&ToolSpec>,
@@ -285,8 +291,8 @@ impl Tool for RecordedTool {
     }
 }
 
-/// Policy that asks where the recording asked. A denial by a rule is recorded as a result; all
-/// other calls may run, because no tool has an effect.
+/// Policy that asks for the calls for which the recording has a permission request. A denial by a
+/// rule is recorded as a result; all other calls may run, because no tool has an effect.
 impl Policy for ReplayContext {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
         let confinement = Confinement {
@@ -310,7 +316,7 @@ impl Policy for ReplayContext {
     }
 }
 
-/// Clock that advances only when something waits for it, and then at once.
+/// Clock that advances only by waits, most of which take no real time.
 impl Clock for ReplayContext {
     fn monotonic(&self) -> Duration {
         *lock(&self.passed)

@@ -1,4 +1,4 @@
-//! Permission requests of calls, and their answers.
+//! Recorded permission requests for calls, and their answers.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,19 @@ use posse_actors::event::{Event, Grant, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 use serde::Serialize;
 
-/// A permission request for a call.
+/// Permission request for one call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RecordedQuestion {
-    /// Effect of the call, in one line and in full.
+    /// Effect of the call, in one line.
     pub(crate) summary: String,
+    /// Effect of the call, in full.
     pub(crate) detail: String,
     /// Reason for the request.
     pub(crate) reason: String,
     /// Result of the request. `None` if the record does not contain it.
     pub(crate) end: Option<RecordedAnswer>,
-    /// Permissions that the answer grants besides the call itself.
+    /// Permission that the answer grants beyond this call. `None`: there is none.
     #[serde(skip)]
     pub(crate) grant: Option<Grant>,
 }
@@ -40,7 +41,8 @@ pub(crate) enum RecordedAnswer {
 }
 
 impl RecordedQuestion {
-    /// Decision of the user, if there was one.
+    /// Decision of the user. `None`: the user did not answer this request, or the answer is not
+    /// recorded.
     pub(crate) fn decision(&self) -> Option<HumanDecision> {
         match self.end.as_ref()? {
             RecordedAnswer::Allowed => Some(HumanDecision::Allow(Scope::Once)),
@@ -54,7 +56,8 @@ impl RecordedQuestion {
     }
 }
 
-/// Updates the requests with `event`.
+/// Applies `event` to the requests: `questions` contains the call of each request, `asked` the
+/// request for each call.
 pub(crate) fn apply(
     event: &Event,
     questions: &mut HashMap<QuestionId, CallId>,

@@ -18,7 +18,8 @@ use crate::replaying::questions::{self, RecordedQuestion};
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) agent: String,
-    /// Models that could be asked, in the order of use; the first is that of the session.
+    /// Models that the session could use, in the order of their first use; the first is the
+    /// session's own.
     pub(crate) contacts: Vec<RecordedModelRoute>,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
@@ -28,21 +29,21 @@ pub(crate) struct Recording {
     /// Ids of calls, in the order of their creation.
     pub(crate) calls: VecDeque<CallId>,
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
-    /// Permission request of each call.
+    /// Permission requests, by call.
     pub(crate) asked: HashMap<CallId, RecordedQuestion>,
-    /// `maxTurns`, if it was reached.
+    /// Value of the setting `maxTurns`. `None`: the session did not reach it.
     pub(crate) turns_max: Option<u32>,
-    /// A run with exhausted patience waited for its next retry.
+    /// True if a run with exhausted patience waited for the next attempt.
     pub(crate) waited_when_parked: bool,
-    /// Messages of the user during a call, which the model read after it.
+    /// Messages that the user sent during a call, by call. The model read them after it.
     pub(crate) user_messages: HashMap<CallId, Vec<Message>>,
     queued: HashMap<MessageId, (Message, Option<CallId>)>,
     questions: HashMap<QuestionId, CallId>,
-    /// The most recently started call of the last reply.
+    /// The most recently started call of the last reply. `None`: none has started.
     running: Option<CallId>,
     /// History taken from the session that this one was forked from.
     pub(crate) history: Vec<Arc<Said>>,
-    /// A prompt is in progress.
+    /// True while a prompt is in progress.
     open: bool,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Recording {
 pub(crate) type Message = (MessageKind, Vec<ContentPart>);
 
 impl Recording {
-    /// Builds a recording. Records of delegated invocations are ignored.
+    /// Builds a recording. Records of subagents are ignored.
     pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Recording {
         let mut recording = Recording::default();
         let mut listener = AttemptRecorder::default();

@@ -14,50 +14,53 @@ use crate::replaying::questions::{self, RecordedQuestion};
 
 /// Maximum characters shown of each side of a difference.
 const SHOWN_MAX: usize = 600;
-/// Characters shown before a difference.
+/// Number of equal characters shown before a difference, if more than half of [`SHOWN_MAX`] precede
+/// it. Otherwise all are shown.
 const CONTEXT: usize = 80;
 
-/// One step that both runs must have, in this order.
+/// Step of a session. Both runs must have the same steps in the same order.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum ReplayStep {
     /// A message of the user.
     User { content: Vec<ContentPart> },
-    /// A reply of a model, to a history of `messages` messages.
+    /// A reply of a model.
     Reply {
         turn: u32,
-        /// `None` if the history was compacted before, which a replay does not do.
+        /// Number of messages in the request. `None`: the history had been compacted, which a
+        /// replay does not do.
         messages: Option<usize>,
-        /// Model that replied, if not that of the session.
+        /// Profile of the model that replied. `None`: the session's own model.
         asked: Option<String>,
         message: AssistantMessage,
         stop_reason: StopReason,
         /// Model name as reported by the provider.
         model: Option<String>,
-        /// `None` if the record ends before.
+        /// Usage of the reply. `None`: the record ends before it.
         usage: Option<Usage>,
     },
     /// Partial output of a reply that broke off.
     Partial { turn: u32, text: String, cause: String },
     /// A failed attempt that is retried.
     Retry { attempt: u32, class: String, cause: String, usage: Option<Usage> },
-    /// Failover to another model. `None`: back to that of the session.
+    /// Switch to the model with the profile `to`. `None`: back to the session's own model.
     Switch { to: Option<String>, class: String, cause: String, skipped: Vec<String> },
-    /// Patience was exhausted.
+    /// The run was parked: patience was exhausted.
     Parked { class: String, cause: String },
-    /// Result of a call as given to the model, in the order of the calls.
+    /// Result of a call as given to the model. Results are in the order of the calls.
     Result {
         call_id: CallId,
         name: String,
         content: Vec<ContentPart>,
         is_error: bool,
-        /// Permission request before the call.
+        /// Permission request before the call. `None`: there was none.
         asked: Option<RecordedQuestion>,
     },
     /// End of a prompt.
     End { how: String, result: Option<String>, turns: u32, usage: Usage },
-    /// The record of a prompt ends without an end event: the process died or ran out of time.
+    /// Open end of a prompt: the process died, or the prompt ended in a way that a replay cannot
+    /// reproduce, such as a time limit.
     Open,
 }
 
@@ -66,13 +69,13 @@ pub(crate) enum ReplayStep {
 pub(crate) struct Difference {
     /// Number of the step, from 1.
     pub(crate) step: usize,
-    /// Step in the record.
+    /// JSON text of the recorded step, shortened; or a text that says that there is none.
     pub(crate) recorded: String,
-    /// Step in the new run.
+    /// JSON text of the step in the new run, shortened; or a text that says that there is none.
     pub(crate) replayed: String,
 }
 
-/// Folds records into steps.
+/// Folds records into steps. Records of subagents are ignored.
 pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Vec<ReplayStep> {
     let mut fold = Fold::default();
     for record in records {
@@ -88,12 +91,13 @@ pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> 
 #[derive(Debug, Default)]
 struct Fold {
     steps: Vec<ReplayStep>,
-    /// Profile of the session, and the model in use if it is another one.
+    /// Profile of the session.
     home: String,
+    /// Profile of the model in use. `None`: that of the session.
     asked: Option<String>,
     messages: Option<usize>,
     shortened: bool,
-    /// Usage of a failed attempt.
+    /// Usage of the last failed attempt.
     spent: Option<Usage>,
     questions: HashMap<QuestionId, CallId>,
     answers: HashMap<CallId, RecordedQuestion>,
@@ -103,13 +107,13 @@ struct Fold {
     /// Queued messages that were delivered.
     delivered: HashSet<MessageId>,
     running: bool,
-    /// The prompt ends in a way that a replay cannot reproduce.
+    /// True if the prompt ends in a way that a replay cannot reproduce.
     not_reproducible: bool,
-    /// Events are ignored until the prompt ends.
+    /// True if no steps are added until the prompt ends.
     ignoring: bool,
-    /// More than one model could be asked.
+    /// True if a failover has happened.
     switched: bool,
-    /// A model has recovered; the step is added with its reply.
+    /// Step for the switch back to a model that has recovered. Added before the next reply.
     recovered: Option<ReplayStep>,
 }
 
@@ -243,13 +247,13 @@ impl Fold {
         }
     }
 
-    /// Name of the model, if not that of the session.
+    /// Returns `profile`, unless it is that of the session.
     fn other(&self, profile: &str) -> Option<String> {
         (profile != self.home).then(|| profile.to_owned())
     }
 
-    /// Adds the result of a call. A call has one result; a later one, changed by a hook, replaces
-    /// it.
+    /// Records the result of a call. A call has one result: a later one, which a hook changed,
+    /// replaces the earlier one.
     fn result(&mut self, call_id: &CallId, name: &str, content: &[ContentPart], is_error: bool) {
         let (name, content) = (name.to_owned(), content.to_vec());
         let asked = self.answers.get(call_id).cloned();
@@ -294,8 +298,8 @@ impl Fold {
     }
 }
 
-/// First difference of `replayed` from `recorded`. After an open end of the record the new run may
-/// continue to the end of that prompt.
+/// First difference of `replayed` from `recorded`. After an open end of a recorded prompt the new
+/// run may continue to the end of that prompt.
 pub(crate) fn difference(recorded: &[ReplayStep], replayed: &[ReplayStep]) -> Option<Difference> {
     let mut new = replayed.iter();
     for (at, old) in recorded.iter().enumerate() {
@@ -313,7 +317,7 @@ pub(crate) fn difference(recorded: &[ReplayStep], replayed: &[ReplayStep]) -> Op
     new.next().map(|extra| shown(recorded.len() + 1, None, Some(extra)))
 }
 
-/// Compares two steps. Unrecorded values match anything.
+/// True if two steps are the same. Values that were not recorded match any value.
 fn same(recorded: &ReplayStep, replayed: &ReplayStep) -> bool {
     let ReplayStep::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
         return recorded == replayed;

@@ -14,7 +14,7 @@ use crate::skills::Skill;
 const NAME_CHARS_MAX: usize = 64;
 /// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Maximum characters of the requirements.
+/// Maximum length of the requirements in characters.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
 /// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
@@ -30,8 +30,8 @@ pub(super) fn is_name(name: &str) -> bool {
         && !name.contains("--")
 }
 
-/// Parses a `SKILL.md` in a folder called `folder`, displayed as `shown`. Fills the fields that come
-/// from the file. Warnings do not prevent its use.
+/// Parses a `SKILL.md` in a folder called `folder`; `shown`: its path for messages. Returns a skill
+/// with only the fields that come from the file, and warnings, which do not prevent its use.
 pub(super) fn read(
     bytes: &[u8],
     folder: &str,
@@ -108,7 +108,7 @@ fn word<'p>(parsed: &'p Parsed, field: &str) -> Option<&'p str> {
     parsed.fields.get(field).and_then(Value::as_str)
 }
 
-/// A text as one printable line.
+/// Text of a field as one printable line. `None`: the field is missing or blank.
 fn prose(parsed: &Parsed, field: &str) -> Option<String> {
     Some(one_line(word(parsed, field)?)).filter(|line| !line.is_empty())
 }
@@ -122,7 +122,8 @@ fn metadata(parsed: &Parsed) -> BTreeMap<String, String> {
     fields.into_iter().flatten().map(entry).collect()
 }
 
-/// A list, or words between blanks or commas: `Read Bash(git log:*)`.
+/// Names in `allowed-tools`: a list, or words separated by spaces or commas, such as `Read Bash(git
+/// log:*)`.
 fn allowed_tools(parsed: &Parsed) -> Vec<String> {
     match parsed.fields.get("allowed-tools") {
         Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(printable).collect(),

@@ -19,10 +19,10 @@ pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
 const FILES_MAX: usize = 200;
 /// Maximum depth of folders.
 const DEPTH_MAX: usize = 6;
-/// Maximum total size of a project's skill, which is hashed as a whole, in bytes.
+/// Maximum total size of a project's skill in bytes. Such a skill is hashed as a whole.
 const HASHED_BYTES_MAX: u64 = 4 << 20;
 
-/// Files of a folder: size by path with `/`, and rejected entries.
+/// Files below a folder: sizes in bytes by relative path with `/`, and rejected entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SkillFiles {
     pub(super) files: BTreeMap<String, u64>,
@@ -43,7 +43,7 @@ pub(super) struct HashedSkill {
     pub(super) main: Vec<u8>,
 }
 
-/// Lists `folder`. `all`: includes hidden files.
+/// Lists `folder` and its subfolders. `all`: true to include hidden files.
 pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
@@ -78,7 +78,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     Ok(listing)
 }
 
-/// Digest of the whole `folder`, or the reason why it cannot be computed.
+/// Reads and hashes all files below `folder`. The error is the reason why that is not possible.
 pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     let text = |error: io::Error| error.to_string();
     let listing = list(folder, true).map_err(text)?;
@@ -106,7 +106,7 @@ pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     Ok(HashedSkill { digest: hex(&whole.finalize()), files, main })
 }
 
-/// Content of a file below `folder`, up to `limit` + 1 bytes, through no link.
+/// Reads up to `limit` + 1 bytes of the file `path` below `folder`. Follows no link below `folder`.
 pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
     let normal = |part| match part {
         Component::Normal(name) => Some(name),
@@ -130,7 +130,7 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Reason why a file cannot be read, with a hint.
+/// Text of `error`, the reason why a file cannot be read, with a hint.
 pub(super) fn why(error: &io::Error) -> String {
     use nix::libc::{ELOOP, ENOTDIR};
     match error.raw_os_error() {

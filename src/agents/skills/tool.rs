@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 
 use crate::skills::{Skill, Skills, TOOL};
 
-/// Maximum number of lines per call.
+/// Maximum number of lines of a file that one call returns.
 const LINES_MAX: usize = 1000;
 
-/// Visible skills by agent name; other agents see all.
+/// Names of the visible skills by agent name. An agent without an entry sees all skills.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
 const DESCRIPTION: &str = "Gives you the instructions of a skill, or with `path` the text of one of \
     its files. Nothing is changed or run, and nothing is allowed by it.";
 
-/// Creates the tool.
+/// Creates the tool `skill`.
 pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: TOOL.to_owned(),

@@ -1,7 +1,7 @@
-//! Form of requests. Cache breakpoints are inserted into the serialised text.
+//! Form of Messages requests. Cache breakpoints are inserted into the serialised text.
 //!
 //! For any history the request is a valid conversation: it begins and ends with the user, the roles
-//! alternate, every call has its result right behind it, and no text is blank.
+//! alternate, every call has its result directly after it, and no text is blank.
 
 mod message;
 
@@ -20,26 +20,27 @@ use crate::encoder::{BodyPurpose, Dialect, Encoder, RequestParts};
 use crate::sanitize::{JsonObject, write_marked};
 use crate::thinking::{ThinkingDialect, ThinkingParam, budget, effort};
 
-/// Default reply limit; the protocol requires one.
+/// Default of the maximum number of reply tokens, which the protocol requires.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Minimum thinking budget of the protocol.
+/// Minimum thinking budget of the protocol, in tokens.
 const THINKING_MIN: u64 = 1024;
 
-/// Offered where there is nothing to offer: a history with calls must have tools.
+/// Tool list of a request without tools whose history contains calls: the protocol then requires a
+/// tool.
 const NO_TOOLS: &[u8] =
     br#"[{"name":"none","description":"Not available.","input_schema":{"type":"object"}}]"#;
 
-/// User message that is inserted to make it the model's turn.
+/// User message that is appended if a history does not end with the user.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
 
-/// Bytes that end a block and its list.
+/// Number of bytes that close a block and its list.
 const LIST_CLOSING: usize = b"}]".len();
 
-/// Bytes that end a block, its list, and the message.
+/// Number of bytes that close a block, its list and the message.
 const MESSAGE_CLOSING: usize = b"}]}".len();
 
-/// Anthropic Messages.
+/// Dialect of Anthropic Messages.
 #[derive(Debug)]
 pub(crate) struct MessagesDialect;
 
@@ -76,7 +77,7 @@ impl Dialect for MessagesDialect {
         ToolDefinition { name, description, input_schema }
     }
 
-    /// A list of blocks.
+    /// A JSON list of text blocks.
     fn system(messages: &[Arc<Message>]) -> String {
         let blocks = messages.iter().filter_map(|message| match &**message {
             Message::System { content } => AnthropicBlock::text(content),
@@ -136,8 +137,9 @@ impl Dialect for MessagesDialect {
     }
 }
 
-/// Writes the history with two cache marks: at the end, for the next request; and at the end of the
-/// last request, because servers look back for a limited distance only.
+/// Writes the history as a list of messages that ends with the user. If `marked`, adds two cache
+/// breakpoints: at the end, for the next request; and at the end of the previous request, because
+/// servers search backwards for a limited distance only.
 fn write_history(body: &mut Vec<u8>, history: &EncodedHistory, marked: bool) {
     body.push(b'[');
     let mut rest = history.json.as_slice();

@@ -1,7 +1,7 @@
-//! Puts a reply together from the blocks of its stream.
+//! Assembly of a reply from the blocks of its stream.
 //!
-//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
-//! that a call whose arguments were cut off is not one.
+//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and no call has
+//! truncated arguments.
 
 use posse_actors::conversation::{Reasoning, StopReason, Usage};
 use posse_actors::ports::{Completion, Delta};
@@ -12,34 +12,34 @@ use crate::decode::{Assembly, DecodeStep, Fault};
 use crate::draft::{CallDraft, PartDraft, ReplyDraft, position};
 use crate::lenient_json::{Number, parse};
 
-/// Blocks that one reply may have.
+/// Maximum number of blocks of a reply.
 const BLOCKS_MAX: usize = 4096;
 
-/// A reply that is being put together.
+/// Reply that is being assembled.
 #[derive(Debug, Default)]
 pub(crate) struct AnthropicReply {
     draft: ReplyDraft,
     blocks: Vec<PartDraft<BlockContent>>,
     stop: Option<String>,
-    /// End of the stream.
+    /// True after the last event of the stream, or after a whole reply.
     ended: bool,
     usage: Option<AnthropicUsage>,
 }
 
-/// A block, as far as it has arrived.
+/// Content of a block, as received so far.
 #[derive(Debug)]
 enum BlockContent {
-    /// Bytes of the reply's text.
+    /// Text, as its length in bytes. The text itself is in `draft`.
     Text(usize),
     Thinking {
         text: String,
         signature: String,
     },
-    /// Redacted thinking.
+    /// Redacted thinking, as opaque data.
     Redacted(String),
     Call {
         call: CallDraft,
-        /// The arguments that it began with: all of them, if no others follow.
+        /// Arguments at the beginning of the block. They are complete if no others follow.
         input: String,
     },
     /// A block type of later protocol versions.
@@ -161,7 +161,8 @@ impl AnthropicReply {
         self.count(message.usage.0);
     }
 
-    /// Takes over the figures that are there: those of the end have some of the beginning.
+    /// Merges usage figures. Figures that are present replace earlier ones; the last event of a
+    /// stream can omit figures of the first.
     fn count(&mut self, usage: Option<AnthropicUsage>) {
         let Some(new) = usage else { return };
         let known = self.usage.get_or_insert_default();
@@ -256,7 +257,8 @@ impl AnthropicReply {
     }
 }
 
-/// True if it is complete. A server that omits ends of blocks still completes its arguments.
+/// True if the block is complete. Some servers omit the end of a block; a call is then complete if
+/// its arguments are valid JSON.
 fn is_whole(part: &PartDraft<BlockContent>) -> bool {
     match &part.content {
         BlockContent::Call { call, .. } => part.done || call.is_json(),
@@ -267,7 +269,8 @@ fn is_whole(part: &PartDraft<BlockContent>) -> bool {
     }
 }
 
-/// Thinking, with the order of the blocks in which it has to be sent back.
+/// Thinking of a reply, with opaque items that record the order in which its blocks have to be sent
+/// back. `None`: the reply has no thinking.
 fn reasoning(blocks: &[PartDraft<BlockContent>], with_calls: bool) -> Option<Reasoning> {
     let is_thought = |part: &&PartDraft<BlockContent>| {
         matches!(part.content, BlockContent::Thinking { .. } | BlockContent::Redacted(_))

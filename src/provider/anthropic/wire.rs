@@ -1,4 +1,4 @@
-//! The shapes of a Messages reply: an event of its stream, or the whole of it.
+//! Types for parsing a Messages reply: an event of its stream, or the whole reply.
 
 use serde_json::value::RawValue;
 
@@ -10,20 +10,20 @@ use crate::lenient_json::{LenientList, Number, Object, Text};
 pub(crate) struct AnthropicEvent<'a> {
     #[serde(rename = "type")]
     pub(crate) kind: Text<'a>,
-    /// The block it is about.
+    /// Index of the block that the event concerns.
     pub(crate) index: Number,
-    /// Of `message_start`.
+    /// Present in `message_start`.
     pub(crate) message: Object<Whole<'a>>,
-    /// Of `content_block_start`.
+    /// Present in `content_block_start`.
     pub(crate) content_block: Object<Block<'a>>,
-    /// Of `content_block_delta` and `message_delta`.
+    /// Present in `content_block_delta` and `message_delta`.
     pub(crate) delta: Object<Block<'a>>,
-    /// Of `message_delta`: what there is up to now.
+    /// Usage so far, present in `message_delta`.
     pub(crate) usage: Object<AnthropicUsage>,
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// A whole reply. The one of `message_start` is empty.
+/// A whole reply. In `message_start` it has no content yet.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Whole<'a> {
@@ -34,7 +34,7 @@ pub(crate) struct Whole<'a> {
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// A block of content, its beginning, or an addition to a block or to the message.
+/// A block of content or its beginning; in a delta, an addition to a block or to the message.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Block<'a> {
@@ -43,7 +43,7 @@ pub(crate) struct Block<'a> {
     pub(crate) text: Text<'a>,
     pub(crate) thinking: Text<'a>,
     pub(crate) signature: Text<'a>,
-    /// Redacted thinking.
+    /// Opaque data of redacted thinking.
     pub(crate) data: Text<'a>,
     pub(crate) id: Text<'a>,
     pub(crate) name: Text<'a>,
@@ -56,7 +56,7 @@ pub(crate) struct Block<'a> {
 #[serde(default)]
 #[expect(clippy::struct_field_names, reason = "they are the protocol's")]
 pub(crate) struct AnthropicUsage {
-    /// Tokens read that are neither read from the cache nor written into it.
+    /// Input tokens that were neither read from the cache nor written to it.
     pub(crate) input_tokens: Number,
     pub(crate) cache_creation_input_tokens: Number,
     pub(crate) cache_read_input_tokens: Number,

@@ -1,8 +1,8 @@
 //! End of a rate limit according to vendor-specific headers, used if a server sends no
 //! `Retry-After`.
 //!
-//! They give the time of a full reset, not the time at which one more request fits, so a long wait
-//! is cut short.
+//! The headers give the time of a full reset, not the time at which one more request fits, so a
+//! long wait is cut short.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use reqwest::header::HeaderMap;
 
 use crate::classify::wording;
 
-/// The longest wait that is made of such a header.
+/// Longest wait computed from these headers. A longer one is shortened to it.
 const RESET_WAIT_MAX: Duration = Duration::from_mins(5);
 
-/// Limits: prefix and suffix of the header names, with `remaining` or `reset` in between. `OpenAI`
+/// Header names of each limit: prefix and suffix around `remaining` or `reset`. Used by `OpenAI`
 /// and Groq, Anthropic, `OpenRouter`, and the IETF draft.
 const LIMITS: [(&str, &str); 8] = [
     ("x-ratelimit-", "-requests"),
@@ -27,14 +27,14 @@ const LIMITS: [(&str, &str); 8] = [
     ("ratelimit-", ""),
 ];
 
-/// Seconds since 1970 that are a moment, and no wait.
+/// Numbers from this on are a time in seconds since 1970; smaller ones are a wait in seconds.
 const MOMENT_FROM: f64 = 1e9;
 
-/// Milliseconds since 1970 that are.
+/// Numbers from this on are a time in milliseconds since 1970.
 const MOMENT_MS_FROM: f64 = 1e12;
 
-/// Time until the end of the limit that was reached, if plausible. Of several exhausted limits the
-/// longest; if none is marked as exhausted, the shortest.
+/// Wait until the rate limit ends, if plausible; at most [`RESET_WAIT_MAX`]. Of several exhausted
+/// limits the longest wait counts; if no limit is marked as exhausted, the shortest wait.
 pub(super) fn wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: String| headers.get(name).and_then(|value| value.to_str().ok());
     let (mut used_up, mut others) = (None::<Duration>, None::<Duration>);
@@ -52,7 +52,8 @@ pub(super) fn wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     used_up.or(others).map(|wait| wait.min(RESET_WAIT_MAX))
 }
 
-/// `6m0s`, `20ms`, seconds, a moment in seconds or milliseconds since 1970, or as RFC 3339 writes it.
+/// Parses a header value as a wait: a duration such as `6m0s` or `20ms`, a number of seconds, or a
+/// time after `now` (seconds or milliseconds since 1970, or RFC 3339).
 fn read(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(number) = text.parse::<f64>() {
         let since = |seconds: f64| seconds - now.as_duration().as_secs_f64();

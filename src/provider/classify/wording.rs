@@ -1,8 +1,9 @@
-//! The words by which known servers say that a conversation is too long, or that money is short.
+//! Error codes and phrases by which known servers report an exhausted quota, a conversation that is
+//! too long, withheld content, bad credentials or a bad request; and the wait stated in a text.
 
 use std::time::Duration;
 
-/// Codes and types that mean a used-up allowance.
+/// Parts of error codes and types that mean an exhausted quota.
 pub(crate) const QUOTA_CODES: &[&str] = &[
     "insufficient_quota",
     "billing_hard_limit",
@@ -15,7 +16,7 @@ pub(crate) const QUOTA_CODES: &[&str] = &[
     "billing_error",
 ];
 
-/// Codes and types that mean too long a conversation.
+/// Parts of error codes and types that mean a conversation too long for the model.
 pub(crate) const OVERFLOW_CODES: &[&str] = &[
     "context_length_exceeded",
     "exceed_context_size",
@@ -23,11 +24,11 @@ pub(crate) const OVERFLOW_CODES: &[&str] = &[
     "request_too_large",
 ];
 
-/// Codes and types that mean that the provider does not want to answer.
+/// Parts of error codes and types that mean that the provider withholds the reply.
 pub(crate) const FILTER_CODES: &[&str] =
     &["content_filter", "content_policy", "responsibleai", "moderation_blocked"];
 
-/// Phrases that identify a content filter behind the code of any bad request.
+/// Phrases that identify a content filter in errors with the general code of a bad request.
 pub(crate) const FILTER: &[&str] = &[
     // Anthropic
     "blocked by content filtering policy",
@@ -37,11 +38,11 @@ pub(crate) const FILTER: &[&str] = &[
     "triggering azure openai's content management policy",
 ];
 
-/// Codes and types that mean bad credentials, where there is no status.
+/// Parts of error codes and types that mean bad credentials, used if there is no HTTP status.
 pub(crate) const CREDENTIAL_CODES: &[&str] =
     &["authentication", "invalid_api_key", "permission", "unauthorized", "unauthenticated"];
 
-/// Codes and types that mean a bad request, where there is no status.
+/// Parts of error codes and types that mean a bad request, used if there is no HTTP status.
 pub(crate) const REQUEST_CODES: &[&str] = &["invalid_", "not_found", "bad_request", "unsupported"];
 
 /// Phrases that identify an exhausted quota.
@@ -58,7 +59,7 @@ pub(crate) const QUOTA: &[&str] = &[
     "quota will reset",
 ];
 
-/// Phrases that identify too long a conversation. Any one of these is enough.
+/// Phrases that identify a conversation too long for the model.
 pub(crate) const OVERFLOW: &[&str] = &[
     // OpenAI, Azure, vLLM, Together, OpenRouter
     "maximum context length",
@@ -91,12 +92,13 @@ pub(crate) const OVERFLOW: &[&str] = &[
     "maximum prompt length",
 ];
 
-/// True if `lower` has one of the phrases.
+/// True if `lower`, a text in lower case, contains one of the phrases.
 pub(crate) fn has(lower: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| lower.contains(phrase))
 }
 
-/// The wait in `try again in 1.5s`, `20s`, `6m0s` or `"retryDelay": "34s"`, if it is a sane one.
+/// Wait that an error text states, as in `try again in 1.5s` or `"retryDelay": "34s"`. `None`:
+/// there is none, or it is implausible.
 pub(crate) fn wait_in(text: &str) -> Option<Duration> {
     let after = ["try again in ", "retry in ", "\"retryDelay\":"]
         .into_iter()
@@ -105,7 +107,8 @@ pub(crate) fn wait_in(text: &str) -> Option<Duration> {
     super::is_sane(&wait).then_some(wait)
 }
 
-/// The `1.5s`, `20 milliseconds` or `6m0s` that `text` begins with.
+/// Duration at the beginning of `text`, such as `1.5s`, `20 milliseconds` or `6m0s`. `None`: there
+/// is none.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
     let mut rest = text;

@@ -1,17 +1,18 @@
-//! Claims of a token. Not verified: the server does that, and nothing is granted here.
+//! Claims of a token. The signature is not verified: the server does that, and posse grants nothing
+//! because of a claim.
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// Bytes of a token.
+/// Maximum length of a token in bytes. A longer token has no claims.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// Member with the issuer's claims about an account.
+/// Name of the claim that contains the account data.
 const AUTH: &str = "https://api.openai.com/auth";
 
-/// With padding or without, as different writers have it.
+/// Decoder of URL-safe Base64 that accepts text with and without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -19,16 +20,16 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Required claims. Missing or invalid ones are `None`.
+/// Claims that posse uses. A missing or invalid claim is `None` or false.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Claims {
-    /// Seconds since 1970.
+    /// Time at which the token expires, in seconds since 1970.
     pub(super) expires: Option<i64>,
     pub(super) account: Option<String>,
     pub(super) fedramp: bool,
 }
 
-/// Reads the claims of a JSON Web Token (RFC 7519).
+/// Reads the claims of a JSON Web Token (RFC 7519). An invalid token has no claims.
 pub(super) fn claims(token: &str) -> Claims {
     if token.len() > TOKEN_BYTES_MAX {
         return Claims::default();

@@ -1,11 +1,11 @@
 //! Login in the system keyring, where the Codex program stores it if configured.
 //!
-//! Only with the feature `keyring`. Uses the entry name of the Codex program, and writes a renewed
+//! Requires the feature `keyring`. Uses the entry name of the Codex program, and writes a renewed
 //! login back.
 
 pub(super) use system::{read, write};
 
-/// Hint about keyrings if no file contains a login.
+/// Clause about the keyring, for the error that no login is stored.
 pub(super) const ELSEWHERE: &str = if cfg!(feature = "keyring") {
     "and none in the keyring"
 } else {
@@ -16,13 +16,13 @@ pub(super) const ELSEWHERE: &str = if cfg!(feature = "keyring") {
 mod system {
     use std::path::Path;
 
-    /// Without keyrings there is no login in one.
+    /// Returns `None`: this build has no keyring support.
     #[expect(clippy::unnecessary_wraps, reason = "a keyring can fail, where there is one")]
     pub(in crate::codex) fn read(_: &Path) -> Result<Option<String>, String> {
         Ok(None)
     }
 
-    /// Fails.
+    /// Returns an error: this build has no keyring support.
     pub(in crate::codex) fn write(_: &Path, _: &str) -> Result<(), String> {
         Err("this program was made without keyrings".to_owned())
     }
@@ -39,18 +39,18 @@ mod system {
     use posse_base::hex::hex;
     use sha2::{Digest, Sha256};
 
-    /// The name of the Codex program's entries.
+    /// Service name of the keyring entries of the Codex program.
     const SERVICE: &str = "Codex Auth";
 
-    /// Bytes of a login, as of one in a file.
+    /// Maximum length of a login in bytes, equal to the limit of a login file.
     const BYTES_MAX: usize = 1 << 20;
 
-    /// Time limit of the keyring. A locked one asks a person, who may be absent.
+    /// Time limit for one operation. A locked keyring waits for the user, who may be absent.
     const WAIT: Duration = Duration::from_secs(10);
 
     type Opened = Result<Arc<CredentialStore>, Error>;
 
-    /// The login of the Codex program whose folder is `home`, as text. `None`: there is none.
+    /// Reads the login of the Codex program with the folder `home`. `None`: the keyring has none.
     pub(in crate::codex) fn read(home: &Path) -> Result<Option<String>, String> {
         let read = on_own_thread(home, |entry| match entry.get_secret() {
             Ok(secret) => Ok(Some(secret)),
@@ -67,13 +67,15 @@ mod system {
         Ok(Some(String::from_utf8(secret).unwrap_or_default()))
     }
 
-    /// Puts `json` in its place.
+    /// Stores `json` as the login of the Codex program with the folder `home`.
     pub(in crate::codex) fn write(home: &Path, json: &str) -> Result<(), String> {
         let json = json.as_bytes().to_vec();
         on_own_thread(home, move |entry| entry.set_secret(&json))
     }
 
-    /// Runs `act` on a separate thread: it may block, and contains a runtime.
+    /// Runs `act` with the keyring entry of `home`, on a separate thread, because it may block and
+    /// contains an asynchronous runtime. Returns an error after [`WAIT`]; the thread then
+    /// continues.
     fn on_own_thread<T: Send + 'static>(
         home: &Path,
         act: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
@@ -90,7 +92,7 @@ mod system {
         }
     }
 
-    /// Error without content of the keyring.
+    /// Text of `error` for the user, without any data from the keyring.
     fn sentence(error: &Error) -> String {
         match error {
             Error::BadEncoding(_) | Error::BadDataFormat(..) | Error::Ambiguous(_) => {
@@ -100,14 +102,15 @@ mod system {
         }
     }
 
-    /// The name that the Codex program gives the login of its folder.
+    /// Account name of the keyring entry that the Codex program uses for its folder `home`.
     fn account(home: &Path) -> String {
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         let digest = Sha256::digest(home.to_string_lossy().as_bytes());
         format!("cli|{}", hex(&digest[..8]))
     }
 
-    /// The keyring, opened once if that can be done.
+    /// Returns the keyring, which is opened at first use. After a failure the next call tries
+    /// again.
     fn store() -> Opened {
         static STORE: OnceLock<Arc<CredentialStore>> = OnceLock::new();
         if let Some(store) = STORE.get() {
@@ -127,7 +130,7 @@ mod system {
         Ok(apple_native_keyring_store::keychain::Store::new()?)
     }
 
-    /// One in memory.
+    /// Keyring in memory, for tests.
     #[cfg(test)]
     fn open() -> Opened {
         Ok(keyring_core::mock::Store::new()?)

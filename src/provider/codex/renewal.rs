@@ -1,4 +1,4 @@
-//! Asks the issuer for new tokens, and sorts its answers by who has to do something.
+//! Renewal of a login: requests new tokens from the issuer and classifies its responses.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::codex::LOG_IN;
 use crate::http::Endpoint;
 use crate::profile::{Auth, ProviderProfile};
 
-/// The public identity of the Codex program, whose login it is.
+/// Public OAuth client id of the Codex program, to which the login belongs.
 const CLIENT_ID: &str = "app_EMoamEEZ73f0CkXaXp7hrann";
 
-/// Renewal endpoint below the issuer's address.
+/// Path of the renewal endpoint below the issuer's address.
 const PATH: &str = "/oauth/token";
 
-/// Bytes of an answer.
+/// Maximum number of bytes read from a response.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// Time limit for the body of a response.
@@ -33,7 +33,8 @@ const BEGIN_MS: u64 = 30_000;
 #[derive(Debug)]
 pub(super) struct Issuer(Endpoint);
 
-/// New tokens. Missing ones are unchanged.
+/// Tokens of a successful renewal. `None`: the issuer sent no new one, and the earlier one remains
+/// in use.
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) access: SecretString,
@@ -41,19 +42,19 @@ pub(super) struct Tokens {
     pub(super) refresh: Option<SecretString>,
 }
 
-/// Why a token renews nothing any more, for the user.
+/// Reason why the issuer refuses a refresh token, as a text for the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RenewalRefusal {
-    /// Expired.
+    /// The refresh token has expired.
     #[error("the ChatGPT login has expired: {}", LOG_IN)]
     Expired,
-    /// Used before.
+    /// The refresh token was used before.
     #[error("the ChatGPT login was renewed elsewhere and is of no use here: {}", LOG_IN)]
     Reused,
-    /// The user, or the issuer, took it back.
+    /// The user or the issuer revoked the login.
     #[error("the ChatGPT login was revoked: {}", LOG_IN)]
     Revoked,
-    /// Other reason, in the issuer's words.
+    /// Any other reason: the HTTP status and, if present, the issuer's error code.
     #[error("the ChatGPT login was not renewed ({}): {}", .0, LOG_IN)]
     Other(String),
 }
@@ -63,7 +64,7 @@ pub(super) enum RenewalRefusal {
 pub(super) enum Renewal {
     Renewed(Tokens),
     Refused(RenewalRefusal),
-    /// Not now.
+    /// The request failed, or its response is unusable. The refresh token may still be valid.
     Failed(ProviderError),
 }
 
@@ -76,7 +77,7 @@ impl Issuer {
         Endpoint::new(&profile, PATH).map(Issuer)
     }
 
-    /// Spends `refresh` for new tokens.
+    /// Exchanges the refresh token `refresh`, which is valid once, for new tokens.
     pub(super) async fn renew(&self, refresh: &SecretString) -> Renewal {
         let origin = &self.0.origin;
         let body = json!({
@@ -125,14 +126,15 @@ fn tokens(json: &Value) -> Option<Tokens> {
     })
 }
 
-/// Parses a token: printable ASCII without spaces, as a header requires.
+/// Parses a token: printable ASCII without spaces, as a header requires. `None`: any other value.
 pub(super) fn token(json: Option<&Value>) -> Option<SecretString> {
     let text = json?.as_str()?.trim();
     let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_token.then(|| SecretString::from(text))
 }
 
-/// Error codes of the issuer, at any position in its response.
+/// Reads the reason from an error response of the issuer, whose error code can be in one of three
+/// members.
 fn refused(status: u16, json: &Value) -> RenewalRefusal {
     let error = json.get("error");
     let code = [error.and_then(|error| error.get("code")), json.get("code"), error]

@@ -1,8 +1,8 @@
-//! Store of the login: a file, read only if no other user can have written it and replaced
-//! atomically, or the keyring.
+//! Storage of the login: the file `auth.json` of the Codex program, or the keyring. The file is
+//! read only if no other user can access it, and is replaced atomically.
 //!
-//! A folder of posse next to it contains the lock and the new file: both names are secret, so
-//! commands cannot see them.
+//! A folder of posse beside the file contains the lock and the new file. The names of the folder
+//! and of the file are secret, so commands cannot see them.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -23,42 +23,43 @@ use crate::codex::keyring;
 use crate::codex::renewal::{Tokens, token};
 use crate::codex::{Access, LOG_IN};
 
-/// Bytes of the file.
+/// Maximum size of a login file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Our own folder in that of the Codex program.
+/// Name of posse's folder inside the folder of the Codex program.
 const FOLDER: &str = ".posse-login";
 
 /// Maximum wait for a renewal by another process.
 const LOCK_WAIT: Duration = Duration::from_secs(45);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// The folder of the Codex program.
+/// Storage of the login in the folder `home` of the Codex program.
 #[derive(Debug)]
 pub(super) struct Store {
     home: PathBuf,
 }
 
-/// Lock for renewal.
+/// Lock that excludes renewals by other processes. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct RenewalLock {
     home: PathBuf,
     _lock: File,
 }
 
-/// Location of the renewed login.
+/// Destination of a renewed login, prepared before the old tokens are spent. Dropping it removes a
+/// new file that was not used.
 #[derive(Debug)]
 pub(super) struct LoginLocation {
     home: PathBuf,
-    /// New file that replaces the old one. `None`: the login is stored in the keyring.
+    /// Temporary file that replaces the login file. `None`: the login is stored in the keyring.
     file: Option<File>,
 }
 
-/// A login as it is stored.
+/// Content of a stored login, with all members of its JSON object.
 #[derive(Debug)]
 pub(super) struct StoredLogin {
     json: Map<String, Value>,
-    /// In the keyring, and not in the file.
+    /// True if it was read from the keyring, false if from the file.
     in_keyring: bool,
 }
 
@@ -71,7 +72,8 @@ impl Store {
         self.home.join("auth.json")
     }
 
-    /// Reads the login, or returns the reason why it is unusable and the fix.
+    /// Reads the login from the file, or, if there is no file, from the keyring. The error states
+    /// why the login is unusable, and the fix.
     pub(super) fn read(&self) -> Result<StoredLogin, String> {
         let path = self.file();
         let bytes = match read_own(&path) {
@@ -83,8 +85,9 @@ impl Store {
         StoredLogin::parse(&text).map_err(|what| format!("{}: {what}", path.display()))
     }
 
-    /// Reads the keyring. The Codex program removes its file when it stores a login in the keyring,
-    /// so the keyring is used only without a file, and is not unlocked otherwise.
+    /// Reads the login from the keyring. The Codex program removes its file when it stores a login
+    /// in the keyring. The keyring is therefore read, and unlocked by the user, only if there is no
+    /// file.
     fn read_keyring(&self) -> Result<StoredLogin, String> {
         let missing = || {
             let path = self.file();
@@ -96,7 +99,7 @@ impl Store {
         Ok(StoredLogin { in_keyring: true, ..found })
     }
 
-    /// Waits until no other process renews.
+    /// Takes the lock for a renewal. Waits at most [`LOCK_WAIT`] for another process.
     pub(super) async fn lock(&self) -> Result<RenewalLock, String> {
         let folder = self.home.join(FOLDER);
         let wrong =
@@ -119,7 +122,8 @@ impl Store {
         }
     }
 
-    /// The Codex program's own, or one that is always the same for this folder and user.
+    /// Returns the installation id of the Codex program. If there is none, returns a UUID computed
+    /// from the folder, the host name and the user id.
     pub(super) fn installation_id(&self) -> String {
         let own = read_own(&self.home.join("installation_id")).unwrap_or_default();
         let own = String::from_utf8_lossy(&own).trim().to_owned();
@@ -142,7 +146,8 @@ impl Store {
 }
 
 impl RenewalLock {
-    /// Creates the file for the renewed version of `found`.
+    /// Creates the temporary file for the renewed version of `found`. For a login in the keyring,
+    /// checks instead that the keyring can be written.
     pub(super) fn create_renewed(&self, found: &StoredLogin) -> Result<LoginLocation, String> {
         if found.in_keyring {
             // A keyring cannot reserve space. If it accepts the old value, it accepts the new one.
@@ -163,7 +168,7 @@ impl RenewalLock {
 }
 
 impl LoginLocation {
-    /// Puts `json` in the place of the login, whole or not at all.
+    /// Replaces the stored login by `json`, completely or not at all.
     pub(super) fn replace(mut self, json: &str) -> io::Result<()> {
         let Some(file) = &mut self.file else {
             return keyring::write(&self.home, json).map_err(io::Error::other);
@@ -238,7 +243,8 @@ impl StoredLogin {
         }
     }
 
-    /// The file with new tokens and all other content unchanged.
+    /// Returns the JSON text of this login with the tokens of `new` and the time `now`. All other
+    /// members are unchanged.
     pub(super) fn renewed(&self, new: &Tokens, now: Timestamp) -> String {
         let mut json = self.json.clone();
         let mut tokens = self.tokens().cloned().unwrap_or_default();
@@ -256,7 +262,8 @@ impl StoredLogin {
     }
 }
 
-/// Reads a file that only this user can have written.
+/// Reads a file that only this user can access. A link, a file of another user, a mode that lets
+/// others in, and more than 1 MB are errors.
 fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);

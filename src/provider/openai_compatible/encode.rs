@@ -1,8 +1,9 @@
-//! Form of requests.
+//! Form of Chat Completions requests.
 //!
-//! Keeps the invariant that every call has exactly one result right behind it: a missing one is
-//! made up as an error, one too many is left out. Arguments that are not an object, and names
-//! that no server accepts, are made harmless, so that a model's slip does not spoil the session.
+//! Invariant: every call has exactly one result directly after it. A missing result is replaced by
+//! an error text, and a surplus result is omitted. Arguments that are not an object, and names that
+//! no server accepts, are sanitised, so that one mistake of a model does not make all later
+//! requests invalid.
 
 mod message;
 
@@ -21,7 +22,7 @@ use crate::openai_compatible::reply::ChatReply;
 use crate::sanitize::{JsonObject, write_marked};
 use crate::thinking::{ThinkingDialect, ThinkingParam, effort};
 
-/// Chat Completions.
+/// Dialect of Chat Completions.
 #[derive(Debug)]
 pub(crate) struct ChatDialect;
 
@@ -89,10 +90,11 @@ impl Dialect for ChatDialect {
     }
 }
 
-/// If `marked`, marks the end of the instructions, where the last request ended, and where this
-/// one does. What ends with the model's word, or with nothing that could have a mark, has none.
+/// Writes the history as a list of messages. If `marked`, adds up to three cache breakpoints: after
+/// the first group (the instructions) and after the last two groups, where the previous and this
+/// request end. Groups whose JSON text cannot contain a breakpoint do not count.
 fn write_history(body: &mut Vec<u8>, history: &EncodedHistory, marked: bool) {
-    /// Of a part, its list, and the message.
+    /// Bytes that close a part, its list and the message.
     const CLOSING: &[u8] = b"}]}";
     let json = history.json.as_slice();
     let fits = |end: &usize| marked && json[..*end].ends_with(CLOSING);

@@ -1,22 +1,22 @@
-//! Common frame of the events of a stream: everything except the text.
+//! Common frame of the events of a stream: the bytes of an event except its text.
 //!
 //! Most events differ in a single string. Two events with equal bytes before and after that string
 //! have the same meaning except for it, so the second need not be parsed again.
 
 use std::borrow::Cow;
 
-/// Bytes around the text of an event without other content.
+/// Bytes before and after the text in an event that has no other content.
 #[derive(Debug)]
 pub(crate) struct TextFrame {
-    /// Ends with the opening quote of the text.
+    /// Bytes before the text, up to and including its opening quote.
     before: String,
-    /// Begins with its closing quote.
+    /// Bytes after the text, from its closing quote on.
     after: String,
 }
 
 impl TextFrame {
-    /// The frame of `json` around `text`, which must be a string of it as it is written there,
-    /// without escapes.
+    /// Frame of `json` around `text`. `text` must be a slice of `json`: the content of a string
+    /// without escapes. `None`: it is not.
     pub(crate) fn frame_around(json: &str, text: &str) -> Option<TextFrame> {
         let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
         let (before, after) = (json.get(..start)?, json.get(start.checked_add(text.len())?..)?);
@@ -24,13 +24,13 @@ impl TextFrame {
         quoted.then(|| TextFrame { before: before.to_owned(), after: after.to_owned() })
     }
 
-    /// The text of `json`, if that has this frame.
+    /// Text of the event `json`. `None`: `json` does not have this frame.
     pub(crate) fn text_in<'j>(&self, json: &'j str) -> Option<Cow<'j, str>> {
         let text = json.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
         if !text.bytes().any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
             return Some(Cow::Borrowed(text));
         }
-        // With its quotes: it must be one string to its end, or the frame is not the frame.
+        // With its quotes: if this is not exactly one string, `json` does not have the frame.
         let literal = &json[self.before.len() - 1..=json.len() - self.after.len()];
         serde_json::from_str(literal).ok().map(Cow::Owned)
     }

@@ -1,7 +1,7 @@
-//! Puts a reply together from its pieces, however a server cuts them.
+//! Assembly of a reply from its pieces, however a server cuts them.
 //!
-//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
-//! that a call whose arguments were cut off is dropped.
+//! Invariant: a completion stops with `ToolUse` exactly if it has a call. A reply that stops for
+//! another reason, such as the token limit, has no calls: their arguments may be truncated.
 
 use posse_actors::conversation::{Reasoning, StopReason, Usage};
 use posse_actors::ports::Completion;
@@ -13,10 +13,10 @@ use crate::lenient_json::{parse, replace_surrogates, within};
 use crate::openai_compatible::frame::TextFrame;
 use crate::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
 
-/// Calls that one reply may have.
+/// Maximum number of calls of a reply.
 const CALLS_MAX: usize = 1024;
 
-/// Prefixes by which servers report a withheld reply. Gemini appends the reason.
+/// Prefixes of the finish reasons of a withheld reply. Gemini appends details.
 const WITHHELD: &[&str] = &[
     "content_filter",
     "refusal",
@@ -28,20 +28,20 @@ const WITHHELD: &[&str] = &[
     "recitation",
 ];
 
-/// Prefixes by which Gemini reports an invalid call.
+/// Prefixes of Gemini's finish reasons for an invalid call.
 const NO_CALL: &[&str] =
     &["function_call_filter", "malformed_function_call", "unexpected_tool_call"];
 
-/// Meaning of deltas.
+/// Meaning of a JSON text that is added to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeltaMode {
-    /// Each adds to the last.
+    /// A piece of a stream, which adds to the earlier pieces.
     Stream,
-    /// There is one, and it is all.
+    /// The whole reply.
     Whole,
 }
 
-/// A reply that is being put together.
+/// Reply that is being assembled.
 #[derive(Debug, Default)]
 pub(crate) struct ChatReply {
     draft: ReplyDraft,
@@ -57,12 +57,12 @@ pub(crate) struct ChatReply {
 struct CallInPieces {
     index: Option<u64>,
     call: CallDraft,
-    /// Data that the server requires again with it.
+    /// Data that the server requires again with the call.
     extra: Option<Value>,
 }
 
 impl ChatReply {
-    /// Adds one piece, a JSON text. Returns whether there was content in it.
+    /// Adds one piece, a JSON text. Returns true if it had content.
     pub(crate) fn add(&mut self, json: &str, mode: DeltaMode) -> Result<bool, Fault> {
         if mode == DeltaMode::Stream
             && let Some(text) = self.frame.as_ref().and_then(|frame| frame.text_in(json))
@@ -267,7 +267,8 @@ fn is_continued_by(call: &CallDraft, id: &str, name: &str) -> bool {
     !(call.arguments.ends_with('}') && call.is_json())
 }
 
-/// The text of an `arguments` value, which is a string by the protocol.
+/// Text of the JSON value `raw` of `arguments`, which is a string by the protocol. `null` becomes
+/// empty text; any other value stays JSON text.
 fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
     match raw.as_bytes().first() {
         Some(b'"') => {
@@ -282,7 +283,7 @@ fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// The text of a JSON string with escapes in it.
+/// Decodes a JSON string that contains escapes.
 fn unescaped(raw: &str) -> String {
     serde_json::from_str(raw)
         .or_else(|_| serde_json::from_str(&replace_surrogates(raw).unwrap_or_default()))

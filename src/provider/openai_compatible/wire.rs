@@ -1,6 +1,6 @@
-//! The shapes of a Chat Completions reply, read without building a tree and without insisting.
+//! Types for parsing a Chat Completions reply, tolerantly and without building a tree.
 //!
-//! One type serves a whole reply and a piece of a stream.
+//! The same types are used for a whole reply and for a piece of a stream.
 
 use serde_json::value::RawValue;
 
@@ -14,7 +14,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) choices: LenientList<ChatChoice<'a>>,
     pub(crate) usage: Object<ChatUsage>,
     pub(crate) error: Option<&'a RawValue>,
-    /// Gemini's reason for an empty reply to a prompt.
+    /// Gemini's report that it has blocked the prompt.
     #[serde(rename = "promptFeedback", alias = "prompt_feedback")]
     pub(crate) prompt_feedback: Object<Feedback<'a>>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Feedback<'a> {
     pub(crate) block_reason: Text<'a>,
 }
 
-/// The first of the alternatives is the only one that is asked for.
+/// One of several alternative replies. Requests ask for one, so only the first is read.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct ChatChoice<'a> {
@@ -37,7 +37,7 @@ pub(crate) struct ChatChoice<'a> {
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// New text since the last piece, or the whole text.
+/// Message of a choice: complete, or the addition since the last piece of a stream.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct ChatDelta<'a> {
@@ -50,7 +50,7 @@ pub(crate) struct ChatDelta<'a> {
 }
 
 impl ChatDelta<'_> {
-    /// True if there is text and nothing else.
+    /// True if `content` is not empty and everything else is.
     pub(crate) fn is_only_content(&self) -> bool {
         let others = [&self.reasoning_content, &self.reasoning, &self.thinking, &self.refusal];
         !self.content.as_str().is_empty()
@@ -86,7 +86,7 @@ pub(crate) struct ChatUsage {
     pub(crate) prompt_tokens: Number,
     #[serde(alias = "output_tokens")]
     pub(crate) completion_tokens: Number,
-    /// Total. Some servers count thinking here but not among the output tokens.
+    /// Total number of tokens. Some servers count thinking here but not among the output tokens.
     pub(crate) total_tokens: Number,
     pub(crate) prompt_tokens_details: Object<TokenDetails>,
     /// `DeepSeek`'s name for cached tokens.

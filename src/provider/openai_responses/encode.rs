@@ -1,8 +1,8 @@
-//! Form of requests.
+//! Form of Responses requests.
 //!
-//! Nothing is stored at the server, so every request is complete: items unchanged, thinking in its
-//! encrypted form. For any history, every call has its result behind it, and thinking is followed
-//! by content.
+//! The server stores nothing, so every request contains the complete history: items unchanged,
+//! thinking in its encrypted form. For any history, every call has its result after it, and
+//! thinking is followed by content.
 
 mod item;
 
@@ -22,17 +22,17 @@ use crate::openai_responses::reply::ResponsesReply;
 use crate::sanitize::{JsonObject, fingerprint};
 use crate::thinking::{ThinkingDialect, ThinkingParam, effort};
 
-/// The least that servers take as the bound of a reply.
+/// Smallest value that servers accept as the maximum number of reply tokens.
 const REPLY_TOKENS_MIN: u64 = 16;
 
-/// Message inserted if there is no user message.
+/// User message that is sent if the history is empty.
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on."}]}"#;
 
 /// Instructions for servers that require some, if there are none.
 const NO_INSTRUCTIONS: &str = "Follow the conversation.";
 
-/// `OpenAI` Responses.
+/// Dialect of `OpenAI` Responses.
 #[derive(Debug)]
 pub(crate) struct ResponsesDialect;
 
@@ -58,7 +58,7 @@ impl Dialect for ResponsesDialect {
         FunctionDefinition { r#type: "function", name, description, parameters, strict: false }
     }
 
-    /// One text.
+    /// The texts of the messages, joined by blank lines.
     fn system(messages: &[Arc<Message>]) -> String {
         let texts = messages.iter().filter_map(|message| match &**message {
             Message::System { content } if !content.trim().is_empty() => Some(content.as_str()),

@@ -1,8 +1,8 @@
 //! Assembly of a reply from the items of its stream.
 //!
-//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and a call with
-//! truncated arguments is dropped. Content received by events is not taken again from the complete
-//! item at its end.
+//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and no call has
+//! truncated arguments. Content that has arrived in deltas is not taken again from the complete
+//! item that follows them.
 
 use posse_actors::conversation::{Reasoning, StopReason, Usage};
 use posse_actors::ports::Completion;
@@ -13,13 +13,13 @@ use crate::draft::{CallDraft, PartDraft, ReplyDraft, position};
 use crate::lenient_json::{parse, within};
 use crate::openai_responses::wire::{ResponseItem, ResponsesEvent, ResponsesUsage, Whole};
 
-/// Items that one reply may have.
+/// Maximum number of items of a reply.
 const ITEMS_MAX: usize = 4096;
 
-/// Between two messages, or two thoughts.
+/// Text inserted between two messages, or between two parts of thinking.
 const GAP: &str = "\n\n";
 
-/// A reply that is being put together.
+/// Reply that is being assembled.
 #[derive(Debug, Default)]
 pub(crate) struct ResponsesReply {
     draft: ReplyDraft,
@@ -27,26 +27,27 @@ pub(crate) struct ResponsesReply {
     end: Option<ResponseEnd>,
 }
 
-/// Status of the response.
+/// Final status of a response. An incomplete one has the server's reason.
 #[derive(Debug)]
 enum ResponseEnd {
     Completed,
     Incomplete(String),
 }
 
-/// An item, as far as it has arrived.
+/// Content of an item, as received so far.
 #[derive(Debug)]
 enum ItemContent {
     Message {
-        /// Bytes of the reply's text, with the gap in front of them.
+        /// Length of the message within the reply's text, in bytes, including the gap before it.
         bytes: usize,
         phase: String,
     },
     Call(CallDraft),
     Thinking {
-        /// True if its text has arrived by events.
+        /// True if its text has arrived in deltas.
         heard: bool,
-        /// Item to send back, once it is complete.
+        /// Item to send back, with encrypted thinking. `None`: the item is not complete, or has
+        /// none.
         item: Option<Value>,
     },
     /// An item type of later protocol versions.
@@ -146,8 +147,8 @@ impl Assembly for ResponsesReply {
 }
 
 impl ResponsesReply {
-    /// End of the reply, which repeats its whole content. `kind`: event name, if it came as an
-    /// event.
+    /// Processes the final state of the reply: model, usage, status and, if no items have arrived
+    /// before, content. `kind`: name of the event; empty for a reply that is one JSON object.
     fn finish_reply(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
@@ -195,8 +196,8 @@ impl ResponsesReply {
         Ok(self.items.len() - 1)
     }
 
-    /// The item of that index; without one, the last. An item whose beginning was not sent begins
-    /// here.
+    /// Position of the item with this index, or, without an index, of the last item. If there is
+    /// none, because its beginning was not sent, adds an item of type `kind`.
     fn item_at(&mut self, index: Option<u64>, kind: &'static str) -> Result<usize, Fault> {
         match position(&self.items, index) {
             Some(at) => Ok(at),
@@ -206,7 +207,7 @@ impl ResponsesReply {
         }
     }
 
-    /// Takes content from a complete item that did not arrive by events.
+    /// Completes an item: takes the content of `item` that has not arrived in deltas.
     fn finish(&mut self, index: Option<u64>, item: &ResponseItem<'_>) -> Result<(), Fault> {
         let at = match index.and_then(|_| position(&self.items, index)) {
             Some(at) => at,
@@ -274,7 +275,7 @@ impl ResponsesReply {
         self.draft.add_text(piece);
     }
 
-    /// Start of another part of thinking.
+    /// Separates a new part of thinking from the earlier ones.
     fn part_thinking(&mut self) {
         if !self.draft.thinking.is_empty() {
             self.draft.add_thinking(GAP);
@@ -310,8 +311,8 @@ impl ResponsesReply {
     }
 }
 
-/// True if it is complete. A server that omits ends of items still completes its arguments, and
-/// a call has a name.
+/// True if the item is complete. Some servers omit the end of an item; a call is then complete if
+/// its arguments are valid JSON. Every call needs a name.
 fn is_whole(part: &PartDraft<ItemContent>) -> bool {
     match &part.content {
         ItemContent::Call(call) => !call.name.is_empty() && (part.done || call.is_json()),
@@ -319,8 +320,8 @@ fn is_whole(part: &PartDraft<ItemContent>) -> bool {
     }
 }
 
-/// Thinking to send back. Without its encrypted content the server, which stores nothing, could not
-/// use it.
+/// Thinking item to send back. `None`: it has no encrypted content, without which the server, which
+/// stores nothing, could not use it.
 fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
     let content = item.encrypted_content.as_str();
     let summary = summary.iter().map(|text| json!({ "type": "summary_text", "text": text }));
@@ -335,7 +336,8 @@ fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
     (!content.is_empty()).then_some(kept)
 }
 
-/// Thinking, with the order of the items in which it has to be sent back.
+/// Thinking of a reply, with opaque items that record the order in which its items have to be sent
+/// back. `None`: there is nothing to store.
 fn reasoning(
     parts: &[PartDraft<ItemContent>],
     text: String,

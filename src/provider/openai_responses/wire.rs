@@ -1,4 +1,4 @@
-//! The shapes of a Responses reply: an event of its stream, or the whole of it.
+//! Types for parsing a Responses reply: an event of its stream, or the whole reply.
 
 use serde_json::value::RawValue;
 
@@ -10,13 +10,13 @@ use crate::lenient_json::{LenientList, Number, Object, Text, TokenDetails};
 pub(crate) struct ResponsesEvent<'a> {
     #[serde(rename = "type")]
     pub(crate) kind: Text<'a>,
-    /// The item it is about.
+    /// Index of the item that the event concerns.
     pub(crate) output_index: Number,
     pub(crate) item: Object<ResponseItem<'a>>,
     pub(crate) delta: Text<'a>,
-    /// Of `response.function_call_arguments.done`: all of them.
+    /// Complete arguments of a call, present in `response.function_call_arguments.done`.
     pub(crate) arguments: Text<'a>,
-    /// Of the events about the response as a whole.
+    /// The response, present in events that concern the whole response.
     pub(crate) response: Object<Whole<'a>>,
 }
 

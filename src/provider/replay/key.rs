@@ -1,4 +1,4 @@
-//! Key of a request, which selects the exchange of a cassette.
+//! Key of a request, which selects an exchange of a cassette.
 
 use posse_actors::conversation::{ContentPart, Message, ToolCall};
 use posse_actors::ports::Request;
@@ -8,13 +8,14 @@ use serde_json::Value;
 
 use crate::replay::WORKSPACE;
 
-/// Bytes of each side that a difference shows.
+/// Maximum length of a message in the text of a difference, in bytes.
 const SHOWN_BYTES_MAX: usize = 240;
 
-/// A request without what differs from run to run.
+/// Tools and messages of a request, without data that differs from run to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CassetteKey {
-    /// Names of the tools. A request may offer more.
+    /// Names of the tools that were offered. A request that matches must offer these, and may offer
+    /// more.
     tools: Vec<String>,
     /// The history.
     messages: Vec<CassetteMessage>,
@@ -23,7 +24,7 @@ pub(super) struct CassetteKey {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum CassetteMessage {
-    /// Instructions: they differ with the machine and the date.
+    /// Instructions, without their text, which depends on the machine and the date.
     System,
     User(String),
     Assistant {
@@ -32,7 +33,7 @@ enum CassetteMessage {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<CassetteCall>,
     },
-    /// Only which tool it was, and whether it failed.
+    /// Result of a tool, without its output.
     #[serde(rename_all = "camelCase")]
     Tool {
         name: String,
@@ -47,7 +48,7 @@ struct CassetteCall {
 }
 
 impl CassetteKey {
-    /// The key of `request`, in a workspace at that path.
+    /// Key of `request`. `workspace`: path of the workspace, which becomes a placeholder.
     pub(super) fn of(request: &Request, workspace: &str) -> CassetteKey {
         let tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let messages = request.messages.iter().map(|message| keyed(message, workspace)).collect();
@@ -59,7 +60,7 @@ impl CassetteKey {
         self.messages == actual.messages && self.missing_tool(actual).is_none()
     }
 
-    /// The first difference, for a person.
+    /// Describes the first difference between this recorded key and `actual`, for an error message.
     pub(super) fn difference(&self, actual: &CassetteKey) -> String {
         if let Some(tool) = self.missing_tool(actual) {
             return format!("the tool `{}` is not offered", printable(tool));

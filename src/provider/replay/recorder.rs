@@ -1,4 +1,4 @@
-//! Recording of cassettes, next to a provider that answers.
+//! Recording of cassettes: a provider that forwards to another one and records its replies.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -23,16 +23,17 @@ use crate::replay::{
 /// Capacity of the channel for deltas.
 const DELTAS_MAX: usize = 64;
 
-/// Redacts every string of a value.
+/// Function that redacts secrets in every string of a value.
 pub type Conceal = Box<dyn Fn(&mut Value) + Send + Sync>;
 
-/// Cassette that is written by all providers of a run.
+/// Cassette that is being written, by all providers of a session. Clones share the file.
 #[derive(Clone)]
 pub struct Tape(Arc<TapeState>);
 
 struct TapeState {
     workspace: String,
-    /// Exchanges say who was asked, and what failed.
+    /// True if the session can use several models: then exchanges name the provider and model, and
+    /// failures are recorded.
     several: bool,
     file: Mutex<File>,
     conceal: Conceal,
@@ -44,17 +45,17 @@ impl std::fmt::Debug for Tape {
     }
 }
 
-/// Passes on, and writes down.
+/// Provider that forwards to `inner` and records the results on `tape`.
 struct Recorder {
     inner: Arc<dyn Provider>,
     tape: Arc<TapeState>,
 }
 
 impl Tape {
-    /// Creates `file`, which must not exist. `model`: the first model; `several`: true if there are
-    /// fallbacks.
+    /// Creates the cassette `file`, which must not exist. `model`: name of the first model;
+    /// `several`: true if there are fallback models.
     ///
-    /// A cassette contains the conversation but no headers and hence no keys; `conceal` redacts
+    /// A cassette contains the conversation but no headers, and hence no keys. `conceal` redacts
     /// every exchange before it is written.
     pub fn create(
         model: String,
@@ -83,8 +84,8 @@ impl Tape {
 
     /// Provider that forwards to `inner` and records its replies.
     ///
-    /// Replies are written as streams of the deltas from `inner`. Errors are written if a fallback
-    /// may be used because of them.
+    /// A reply is recorded as a stream of the deltas that `inner` sent. Errors are recorded only if
+    /// there are fallback models, because they cause failovers.
     pub fn recording(&self, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
         Arc::new(Recorder { inner, tape: Arc::clone(&self.0) })
     }
@@ -167,7 +168,7 @@ impl TapeState {
     }
 }
 
-/// A reply as the event stream that a server would have sent.
+/// Chunks of a Chat Completions stream with which a server would have sent this reply.
 fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
     let message = &completion.message;
     let thinking_field = message

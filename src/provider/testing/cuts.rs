@@ -35,7 +35,7 @@ const CHAT: &str = include_str!("../openai_compatible/fixtures/thinking_and_call
 const RESPONSES: &str = include_str!("../openai_responses/fixtures/thinking_and_calls.sse");
 const MESSAGES: &str = include_str!("../anthropic/fixtures/thinking_and_calls.sse");
 
-/// The bytes up to the cut, then the end of the connection, or its failure.
+/// Source of the bytes up to the cut, followed by the end of the connection or an error.
 struct Cut(VecDeque<Bytes>, Result<(), String>);
 
 impl ChunkSource for Cut {
@@ -49,7 +49,7 @@ impl ChunkSource for Cut {
 
 type Encode = dyn Fn(&Request) -> Vec<u8>;
 
-/// One protocol.
+/// Recorded stream of one protocol, with the encoder and the validator of its requests.
 struct RecordedDialect {
     stream: &'static str,
     check: fn(&Value) -> Result<(), String>,
@@ -59,7 +59,8 @@ struct RecordedDialect {
 
 type CutOutcome = (Result<Completion, ProviderError>, String);
 
-/// Reads a stream that ends after `at` bytes. Returns the visible text that was streamed, too.
+/// Reads a stream that ends after `at` bytes. Returns the reply or error, and the visible text that
+/// was streamed.
 async fn read<A: Assembly>(stream: &str, at: usize, end: Result<(), String>) -> CutOutcome {
     let (tx, mut rx) = mpsc::channel(4096);
     let chunks = stream.as_bytes()[..at].chunks(700).map(Bytes::copy_from_slice).collect();
@@ -85,7 +86,7 @@ fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
 }
 
-/// Calls with ids of the kernel, as in a history.
+/// Gives the calls ids as the kernel does, as in a history.
 fn minted(mut message: AssistantMessage) -> AssistantMessage {
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
         call.id = CallId::new(format!("c1-{nth}"));

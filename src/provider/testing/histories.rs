@@ -19,7 +19,7 @@ enum Happening {
         thought: usize,
         calls: Vec<(String, String, Option<String>)>,
     },
-    /// The result of the call that was made so many calls ago, if there was one.
+    /// Result of the call that was made `back` calls before the last one, if there is one.
     Result {
         back: usize,
         content: Vec<ContentPart>,

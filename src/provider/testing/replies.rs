@@ -1,4 +1,4 @@
-//! Test helpers of all dialects: one attempt, and its display.
+//! Test helpers for all dialects: one attempt, and a text form of its result.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub(crate) fn profile(server: &Server, protocol: Protocol) -> ProviderProfile {
     ProviderProfile { protocol, ..server.profile() }
 }
 
-/// Asks a server that plays `script` once.
+/// Makes one attempt with a server that plays `script`.
 pub(crate) async fn once(protocol: Protocol, script: Vec<ServerStep>) -> AttemptResult {
     let server = Server::start([script]).await;
     ask(&*connect(profile(&server, protocol)).unwrap(), request("hi")).await
@@ -56,7 +56,7 @@ pub(crate) fn joined(deltas: &[Delta]) -> String {
     format!("thinking {thinking:?}, text {text:?}")
 }
 
-/// Results of recorded streams, by name.
+/// Text of the results of recorded streams, each with its name.
 pub(crate) async fn recorded(protocol: Protocol, fixtures: &[(&str, &str)]) -> String {
     let mut all = String::new();
     for (name, bytes) in fixtures {
@@ -73,7 +73,7 @@ pub(crate) fn class_and_cause(error: &ProviderError) -> String {
     format!("{}: {source}", error.class())
 }
 
-/// Changes to a text at any places.
+/// Random edits for [`edited`]: each replaces the character at an index by a text.
 pub(crate) fn edits() -> impl Strategy<Value = Vec<(prop::sample::Index, &'static str)>> {
     let edit = prop::sample::select(vec![
         "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
@@ -81,7 +81,7 @@ pub(crate) fn edits() -> impl Strategy<Value = Vec<(prop::sample::Index, &'stati
     prop::collection::vec((any::<prop::sample::Index>(), edit), 1..6)
 }
 
-/// `text` with these changes.
+/// `text` after the edits `edits`.
 pub(crate) fn edited(text: &str, edits: Vec<(prop::sample::Index, &'static str)>) -> String {
     let mut text = text.to_owned();
     for (at, edit) in edits {
@@ -92,7 +92,7 @@ pub(crate) fn edited(text: &str, edits: Vec<(prop::sample::Index, &'static str)>
     text
 }
 
-/// Result of an `A` for a stream, event by event.
+/// Completion of an `A` from the events of a stream. `None`: it has a fault.
 pub(crate) fn put_together<A: Assembly>(stream: &str) -> Option<Completion> {
     let mut reply = A::default();
     for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 type ValidationResult = Result<(), String>;
 
-/// Fails unless the strictest server would take `body`.
+/// Panics if `check`, a strictest server, rejects the request `body`.
 #[track_caller]
 pub(crate) fn assert_valid(check: fn(&Value) -> ValidationResult, body: &[u8]) {
     // Reading it is part of it: there are no halves of characters.
@@ -40,7 +40,7 @@ fn is_object(json: &str) -> bool {
     serde_json::from_str::<Value>(json).is_ok_and(|value| value.is_object())
 }
 
-/// Chat Completions.
+/// Validates a request of Chat Completions.
 pub(crate) fn chat(request: &Value) -> ValidationResult {
     let marks = request.to_string().matches(r#""cache_control""#).count();
     ensure(marks <= 4, "more than four marks of the cache", request)?;
@@ -75,7 +75,7 @@ pub(crate) fn chat(request: &Value) -> ValidationResult {
     ensure(expected.is_empty(), "the last calls have no result", request)
 }
 
-/// Anthropic Messages.
+/// Validates a request of Anthropic Messages.
 pub(crate) fn messages(request: &Value) -> ValidationResult {
     text(request, "model")?;
     ensure(request["max_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "no bound", request)?;
@@ -201,7 +201,7 @@ fn thinking(request: &Value, turns: &[Value]) -> ValidationResult {
     ensure(first.is_none_or(thinks), "a turn that does not begin with thinking", request)
 }
 
-/// `OpenAI` Responses.
+/// Validates a request of `OpenAI` Responses.
 pub(crate) fn responses(request: &Value) -> ValidationResult {
     text(request, "model")?;
     ensure(request["store"] == false, "it would be stored", request)?;
@@ -245,7 +245,7 @@ pub(crate) fn responses(request: &Value) -> ValidationResult {
     ensure(calls.values().all(|answered| *answered), "a call has no result", request)
 }
 
-/// Codex: Responses, as the server behind a `ChatGPT` login takes them.
+/// Validates a request of Responses, as the server behind a `ChatGPT` login accepts it.
 pub(crate) fn codex(request: &Value) -> ValidationResult {
     responses(request)?;
     ensure(request["stream"] == true, "it is not streamed", request)?;

@@ -1,4 +1,4 @@
-//! Encoder of turns: a model message, and all content up to the next one as a single user message.
+//! Serialises turns: a model message, and all content up to the next one as a single user message.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) enum AnthropicBlock<'m> {
     },
     #[serde(untagged)]
     Image(Value),
-    /// Unchanged.
+    /// Opaque thinking block, which is sent unchanged.
     #[serde(untagged)]
     Thought(&'m Value),
 }
@@ -52,14 +52,14 @@ struct AnthropicMessage<'m> {
 }
 
 impl<'m> AnthropicBlock<'m> {
-    /// A block of text, unless that is blank.
+    /// Text block. `None`: `text` is blank.
     pub(super) fn text(text: &'m str) -> Option<AnthropicBlock<'m>> {
         (!text.trim().is_empty()).then_some(AnthropicBlock::Text { text })
     }
 }
 
-/// Appends a model message, and all messages up to the next one. Returns true if a user message
-/// must follow.
+/// Appends one turn: the model message at the beginning of `group`, if any, and the content of all
+/// other messages as one user message. Returns true if a user message must follow.
 pub(super) fn write_turn(
     json: &mut Vec<u8>,
     group: &[Arc<Message>],
@@ -100,8 +100,9 @@ fn assistant<'m>(said: &'m AssistantMessage, owner: &Owner) -> Vec<AnthropicBloc
     blocks.collect()
 }
 
-/// Results come first, in the order of the calls: servers insist. Images of failures come behind
-/// all results: the protocol has none in the result of a failure.
+/// Blocks of the user message. Results come first, in the order of the calls, as servers require.
+/// Images of failed calls come after all results, because the protocol allows no image in the
+/// result of a failure.
 fn user<'m>(
     calls: &'m [ToolCall],
     group: &'m [Arc<Message>],
@@ -146,7 +147,7 @@ fn user<'m>(
     content
 }
 
-/// A part of a message, unless it is blank.
+/// Block for a part of a message. `None`: it is blank text.
 fn block<'m>(part: &'m ContentPart, options: &GroupOptions<'_>) -> Option<AnthropicBlock<'m>> {
     match part {
         ContentPart::Text { text } => AnthropicBlock::text(text),
@@ -160,8 +161,8 @@ fn block<'m>(part: &'m ContentPart, options: &GroupOptions<'_>) -> Option<Anthro
     }
 }
 
-/// True if the current turn began with thinking, or if there is none: required by servers with a
-/// thinking budget.
+/// True if the reply that began the current sequence of tool calls begins with thinking, or if
+/// there is no such reply. Servers require this of requests with a thinking budget.
 pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> bool {
     let replies = messages.iter().rev().filter_map(|message| match &**message {
         Message::Assistant(said) => Some(said),

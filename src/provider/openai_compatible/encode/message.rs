@@ -1,4 +1,4 @@
-//! Writes messages, in groups that are valid by themselves.
+//! Serialises messages, in groups that are valid by themselves.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ struct WireCall<'m> {
     id: &'m str,
     r#type: &'static str,
     function: WireFunction<'m>,
-    /// Opaque data of the call, for its server only.
+    /// Opaque data that the server sent with the call. Sent back to that server only.
     #[serde(skip_serializing_if = "Option::is_none")]
     extra_content: Option<&'m Value>,
 }
@@ -76,8 +76,8 @@ impl<'m> ChatMessage<'m> {
     }
 }
 
-/// Appends a group: one message, or an assistant message with its results. Results without a call
-/// are omitted, so a group may be empty.
+/// Appends a group: one message, or an assistant message with the results of its calls. Results
+/// without a call are omitted, so nothing may be appended.
 pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &GroupOptions<'_>) {
     let Some(first) = group.first() else { return };
     match &**first {
@@ -170,7 +170,8 @@ fn write_assistant(
     }
 }
 
-/// Content that can carry a cache breakpoint: a list of parts instead of a text.
+/// If the profile uses cache breakpoints, converts a text to a list of parts, which can carry one.
+/// Blank text and other content is unchanged.
 fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
     match content {
         Content::Text(text) if quirks.cache_breakpoints && !text.trim().is_empty() => {
@@ -185,7 +186,8 @@ fn write(json: &mut Vec<u8>, message: &ChatMessage<'_>) {
     write_json(json, message);
 }
 
-/// Call ids on the wire: the model's own, if they are unique.
+/// Ids of `calls` as they are sent: the id that the server assigned, if it is unique, else the
+/// call's own.
 fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
     for call in calls {
@@ -236,7 +238,7 @@ fn user_part<'m>(part: &'m ContentPart, view: &GroupOptions<'_>) -> MessagePart<
     }
 }
 
-/// The text of a result. Its images are added to those that follow the results.
+/// Text of a tool result. Its images are appended to `images`, which are sent after all results.
 fn result_text<'m>(
     answer: &ToolResult<'m>,
     id: &str,

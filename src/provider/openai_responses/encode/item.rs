@@ -1,4 +1,4 @@
-//! Writes items: those of a message, with the results behind them.
+//! Serialises the items of a message, and the results of its calls after them.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ const SILENT_USER: &str = "(empty message)";
 
 const ITEMS: ItemTypes = ItemTypes { text: "message", call: "function_call", is_thought };
 
-/// Appends the items of a group: one message, or the model's message with the results behind it.
-/// Results of no call are left out.
+/// Appends the items of a group: one message, or a model message with the results of its calls
+/// after it. Results without a call are omitted.
 pub(super) fn write_items(json: &mut Vec<u8>, group: &[Arc<Message>], options: &GroupOptions<'_>) {
     let Some(first) = group.first() else { return };
     match &**first {
@@ -45,7 +45,7 @@ fn write_reply(json: &mut Vec<u8>, said: &AssistantMessage, owner: &Owner) {
         match part {
             ReplyPart::Thought(item) => push(json, item),
             ReplyPart::Text { text, phase } => {
-                // Of the gap between two messages.
+                // Line breaks of the gap between two messages.
                 let text = text.trim_start_matches('\n');
                 let part = json!({ "type": "output_text", "text": text });
                 write_message(json, "assistant", &[part], phase);
@@ -86,7 +86,8 @@ fn write_results(
     }
 }
 
-/// A text where there is nothing but text: not every server takes a list.
+/// Output of a tool result: a text if it has no images, because not every server accepts a list;
+/// otherwise a list of parts.
 fn output(content: &[ContentPart], options: &GroupOptions<'_>) -> Value {
     let parts = parts(content, options);
     if parts.iter().any(|part| part["type"] == "input_image") {
