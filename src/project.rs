@@ -49,8 +49,8 @@ pub fn shared_identity(root: &Path) -> io::Result<Identity> {
     Identity::of(&main_repository(root).unwrap_or_else(|| root.to_owned()))
 }
 
-/// Returns the main repository that lists `root` as its worktree. `None` if there is none, or if it
-/// is inside `root` or other users can write to it.
+/// Returns the main repository that lists `root` as its worktree. `None` if there is none, if it is
+/// inside `root`, or if everyone can write to it.
 pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let pointer = root.join(".git");

@@ -6,7 +6,7 @@ use std::fmt;
 
 pub use codes::ErrorCode;
 
-/// Exit codes of posse. They do not change between versions.
+/// Exit codes of posse. They are part of its documented interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -22,7 +22,7 @@ pub enum Exit {
     Permission = 4,
     /// The provider was unavailable for longer than the configured patience.
     Provider = 5,
-    /// A limit was reached.
+    /// A limit of the run, such as its steps or its budget, was reached.
     Limit = 6,
     /// The sandbox is weaker than required.
     Sandbox = 7,

@@ -1,5 +1,5 @@
 //! Shared basics: errors and exit codes, hexadecimal text, names and redaction of secrets,
-//! protected file names, paths as text, and words of a shell.
+//! protected file names, paths as text, and quoting of words for a shell.
 
 pub mod failure;
 pub mod hex;

@@ -125,8 +125,8 @@ pub const HOME_STORES: [&str; 72] = [
     ".env",
 ];
 
-/// True if `path` names a secret file, or a file in a secret folder. Tools and grants cannot open
-/// it; only the setting `sandbox.readSecrets` can.
+/// True if `path` names a secret file, or a file in a secret folder. No grant permits access by a
+/// tool; only the setting `sandbox.readSecrets` permits reading.
 ///
 /// Called for every file of a search, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {

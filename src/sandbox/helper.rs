@@ -49,11 +49,11 @@ const NOT_PREPARED: u8 = 125;
 pub(crate) enum HelperShape {
     /// No confinement.
     Bare,
-    /// Confinement without namespaces, with or without the host's network.
+    /// Confinement without namespaces. `network`: the command may use the host's network.
     Reduced { network: bool },
-    /// Namespaces created by the helper, with or without the host's network.
+    /// Namespaces created by the helper. `network`: the command uses the host's network.
     Namespaces { network: bool },
-    /// PID 1 in a namespace that another program created.
+    /// PID 1 in a namespace that another program, such as bubblewrap, created.
     Inner,
 }
 
@@ -293,7 +293,8 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// PID 1 of a namespace: waits for the request, applies it and starts the command.
+/// Runs as PID 1 of a namespace: waits for the request, applies its plan, and forks into the
+/// command and the init process.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
@@ -467,7 +468,7 @@ fn close_output() -> Result<(), String> {
     dup2_stderr(&null).context(open)
 }
 
-/// Limits the number of processes of the user (RLIMIT_NPROC). On the full tier only the command's
+/// Limits the number of processes of the user (`RLIMIT_NPROC`). On the full tier only the command's
 /// processes count. Otherwise all processes of the user count, so the limit is four times as high.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {

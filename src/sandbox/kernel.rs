@@ -79,7 +79,7 @@ pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> 
     checked(set).map(drop)
 }
 
-/// Process in which `fork` returned.
+/// Process in which [`fork`] returned: the parent, with the id of the child, or the child.
 pub(crate) enum Fork {
     Parent(Pid),
     Child,
@@ -130,7 +130,7 @@ pub(crate) fn has_capabilities() -> io::Result<bool> {
     Ok(words.iter().any(|word| word.effective | word.permitted | word.inheritable != 0))
 }
 
-/// Version 3 of the structure: two words.
+/// Version 3 of the kernel's capability structures, which use two words.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
 #[repr(C)]

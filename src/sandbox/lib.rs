@@ -194,7 +194,7 @@ pub enum Directory {
     Opened(OwnedFd),
 }
 
-/// Event of a running process.
+/// Progress report of a running process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     /// The helper has confined the process and executes the program now.

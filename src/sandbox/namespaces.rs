@@ -24,8 +24,8 @@ const MEMORY: &str = "size=1g,mode=1777";
 /// Names of the devices that a command gets in `/dev`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Links below `/run` through which NixOS finds programs and drivers. They are created again if
-/// `/run` is masked.
+/// Links below `/run` through which some systems, such as Nix, find programs and drivers. They are
+/// created again if `/run` is masked.
 pub(crate) const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 /// DNS resolver configuration. It is often a link into a masked folder.

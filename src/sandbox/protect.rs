@@ -191,7 +191,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
-    /// This command; no other ran.
+    /// This command. No other command ran at the same time.
     #[default]
     This,
     /// One of several commands that ran at the same time.

@@ -17,7 +17,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// All codes, in their order in the reference.
+            /// All codes, in the order of `docs/guide/error-codes.md`.
             pub const ALL: &[ErrorCode] = &[$(ErrorCode::$variant),+];
 
             /// Text of the code, such as `CFG001`.

@@ -131,7 +131,7 @@ pub(crate) enum Flaw {
     Syntax = 2,
     /// A here-document has no end, or begins where two readings are possible.
     Heredoc = 4,
-    /// Subscript before an assignment, which may continue over blanks.
+    /// `name[` at the beginning of a command: a subscript, which may continue after blanks.
     Subscript = 8,
     /// Nested too deep to be parsed.
     TooDeep = 16,

@@ -43,7 +43,7 @@ impl Form {
     pub(crate) const QUOTED: Form = Form(1);
     /// Contains unquoted text.
     pub(crate) const BARE: Form = Form(2);
-    /// Contains a backslash that hides a character.
+    /// Contains a backslash that quotes the next character.
     pub(crate) const ESCAPED: Form = Form(4);
     /// Contains `$'…'` or `$"…"`.
     pub(crate) const DOLLAR_QUOTED: Form = Form(8);
