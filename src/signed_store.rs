@@ -66,13 +66,13 @@ pub struct TamperError {
 }
 
 impl TamperError {
-    /// Converts it to a user-visible error.
+    /// Converts the error to a user-visible failure.
     pub fn failure(self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
         Failure::new(ErrorCode::FileNotTrusted, Exit::Configuration, what).fix(self.fix)
     }
 
-    /// Formats it in one line.
+    /// Formats the error in one line.
     pub fn line(&self) -> String {
         let path = self.path.display();
         format!("CFG010: refusing to trust {path}: {}; fix: {}", self.what, self.fix)

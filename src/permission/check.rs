@@ -48,7 +48,7 @@ pub struct Checked {
 pub struct Need {
     /// Text of the part. `None`: the reason concerns the command as a whole.
     pub part: Option<String>,
-    /// Reason why it is not covered.
+    /// Reason why the part is not covered.
     pub reason: String,
     /// Target of the grant that would cover the part. `None` if no grant is suggested.
     pub grant: Option<String>,

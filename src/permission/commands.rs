@@ -45,7 +45,7 @@ const REPOSITORY: Names = Names(
 pub(crate) struct Uncovered<'a> {
     /// The part. `None`: the reason concerns the command as a whole.
     pub(crate) part: Option<&'a PlainCommand>,
-    /// Reason why it is not covered, for a person.
+    /// Reason why the part is not covered, for a person.
     pub(crate) reason: String,
     /// True if a grant would cover the part.
     pub(crate) grantable: bool,
@@ -326,7 +326,7 @@ impl Rule {
 }
 
 /// Returns the commands in `scripts` that begin with `prefix`, at the first word or at a program
-/// behind wrappers: all words from there on. The path of a program is ignored.
+/// behind wrappers: all words from there on. A folder before the name of a program is ignored.
 pub(crate) fn begins<'a>(
     scripts: &'a [Judged],
     prefix: &'a [String],

@@ -96,8 +96,8 @@ fn refused(index: usize, why: &str) -> Failure {
     )
 }
 
-/// Rule group and name of the tool that runs commands. Behind one of them, the text in parentheses
-/// is the beginning of a command; behind any other name it is a glob.
+/// Rule group and name of the tool that runs commands. In a pattern with one of these names, the
+/// text in parentheses is a command or its beginning; with any other name it is a glob.
 pub(crate) const COMMAND_NAMES: [&str; 2] = ["Bash", "bash"];
 
 /// Splits a pattern such as `Bash(git log:*)` into the tool and the text in parentheses.

@@ -15,10 +15,10 @@ use tokio::net::unix::pipe::Receiver;
 use crate::Context as _;
 use crate::mask::Mask;
 
-/// Environment variable that names the file for standard input to the helper. Users cannot set it,
-/// because the environment of commands is an allow-list.
+/// Environment variable that tells the helper the path of the file for standard input. Users cannot
+/// set it, because the environment of commands is an allow-list.
 const INPUT: &str = "POSSE_HOOK_INPUT";
-/// Environment variable that names the pipe for standard error to the helper.
+/// Environment variable that tells the helper the path of the pipe for standard error.
 const ERRORS: &str = "POSSE_HOOK_ERRORS";
 
 /// Standard input and separate standard error of a hook process.

@@ -24,7 +24,8 @@ use crate::wire::{CommandExit, HelperLine};
 /// further kills.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Message from posse: send SIGTERM to the command. Any other message means SIGKILL.
+/// Message from posse: send SIGTERM to all processes of the command. Any other message means
+/// SIGKILL.
 pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
 /// Number that is added to a signal number to form an exit code.
@@ -99,6 +100,7 @@ pub(crate) fn children() -> SigSet {
     set
 }
 
+/// State of the init process.
 struct House {
     command: Pid,
     ended: Option<CommandExit>,

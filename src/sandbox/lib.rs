@@ -1,4 +1,4 @@
-//! Sandbox: the only crate that starts processes, and their confinement.
+//! Sandbox: starts and confines processes. No other crate starts processes.
 //!
 //! A process starts as a helper: the posse binary, started with `posix_spawn`, which confines
 //! itself and then executes the command. The helper reports the limits that the kernel enforces;
@@ -220,7 +220,7 @@ pub struct ProcessOutcome {
     pub errors: Vec<u8>,
     /// Time from the enforcement report to the end of the process.
     pub duration: Duration,
-    /// Time between the last output of the process and its end.
+    /// Time from the last output to the end of the process; from its start if it printed nothing.
     pub quiet: Duration,
     /// Number of processes that the command left behind and that were killed.
     pub stragglers: usize,
@@ -244,8 +244,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Name of the signal, such as `SIGSEGV`. `None` if the process was not ended by a signal of
-    /// its own.
+    /// Name of the signal, such as `SIGSEGV`. `None` unless this is [`Exit::Signal`].
     pub fn signal_name(self) -> Option<String> {
         let Exit::Signal(number) = self else { return None };
         let known = nix::sys::signal::Signal::try_from(number);

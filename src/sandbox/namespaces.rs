@@ -257,7 +257,7 @@ fn mount_copy(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> 
     kernel::attach_tree(tree.as_fd(), path)
 }
 
-/// Creates `path` as an empty file or folder, as `tree` is one, and missing parent folders. Does
+/// Creates `path`, with missing parent folders, as an empty folder or file like `tree`. Does
 /// nothing if `path` exists.
 fn create_mount_point(path: &Path, tree: impl AsFd) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
@@ -331,7 +331,7 @@ fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Copies the device mounts of a command, by name. Missing devices are left out.
+/// Returns detached copies of the devices of a command, by name. Missing devices are left out.
 fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     let take = |name: &'static str| {
         let path = Path::new("/dev").join(name);

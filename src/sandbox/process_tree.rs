@@ -30,6 +30,7 @@ const READS_MAX: usize = 8;
 /// Processes that posse started directly, by process id. They are not orphans.
 static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 
+/// Process that posse started: its mark and state.
 #[derive(Debug)]
 struct StartTime {
     mark: String,

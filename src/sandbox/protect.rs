@@ -1,9 +1,9 @@
 //! Protection of protected files and secrets below the roots of commands.
 //!
-//! [`Protection::survey`] finds them before a command starts. On hosts with mounts, existing
-//! protected files are mounted read-only. [`Protection::check_after`] finds created and changed
-//! ones, moves them to the quarantine and restores the originals. No placeholder files are created:
-//! `git add` would add them.
+//! [`Protection::survey`] finds them before a command starts. On the full tier, existing protected
+//! files are then mounted read-only. [`Protection::check_after`] finds created and changed ones,
+//! moves them to the quarantine and restores the originals. No placeholder files are created: `git
+//! add` would add them.
 
 mod check;
 mod exemptions;
@@ -69,6 +69,7 @@ pub struct Protection {
 /// Shared set of folders. It may grow while a scan runs.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
+/// State of a [`Protection`], behind its lock.
 #[derive(Debug, Default)]
 struct GuardState {
     roots: Vec<Watched>,
@@ -104,6 +105,7 @@ struct GuardState {
     told_too_much: bool,
 }
 
+/// Root, with its scanner.
 #[derive(Debug)]
 struct Watched {
     root: Root,
@@ -116,6 +118,7 @@ struct Watched {
 /// Location of a protected name: index of the root, and path below the root.
 type ProtectedPath = (usize, Arc<Path>);
 
+/// State of all protected names before a command.
 #[derive(Debug, Clone)]
 struct Baseline {
     items: HashMap<ProtectedPath, BaselineItem>,
@@ -131,6 +134,7 @@ struct Baseline {
     time: SystemTime,
 }
 
+/// State of one protected name in a baseline.
 #[derive(Debug, Clone)]
 struct BaselineItem {
     sort: Sort,

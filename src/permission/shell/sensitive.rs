@@ -1,5 +1,5 @@
-//! Names of files that may hold secrets, in the text of commands. They are more than the names that
-//! file tools deny, because the files are not looked at.
+//! Names of files that may hold secrets, in the text of commands. Files are not looked at here, so
+//! more names count than those that file tools deny.
 
 use posse_base::secrets::is_secret;
 

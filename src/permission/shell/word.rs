@@ -468,8 +468,8 @@ pub(crate) fn ansi_c(text: &str) -> String {
     out
 }
 
-/// Decodes the character of `\xHH`, `\uHHHH`, `\UHHHHHHHH`, `
-/// nn` or `\cx`. `kind` is the character after the backslash, and `chars` continues after it.
+/// Decodes the character of `\xHH`, `\uHHHH`, `\UHHHHHHHH`, `\nnn` or `\cx`. `kind` is the
+/// character after the backslash, and `chars` continues after it.
 fn coded(kind: char, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> char {
     if kind == 'c' {
         let c = chars.next().unwrap_or('@');

@@ -30,8 +30,8 @@ const ROUNDS_MAX: usize = 4;
 const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
-    /// Compares the protected names with the baseline, and handles the differences in rounds until
-    /// none is left. Discards the baseline if no command is running. Returns the findings.
+    /// Compares the protected names with the baseline, and handles the differences in at most
+    /// [`ROUNDS_MAX`] rounds. Discards the baseline if no command is running. Returns the findings.
     pub(super) fn handle_differences(
         &mut self,
         held: ProtectionMethod,

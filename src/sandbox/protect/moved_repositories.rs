@@ -37,8 +37,8 @@ type Repository = (Identity, Option<SystemTime>);
 type RepositoryPlace = (OwnedFd, PathBuf);
 
 impl GuardState {
-    /// Moves back every `.git` that was moved alone, without its parent folder. Returns one finding
-    /// for each.
+    /// Moves back every `.git` that was moved alone, without its parent folder, and that can be
+    /// found. Returns one finding for each.
     pub(super) fn move_back(
         &mut self,
         baseline: &Baseline,

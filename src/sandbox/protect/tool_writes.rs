@@ -40,6 +40,7 @@ pub(super) struct Log {
     bytes: usize,
 }
 
+/// Last change of one path by a tool: a write or a removal.
 #[derive(Debug)]
 struct Record {
     number: u64,
