@@ -1,5 +1,5 @@
-//! Grants that outlive a session: stored in the state directory, verified at every use, and used
-//! only if no other program can have written them.
+//! Grants that outlive a session. They are stored in the state directory, verified at every use,
+//! and used only if no other program can have written them.
 //!
 //! A grant expires by the wall clock; setting the clock back does not restore it. Verification is
 //! in `src/signed_store.rs`; ADR 0009 describes its limits.
@@ -18,21 +18,21 @@ use crate::signed_store::{FileStamp, SignedStore};
 
 pub use stored_grants::{GrantFile, StoredGrant};
 
-/// The name of the file.
+/// Name of the grants file in the signed store.
 pub(crate) const FILE: &str = "grants";
 
 /// Settings of stored grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantSettings {
-    /// The widest scope that is offered: `Session` keeps nothing.
+    /// Widest scope that is offered. `Session`: no grant is stored.
     pub widest: Scope,
-    /// Lifetime of a grant in milliseconds.
+    /// Lifetime of a grant in milliseconds. 0: no grant is stored.
     pub ttl_ms: u64,
-    /// Sandbox tier here.
+    /// Sandbox tier of commands on this host.
     pub tier: SandboxTier,
 }
 
-/// The grants of one session's project, and those of all.
+/// Stored grants for one session: those of its project, and global ones.
 #[derive(Debug, Clone)]
 pub struct Grants {
     shared: Arc<GrantsState>,
@@ -41,32 +41,33 @@ pub struct Grants {
 #[derive(Debug)]
 struct GrantsState {
     store: SignedStore,
-    /// `None`: the project could not be identified, and none of its grants is valid.
+    /// Project of the session. `None`: it could not be identified, so no grant of a project is
+    /// valid.
     project: Option<Identity>,
     settings: GrantSettings,
     seen: Mutex<LastRead>,
 }
 
-/// Result of the last read.
+/// Result of the last reading of the grants file.
 #[derive(Debug, Default)]
 struct LastRead {
     stamp: Option<FileStamp>,
-    /// Empty if the file is not believed.
+    /// Content of the file. Empty if verification failed.
     stored: GrantFile,
-    /// Why it is not believed.
+    /// Reason why verification failed. `None` if it succeeded.
     tamper_error: Option<String>,
-    /// The latest generation that was believed.
+    /// Highest generation of the file that was verified so far.
     generation: u64,
-    /// Start of observation, by both clocks.
+    /// Time of the first use, by the wall clock and the monotonic clock.
     began: Option<GrantTime>,
-    /// Valid grants, and the time until which they stay valid.
+    /// Valid grants, and the time in milliseconds since 1970 until which the list is valid.
     standing: (Arc<[Grant]>, u64),
-    /// The alarm that was given last.
+    /// Alarm that was reported last. `None` if there is none.
     said: Option<String>,
 }
 
 impl Grants {
-    /// The grants for a session in `project`. Nothing is read yet.
+    /// Creates the grants of a session in `project`. Nothing is read yet.
     pub fn new(store: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
         let seen = Mutex::default();
         Grants { shared: Arc::new(GrantsState { store, project, settings, seen }) }
@@ -111,7 +112,7 @@ impl GrantsState {
         ActiveGrants { grants, alarm: seen.report_once(alarm) }
     }
 
-    /// Reads the file again if there is another version of it. An error is an alarm.
+    /// Reads the file again if it has changed. An error is an alarm: the file is not trusted.
     fn reload_if_changed(&self, seen: &mut LastRead) -> Result<(), String> {
         let stamp = self.store.stamp(FILE);
         if seen.stamp != Some(stamp) {
@@ -146,7 +147,7 @@ impl GrantsState {
         Ok(())
     }
 
-    /// The grants that count at `time`.
+    /// Returns the grants that are valid at `time`, and removes expired ones from the file.
     fn current(&self, seen: &mut LastRead, time: u64) -> Arc<[Grant]> {
         let (grants, until) = &seen.standing;
         if time < *until {
@@ -212,13 +213,14 @@ impl GrantsState {
 }
 
 impl LastRead {
-    /// Lower bound of the current time.
+    /// Returns a lower bound of the current time in milliseconds since 1970. An error if the clock
+    /// was set back.
     fn time(&mut self, now: GrantTime) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
         stored_grants::time(&self.stored, began, now)
     }
 
-    /// Reports an alarm once.
+    /// Returns the alarm if it differs from the last one, so that each is reported once.
     fn report_once(&mut self, alarm: Option<String>) -> Option<String> {
         if alarm == self.said {
             return None;

@@ -1,10 +1,11 @@
-//! Signed store for files that grant authority: read only if no program but posse can have written
-//! them.
+//! Signed store for files that grant authority: they are used only if no program but posse can have
+//! written them.
 //!
-//! The files are in `authority/` of the state directory (0700, files 0600). The last line of each
-//! is an HMAC over its name and everything before; the key is next to it. A file with another
-//! owner, other permissions, several names, or another hash is not used, and neither changed nor
-//! removed. Changes are made under a lock, in a new file that replaces the old one.
+//! The files are in `authority/` of the state directory (mode 0700, files 0600). The last line of
+//! each file is an HMAC over the name of the file and the text before; the key is next to it. A
+//! file with another owner, other permissions, several names, or another hash is not used, and
+//! neither changed nor removed. Changes are made under a lock, in a new file that replaces the old
+//! one.
 
 mod folder;
 mod hmac;
@@ -19,9 +20,9 @@ use crate::hex::hex;
 
 use folder::StoreFolder;
 
-/// Bytes of a file.
+/// Maximum size of a file in bytes.
 const BYTES_MAX: u64 = 4 << 20;
-/// The folder below the state directory.
+/// Name of the folder in the state directory.
 const FOLDER: &str = "authority";
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
@@ -29,47 +30,49 @@ const LOCK: &str = "lock";
 /// Maximum wait for the lock, which is held for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Prefix of the hash.
+/// Beginning of the last line of a file, before the HMAC in hexadecimal.
 const SIGNATURE: &str = "hmac-sha256:";
 
-/// The folder with the files that decide what may run.
+/// Signed store in one state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedStore {
     state: PathBuf,
 }
 
-/// Identifies a version of a file without reading it.
+/// Stamp of a file: device, inode, size and times. A changed file has another stamp. `None`: the
+/// file does not exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileStamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
 
-/// A file as it was read.
+/// Verified file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignedFile {
-    /// Its text without the signature; `None` if there is no such file.
+    /// Text without the signature. `None` if the file does not exist.
     pub text: Option<String>,
-    /// Version.
+    /// Stamp of the file when it was read.
     pub stamp: FileStamp,
 }
 
-/// Why a file, or the folder, is not believed.
+/// Error: a file or the folder of the store is not used, because another program may have changed
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TamperError {
-    /// The file.
+    /// Path of the file or folder.
     pub path: PathBuf,
-    /// The problem: `can be read or changed by others (mode 0666)`.
+    /// Problem, such as `others can read or change it (mode 0666)`.
     pub what: String,
-    /// The fix.
+    /// Next step of the user.
     pub fix: String,
 }
 
 impl TamperError {
-    /// The error for a person.
+    /// Converts the error to a user-visible failure.
     pub fn failure(self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
         Failure::new(ErrorCode::FileNotTrusted, Exit::Configuration, what).fix(self.fix)
     }
 
-    /// In one line.
+    /// Formats the error in one line.
     pub fn line(&self) -> String {
         let path = self.path.display();
         format!("CFG010: refusing to trust {path}: {}; fix: {}", self.what, self.fix)
@@ -77,7 +80,7 @@ impl TamperError {
 }
 
 impl SignedStore {
-    /// The store of this state directory. Nothing is read or created yet.
+    /// Creates the store of the state directory `state`. Nothing is read or created yet.
     pub fn new(state: impl Into<PathBuf>) -> SignedStore {
         SignedStore { state: state.into() }
     }
@@ -95,13 +98,13 @@ impl SignedStore {
         StoreFolder::make(&self.state, &self.folder()).map_err(TamperError::failure)
     }
 
-    /// Current version of a file: one system call.
+    /// Returns the current stamp of a file, by one system call and without verification.
     pub fn stamp(&self, name: &str) -> FileStamp {
         let metadata = self.path(name).symlink_metadata();
         FileStamp(metadata.ok().map(|found| folder::stamp(&found)))
     }
 
-    /// Reads a file, if it can be believed.
+    /// Reads and verifies a file. A missing file is no error.
     pub fn read(&self, name: &str) -> Result<SignedFile, TamperError> {
         let Some(folder) = StoreFolder::open(&self.state, &self.folder())? else {
             return Ok(SignedFile::default());
@@ -120,8 +123,9 @@ impl SignedStore {
         Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
 
-    /// Changes a file: `change` receives its text and returns the new one, or `None` to keep it.
-    /// Runs under a lock; the result is on disk.
+    /// Changes a file under a lock. `change` receives the verified text, or `None` if the file does
+    /// not exist, and returns the new text, or `None` to leave the file. When this returns, the
+    /// file is synced to disk. Returns its stamp.
     pub fn update(
         &self,
         name: &str,
@@ -142,8 +146,8 @@ impl SignedStore {
         Ok(self.stamp(name))
     }
 
-    /// Moves a file that failed verification aside, so that a new one can begin. Returns its new
-    /// path.
+    /// Moves a file that failed verification aside, by appending `.suffix` to its name, so that a
+    /// new file can be created. Returns the new path.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
         let folder = self.make_folder()?;
         let _lock = self.lock(&folder)?;
@@ -219,12 +223,12 @@ impl SignedStore {
     }
 }
 
-/// The text with its signature as the last line.
+/// Returns the text with its signature as the last line.
 fn signed(key: &[u8], name: &str, text: &str) -> String {
     format!("{text}\n{SIGNATURE}{}\n", hex(&mac(key, name, text)))
 }
 
-/// The text before the signature, if that is right.
+/// Returns the text before the signature. `None` if the signature is wrong or missing.
 fn verified<'t>(key: &[u8], name: &str, signed_text: &'t str) -> Option<&'t str> {
     let (text, last) = signed_text.strip_suffix('\n')?.rsplit_once('\n')?;
     let given = last.strip_prefix(SIGNATURE)?;

@@ -6,7 +6,7 @@ use std::fmt;
 
 pub use codes::ErrorCode;
 
-/// Exit codes of the product contract.
+/// Exit codes of posse. They are part of its documented interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -22,7 +22,7 @@ pub enum Exit {
     Permission = 4,
     /// The provider was unavailable for longer than the configured patience.
     Provider = 5,
-    /// A limit was reached.
+    /// A limit of the run, such as its steps or its budget, was reached.
     Limit = 6,
     /// The sandbox is weaker than required.
     Sandbox = 7,
@@ -32,11 +32,11 @@ pub enum Exit {
     Internal = 70,
     /// The overall time limit was reached.
     Timeout = 124,
-    /// SIGHUP.
+    /// Ended by SIGHUP.
     HangUp = 129,
-    /// SIGINT.
+    /// Ended by SIGINT.
     Interrupt = 130,
-    /// SIGTERM.
+    /// Ended by SIGTERM.
     Terminate = 143,
 }
 
@@ -49,24 +49,25 @@ pub struct Failure {
     pub code: ErrorCode,
     /// Error in one line.
     pub what: String,
-    /// `file:line:column`, or a flag. Text after a newline is an excerpt, shown below it.
+    /// Location of the error: `file:line:column`, or a flag. Text after a newline is an excerpt,
+    /// which is shown below the location.
     pub place: Option<String>,
-    /// Reason, where it helps.
+    /// Reason, if it helps the user.
     pub why: Option<String>,
-    /// Exact next step.
+    /// Next step of the user.
     pub fix: Option<String>,
-    /// Exit code.
+    /// Exit code if the error ends posse.
     pub exit: Exit,
 }
 
-/// Operations with several failures return a list; `?` makes one of a single failure.
+/// Converts one failure to a list, so that `?` works in functions that return several failures.
 impl From<Failure> for Vec<Failure> {
     fn from(failure: Failure) -> Vec<Failure> {
         vec![failure]
     }
 }
 
-/// All values, or all failures.
+/// Collects all values; if any result is a failure, all failures instead.
 pub fn all_or_failures<T>(
     results: impl Iterator<Item = Result<T, Failure>>,
 ) -> Result<Vec<T>, Vec<Failure>> {
@@ -81,33 +82,33 @@ pub fn all_or_failures<T>(
 }
 
 impl Failure {
-    /// Creates an error with its first line only.
+    /// Creates an error without location, reason and next step.
     pub fn new(code: ErrorCode, exit: Exit, what: impl Into<String>) -> Failure {
         Failure { code, what: what.into(), place: None, why: None, fix: None, exit }
     }
 
-    /// Adds the place.
+    /// Sets the location.
     #[must_use]
     pub fn at(mut self, place: impl Into<String>) -> Failure {
         self.place = Some(place.into());
         self
     }
 
-    /// Adds the reason.
+    /// Sets the reason.
     #[must_use]
     pub fn because(mut self, why: impl Into<String>) -> Failure {
         self.why = Some(why.into());
         self
     }
 
-    /// Adds the source of `error` as the reason, if it has one.
+    /// Sets the reason to the source of `error`; to none if `error` has no source.
     #[must_use]
     pub fn caused_by(mut self, error: &dyn std::error::Error) -> Failure {
         self.why = error.source().map(ToString::to_string);
         self
     }
 
-    /// Adds the next step.
+    /// Sets the next step.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Failure {
         self.fix = Some(fix.into());
@@ -143,7 +144,7 @@ fn clean_error_text(text: &str) -> String {
     words
 }
 
-/// One item per line.
+/// Formats `items`, one per line.
 pub fn lines<T: fmt::Display>(items: &[T]) -> String {
     items.iter().fold(String::new(), |text, item| format!("{text}{item}\n"))
 }
@@ -172,7 +173,8 @@ fn escape(text: &str, newlines: bool) -> String {
     safe
 }
 
-/// Most similar name in `known`, if one is close enough.
+/// Returns the name in `known` that is most similar to `given`. `None` if no name is similar
+/// enough.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Longer than any name; bounds the table for hostile input.
     const LENGTH_MAX: usize = 64;
@@ -195,7 +197,8 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     best.map(|(_, name)| name)
 }
 
-/// Next step that names the most similar name in `known`, if one is close enough.
+/// Returns a next step that names the most similar name in `known`. `None` if no name is similar
+/// enough.
 pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(given, known).map(|meant| format!("did you mean \"{meant}\"?"))
 }
@@ -227,8 +230,8 @@ fn typos_between(a: &[char], b: &[char]) -> usize {
     table[a.len() * width + b.len()]
 }
 
-/// Characters that reorder or hide text: bidirectional controls, zero-width characters, blank
-/// letters, and the blocks of tags and further variation selectors.
+/// True for characters that reorder or hide text: bidirectional controls, zero-width characters,
+/// blank letters, tags, and further variation selectors.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// Two lower-case digits per byte.
+/// Converts bytes to hexadecimal text, two lower-case digits per byte.
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -14,7 +14,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// SHA-256 as 64 hexadecimal digits.
+/// SHA-256 of `bytes` as 64 lower-case hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }

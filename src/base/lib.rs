@@ -1,5 +1,5 @@
 //! Shared basics: errors and exit codes, hexadecimal text, names and redaction of secrets,
-//! protected file names, paths as text, and words of a shell.
+//! protected file names, paths as text, and quoting of words for a shell.
 
 pub mod failure;
 pub mod hex;
@@ -8,7 +8,8 @@ pub mod protected;
 pub mod secrets;
 pub mod shell_words;
 
-/// Output of `future`; pending forever if there is none. For branches of `select!`.
+/// Waits for `future` and returns its output; never completes if it is `None`. For branches of
+/// `select!`.
 pub async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

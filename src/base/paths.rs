@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// `path` without `.` and `..`, resolved by text: `..` after a link leads to the folder of the
-/// link.
+/// Removes `.` and `..` from `path` by text, without looking at files: `..` after a link leads to
+/// the folder that contains the link.
 pub fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {

@@ -28,7 +28,7 @@ pub enum Class {
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
-/// Names in lower case, sorted.
+/// Protected names in lower case, sorted for binary search.
 const NAMES: [(&str, Class); 146] = [
     (".agent", Authority),
     (".agents", Authority),
@@ -178,7 +178,7 @@ const NAMES: [(&str, Class); 146] = [
     ("warp.md", Instructions),
 ];
 
-/// Names that are protected in one folder only.
+/// Names that are protected in one folder only: folder, name and class.
 const PAIRS: [(&str, &str, Class); 22] = [
     (".cargo", "config", Pipeline),
     (".cargo", "config.toml", Pipeline),
@@ -229,7 +229,8 @@ pub fn is_protected(relative: &str) -> bool {
     })
 }
 
-/// Class of `name` in a folder called `above`.
+/// Returns the class of `name` in a folder called `above`. `None` if the name is not protected
+/// there.
 pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     let name = fold(name);
     if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
@@ -245,7 +246,8 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Names that are protected in a folder called `above`, in canonical form, and not elsewhere.
+/// Returns the names that are protected in a folder called `above` (in canonical form) and not
+/// elsewhere.
 pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + use<'_> {
     let pairs = PAIRS.iter().filter(move |(folder, ..)| folder.as_bytes() == above);
     pairs.map(|(_, name, class)| (*name, *class))
@@ -257,18 +259,19 @@ pub fn is_dot_git(name: &[u8]) -> bool {
     matches!(&*fold(name), b".git" | b"git~1")
 }
 
-/// True if git accepts a folder with these names, in lower case, as a repository.
+/// True if git accepts a folder as a repository. `has` tells if the folder contains a name, given
+/// in lower case.
 pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("head") && ((has("objects") && has("refs")) || has("commondir"))
 }
 
-/// True for folders filled by package managers.
+/// True if `name` is that of a folder that package managers fill.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
 
-/// All protected names in lower case, each with its folder if it is protected only there. A name
-/// that begins with `*` is a suffix.
+/// Returns all protected names in lower case, each with its folder if it is protected only there. A
+/// name that begins with `*` is a suffix.
 pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
     let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
@@ -276,8 +279,8 @@ pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     names.chain(pairs).chain(endings)
 }
 
-/// Canonical form of `name` across file systems: case folded, without ignored characters, without
-/// the suffixes that Windows removes.
+/// Converts `name` to a canonical form that is equal for names which a file system may treat as
+/// equal: case is folded, and ignored characters and suffixes that Windows removes are left out.
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));
@@ -301,7 +304,8 @@ pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(folded)
 }
 
-/// Letters outside ASCII matter only if they fold to ASCII letters.
+/// Appends the canonical form of `letter` to `folded`. A letter outside ASCII is only converted if
+/// it folds to ASCII letters or is ignored.
 fn fold_into(letter: char, folded: &mut Vec<u8>) {
     let ascii: &[u8] = match letter {
         '\u{17f}' => b"s",
@@ -324,7 +328,7 @@ fn fold_into(letter: char, folded: &mut Vec<u8>) {
     folded.extend_from_slice(ascii);
 }
 
-/// Characters that case-insensitive file systems ignore in comparisons.
+/// True for characters that case-insensitive file systems ignore in comparisons.
 fn is_ignored(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

@@ -1,5 +1,5 @@
-//! Secret files by name: one list for the policy and for searches, which skip secrets below the
-//! folder that was named.
+//! Names of secret files: one table for the policy, the sandbox, and searches, which skip secret
+//! files.
 //!
 //! Names are compared case-insensitively, because some file systems do that. Secrets known by value
 //! are redacted by a mask (`src/base/secrets/mask.rs`).
@@ -31,7 +31,7 @@ const SECRET_FILES: [&str; 16] = [
 /// Suffixes of key files.
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
-/// Names that are secret in one folder only.
+/// Names that are secret in one folder only: folder and name.
 const SECRET_PAIRS: [(&str, &str); 9] = [
     (".codex", "auth.json"),
     (".docker", "config.json"),
@@ -46,8 +46,8 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
 /// Suffixes that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
-/// Credential stores below the home folder: files, and folders with all their contents. Names known
-/// to [`is_secret`] are included, because the home folder is not searched.
+/// Paths of credential stores below the home folder: files, and folders with all their contents.
+/// Names known to [`is_secret`] are included, because the home folder is not searched.
 pub const HOME_STORES: [&str; 72] = [
     ".ssh",
     ".gnupg",
@@ -125,7 +125,8 @@ pub const HOME_STORES: [&str; 72] = [
     ".env",
 ];
 
-/// True if a path names a secret: denied to every tool, agent and grant.
+/// True if `path` names a secret file, or a file in a secret folder. No grant permits access by a
+/// tool; only the setting `sandbox.readSecrets` permits reading.
 ///
 /// Called for every file of a search, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {
@@ -150,7 +151,8 @@ fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// `.env` and its variants, but not its examples. `.environment` and `.envrc` do not match.
+/// True for `.env` and its variants, but not for examples of them. `.environment` and `.envrc` do
+/// not match.
 fn is_environment_file(name: &str) -> bool {
     let Some((start, rest)) = name.split_at_checked(4) else { return false };
     if !start.eq_ignore_ascii_case(".env") {

@@ -1,11 +1,11 @@
-//! Words that a POSIX shell reads back unchanged.
+//! Quoting of words for a POSIX shell.
 
-/// True if the character needs no quotes.
+/// True if the character needs no quotes in a shell.
 pub fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
 }
 
-/// Quotes `word` for a shell, if it has to be.
+/// Quotes `word` for a shell, if it contains characters that need quotes or is empty.
 pub fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

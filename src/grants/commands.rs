@@ -14,18 +14,18 @@ use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
 use crate::signed_store::{SignedStore, TamperError};
 
-/// State of the grant commands.
+/// The commands `posse grants …`, with their store, settings and output format.
 #[derive(Debug)]
 pub struct GrantCommands {
-    /// The store.
+    /// Store that contains the grants file.
     pub store: SignedStore,
-    /// The project of the working directory.
+    /// Project of the working directory. `None` if it cannot be identified.
     pub project: Option<Identity>,
-    /// Grant settings.
+    /// Settings of stored grants.
     pub settings: GrantSettings,
-    /// The present, in milliseconds since 1970.
+    /// Current time in milliseconds since 1970.
     pub now_ms: u64,
-    /// JSON instead of text.
+    /// True for output as JSON, false for text.
     pub json: bool,
 }
 
@@ -35,13 +35,14 @@ impl GrantCommands {
         GrantFile::read(opened.text.as_deref())
     }
 
-    /// Current time; an error if the clock was set back.
+    /// Returns the current time, but not less than the last change of the file. An error if the
+    /// clock was set back.
     fn time(&self, stored: &GrantFile) -> Result<u64, String> {
         let now = GrantTime { wall_ms: self.now_ms, uptime: Duration::ZERO };
         stored_grants::time(stored, now, now)
     }
 
-    /// Lists grants of this project and global ones; with `all`, of every project.
+    /// Lists the grants of this project and global ones; with `all`, the grants of every project.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let stored = self.stored()?;
         let time = self.time(&stored);
@@ -70,7 +71,7 @@ impl GrantCommands {
         Ok(write(&text, out))
     }
 
-    /// Ends the grants with these ids, or none if one of them is unknown.
+    /// Revokes the grants with these ids. Revokes none, and fails, if one of the ids is unknown.
     pub fn revoke(&self, ids: &[String], out: &mut dyn Write) -> Result<Exit, Failure> {
         let mut revoked = Vec::new();
         self.store.update(FILE, |text| {
@@ -86,7 +87,7 @@ impl GrantCommands {
         Ok(self.ended("revoked", &revoked, None, out))
     }
 
-    /// Deletes all grants. A file that failed verification is moved aside.
+    /// Deletes all grants. A file that fails verification is moved aside first.
     pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
         let (mut cleared, mut aside) = (Vec::new(), None);
         if self.stored().is_err() {

@@ -1,4 +1,4 @@
-//! Content of the grants file.
+//! Content of the grants file: grants with their project, sandbox tier and expiry.
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::GrantTime;
@@ -10,42 +10,42 @@ use crate::grants::GrantSettings;
 use crate::hex::hex;
 use crate::project::Identity;
 
-/// Grants that are kept at once.
+/// Maximum number of stored grants.
 const GRANTS_MAX: usize = 1000;
-/// Maximum bytes of a grant's target.
+/// Maximum size of a grant's target in bytes.
 const TARGET_BYTES_MAX: usize = 16 << 10;
-/// Tolerated backward step of the clock.
+/// Tolerated backward step of the clock in milliseconds.
 const SLACK_MS: u64 = 5 * 60 * 1000;
 const VERSION: u32 = 1;
 
-/// All stored grants.
+/// Content of the grants file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantFile {
     v: u32,
-    /// Change counter: an older version cannot be restored while a process watches.
+    /// Change counter. A running process rejects a file with a lower number than it has seen.
     pub generation: u64,
-    /// The latest time at which it was changed: it is not earlier than that.
+    /// Time of the latest change in milliseconds since 1970: the current time cannot be earlier.
     pub seen_ms: u64,
-    /// In the order in which they were given.
+    /// Grants in the order in which they were given.
     pub grants: Vec<StoredGrant>,
 }
 
-/// A grant with its time.
+/// Grant with its project, sandbox tier and validity.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredGrant {
-    /// Id; the same grant given again has the same one.
+    /// Id, derived from operation, target and project: a grant that is given again has the same id.
     pub id: String,
-    /// The grant.
+    /// Operation, target and scope.
     #[serde(flatten)]
     pub grant: Grant,
-    /// Its project; `None` for all projects.
+    /// Project in which the grant is valid. `None`: all projects.
     pub project: Option<Identity>,
-    /// Sandbox tier when it was given, for commands.
+    /// Sandbox tier when a grant for commands was given. `None` for other grants.
     pub tier: Option<SandboxTier>,
-    /// Time of the grant in milliseconds since 1970.
+    /// Time at which the grant was given, in milliseconds since 1970.
     pub granted_ms: u64,
     /// Expiry in milliseconds since 1970.
     pub expires_ms: u64,
@@ -64,7 +64,8 @@ impl GrantFile {
         })
     }
 
-    /// The text of a new version.
+    /// Returns the text of the changed file, with the next generation. `time` is the time of the
+    /// change.
     pub(super) fn changed(mut self, time: u64) -> String {
         self.v = VERSION;
         self.seen_ms = self.seen_ms.max(time);
@@ -103,13 +104,14 @@ impl StoredGrant {
         StoredGrant { id, grant, project, tier, granted_ms, expires_ms }
     }
 
-    /// True if it is valid under `tier`: a permission given with a sandbox does not apply without
-    /// one.
+    /// True if the grant is valid under `tier`: a grant for commands does not apply in a weaker
+    /// sandbox than the one in which it was given.
     pub(super) fn counts_within(&self, tier: &SandboxTier) -> bool {
         self.tier.as_ref().is_none_or(|given| tier.is_at_least(given))
     }
 
-    /// Expiry under a configured lifetime of `ttl_ms`.
+    /// Returns the time at which the grant expires, in milliseconds since 1970. A configured
+    /// lifetime `ttl_ms` can only shorten the stored one.
     pub(super) fn ends_ms(&self, ttl_ms: u64) -> u64 {
         self.expires_ms.min(self.granted_ms.saturating_add(ttl_ms))
     }
@@ -123,8 +125,9 @@ impl StoredGrant {
     }
 }
 
-/// Lower bound of the current time: the wall clock, unless it was set back while this process
-/// watched. An error if it was set back before.
+/// Returns a lower bound of the current time in milliseconds since 1970: the latest of the wall
+/// clock, the monotonic clock since `began`, and the last change of the file. An error if the clock
+/// was set back to before that change.
 pub(super) fn time(stored: &GrantFile, began: GrantTime, now: GrantTime) -> Result<u64, String> {
     let passed = now.uptime.saturating_sub(began.uptime).as_millis();
     let watched = began.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));

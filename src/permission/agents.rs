@@ -1,7 +1,7 @@
 //! Policies of agents: their own rules and default decisions.
 //!
-//! A denial of an agent also applies to agents that work for it; what it allows applies to itself
-//! only.
+//! A denial by an agent's rule also applies to agents that work for it. A rule that allows applies
+//! to the agent itself only.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
@@ -14,11 +14,12 @@ use crate::{JudgedAction, RulePolicy, deny};
 /// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentPolicy {
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
-    /// Its rules, as JSON in the shape of `permissions`.
+    /// Rules of the agent, as JSON in the shape of `permissions`.
     pub rules: Vec<Value>,
-    /// `allow`, `ask` or `deny`, where nothing else decides.
+    /// Decision for calls without a matching rule: `allow`, `ask` or `deny`; any other text denies.
+    /// `None`: the built-in decision applies.
     pub default_decision: Option<String>,
 }
 
@@ -43,17 +44,18 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
     agents.iter().map(compiled).collect()
 }
 
-/// Grant operation for starting an agent.
+/// Operation of grants for starting an agent ([`Grant::operation`]).
 const INVOKE: &str = "agent";
 
-/// True if the action only starts an agent.
+/// True if the action starts an agent and does nothing else.
 pub(super) fn is_invocation(action: &Action) -> bool {
     let invokes = |operation: &Operation| matches!(operation, Operation::Invoke { .. });
     !action.operations.is_empty() && action.operations.iter().all(invokes)
 }
 
 impl RulePolicy {
-    /// Decision about starting an agent. Permits none of its calls: these are judged one by one.
+    /// Decides about starting an agent. The calls of that agent are judged one by one later. `None`
+    /// if the action is anything else.
     pub(super) fn invoked(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
             return None;
@@ -85,7 +87,7 @@ impl RulePolicy {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
-    /// The rules of the agent itself.
+    /// Rules of the calling agent, without those of agents that it works for.
     pub(super) fn own_rules<'a>(
         &'a self,
         case: &JudgedAction<'_>,
@@ -94,7 +96,8 @@ impl RulePolicy {
         self.agent_named(name).into_iter().flat_map(|agent| &agent.rules)
     }
 
-    /// The rule of any agent on the way from the root that denies it.
+    /// Returns the denial by a rule of the calling agent or of an agent that it works for. `None`
+    /// if no such rule denies the call.
     pub(super) fn agent_denies(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         case.situation.agent.split('/').filter_map(|name| self.agent_named(name)).find_map(
             |agent| {
@@ -106,7 +109,8 @@ impl RulePolicy {
         )
     }
 
-    /// In a session of many agents a person may widen what one of them denies itself, once.
+    /// With delegation, turns a denial by the rules of agents into a permission request for this
+    /// call only. `None` without delegation or such a denial.
     pub(super) fn agent_asks(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let Some(Verdict::Deny { reason, rule }) =
             self.agent_denies(case).filter(|_| self.settings.multi_agent)
@@ -116,7 +120,8 @@ impl RulePolicy {
         Some(self.ask_once(case, format!("{reason} ({rule})")))
     }
 
-    /// Default decision of the agent, if no rule matches.
+    /// Applies the default decision of the calling agent, after all rules. `None` if it has none,
+    /// or if the built-in decision applies instead.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;

@@ -1,4 +1,4 @@
-//! `posse permissions check`: decision of the policy about a command without running it.
+//! `posse permissions check`: decides about a command without running it.
 
 use std::time::Duration;
 
@@ -23,53 +23,54 @@ pub struct Checked {
     pub command: String,
     /// `allow`, `ask` or `deny`.
     pub decision: &'static str,
-    /// Why, for people.
+    /// Reason of the decision, for a person.
     pub reason: String,
-    /// Grant that an answer beyond one call would create, if any.
+    /// Target of the grant that an answer beyond this call would create. `None` if there is none.
     pub grant: Option<String>,
-    /// The rule that denies it.
+    /// Rule that denies the command. `None` unless it is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Programs that it runs, as far as the text shows.
+    /// Names of the programs that the command runs, as far as the text shows.
     pub programs: Vec<String>,
-    /// True if it may run further programs that are known only at run time.
+    /// True if the command may run further programs that are known only at run time.
     pub unsure: bool,
-    /// Its parts that no rule or grant covers.
+    /// Parts of the command that no rule or grant covers. Empty unless the decision is `ask`.
     pub needs: Vec<Need>,
-    /// The rule for the user's configuration that would allow it.
+    /// Rule for the user's configuration that would allow the command, as JSON text. `None` if
+    /// there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggested_rule: Option<String>,
 }
 
-/// A part of a command that nothing covers.
+/// Part of a command that no rule or grant covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
-    /// The part; none where it is about the whole.
+    /// Text of the part. `None`: the reason concerns the command as a whole.
     pub part: Option<String>,
-    /// Why it is not covered.
+    /// Reason why the part is not covered.
     pub reason: String,
-    /// Grant that would cover it.
+    /// Target of the grant that would cover the part. `None` if no grant is suggested.
     pub grant: Option<String>,
 }
 
-/// A grant for commands that begin with the words of `prefix`; none if it is not the beginning of
-/// one plain command.
+/// Creates a session grant for commands that begin with the words of `prefix`. `None` if `prefix`
+/// is not the beginning of one plain command.
 pub fn command_grant(prefix: &str) -> Option<Grant> {
     let words = simple(prefix)?;
     Some(Grant { operation: EXECUTE.to_owned(), target: quoted(&words), scope: Scope::Session })
 }
 
 impl RulePolicy {
-    /// Decision about `command` in `cwd` with these grants and a person to ask.
+    /// Decides about `command` in `cwd` with these grants, the full sandbox tier, and a person to
+    /// ask.
     ///
     /// No word of `command` is taken for a link; [`RulePolicy::check_resolved`] knows links.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
         self.check_resolved(command, cwd, &[], grants)
     }
 
-    /// Decision about `command` in `cwd`, whose paths lead through `links`, with these grants and a
-    /// person to ask.
+    /// Decides as [`RulePolicy::check`] does about a `command` whose paths lead through `links`.
     pub fn check_resolved(
         &self,
         command: &str,
@@ -137,5 +138,5 @@ impl RulePolicy {
     }
 }
 
-/// Programs and parts that are listed; a person reads no more, and a machine has the verdict.
+/// Maximum number of programs and of uncovered parts in a result.
 const PROGRAMS_MAX: usize = 256;

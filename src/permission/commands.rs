@@ -1,5 +1,5 @@
 //! Commands in the policy: coverage of their parts by grants and rules, and the permission request
-//! for the rest.
+//! for parts that are not covered.
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{AnswerSource, Operation, PathLink, PermissionQuestion, Situation};
@@ -17,11 +17,11 @@ use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Judged, Names, judge, quoted, split};
 use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 
-/// Grant operation for a command.
+/// Operation of grants for commands ([`Grant::operation`]).
 pub(crate) const EXECUTE: &str = "execute";
-/// Parts that are named in a question.
+/// Maximum number of uncovered parts that a permission request names.
 const NAMED_MAX: usize = 3;
-/// Characters of a part in a question.
+/// Maximum number of characters of such a part in a permission request.
 const NAMED_CHARS_MAX: usize = 80;
 
 /// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
@@ -34,25 +34,25 @@ const NEVER_SUGGESTED: Names = Names(
     parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
     sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",
 );
-/// Programs that run code from the project's files.
+/// Programs that run code from the project's files. A global grant is not offered for them.
 const REPOSITORY: Names = Names(
     "\
     bazel cargo ctest deno dotnet go gradle jest just make mvn ninja npm pnpm pytest rake tox \
     vitest yarn meson",
 );
 
-/// Why a part of a command is not covered.
+/// Part of a command that no grant or rule covers.
 pub(crate) struct Uncovered<'a> {
-    /// The part; none where it is about the whole.
+    /// The part. `None`: the reason concerns the command as a whole.
     pub(crate) part: Option<&'a PlainCommand>,
-    /// For a person.
+    /// Reason why the part is not covered, for a person.
     pub(crate) reason: String,
-    /// True if a grant would cover it.
+    /// True if a grant would cover the part.
     pub(crate) grantable: bool,
 }
 
 impl RulePolicy {
-    /// Parses and judges a command.
+    /// Parses and judges `command` in the folder `cwd`. `links` are the links in its paths.
     pub(crate) fn judged(&self, command: &str, cwd: &str, links: &[PathLink]) -> Judged {
         let place = CommandLocation {
             cwd: Some(cwd),
@@ -66,12 +66,13 @@ impl RulePolicy {
         judge(command, Ground { place, roots, closed, links })
     }
 
-    /// True if the user wants commands without a sandbox.
+    /// True if the user turned the sandbox off.
     fn wants_no_sandbox(&self) -> bool {
         self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given
     }
 
-    /// True if grants and rules can allow commands here.
+    /// Succeeds if grants and rules may allow commands in this situation. Otherwise returns the
+    /// reason why every command is asked about.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         match situation.tier {
             SandboxTier::None if !self.wants_no_sandbox() => {
@@ -85,7 +86,8 @@ impl RulePolicy {
         }
     }
 
-    /// Parts of the commands that neither a grant nor a rule covers. Grants are applied first.
+    /// Returns the parts of the commands that neither a grant nor a rule covers. Grants are applied
+    /// first.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation
@@ -132,7 +134,7 @@ impl RulePolicy {
         Some(Uncovered { part: Some(part), reason, grantable })
     }
 
-    /// Permission request for a command that is not covered.
+    /// Creates the permission request for a command that is not covered.
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
@@ -164,7 +166,8 @@ impl RulePolicy {
         }
     }
 
-    /// The rule that would have allowed the command and little else.
+    /// Returns the command prefix of a rule that would have allowed the command and little else.
+    /// `None` unless it is one plain command that is known to do nothing further.
     pub(super) fn command_rule(case: &JudgedAction<'_>) -> Option<String> {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
@@ -181,7 +184,8 @@ impl RulePolicy {
     }
 }
 
-/// Words of commands that name a secret, outside of data.
+/// Returns the first word of the script that names a secret. `None` if no word does, or if every
+/// part is understood: the option table has then checked the words that name files.
 pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     let understood =
         |part: &PlainCommand| part.known && part.acts.is_none() && part.barred.is_none();
@@ -198,7 +202,8 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     })
 }
 
-/// A word of the commands and the secret file that a link leads it to.
+/// Returns a word of the commands that leads to a secret file through a link, and the path of that
+/// file. `None` if there is none.
 pub(crate) fn linked_secret<'a>(case: &'a JudgedAction<'_>) -> Option<(&'a str, &'a str)> {
     let links = case.action.operations.iter().flat_map(|operation| match operation {
         Operation::Execute { links, .. } => links.as_slice(),
@@ -213,8 +218,8 @@ pub(crate) fn linked_secret<'a>(case: &'a JudgedAction<'_>) -> Option<(&'a str, 
     })
 }
 
-/// True for a glob of dot files that matches a secret, such as `.e*`. A plain `*` does not match
-/// dot files.
+/// True if `part` is a glob of dot files that matches a secret, such as `.e*`. A plain `*` does not
+/// match dot files.
 fn matches_hidden_secret(part: &str) -> bool {
     let is_hidden = |name: &str| name.starts_with('.') && name.contains(['*', '?', '[']);
     if !part.split('/').any(is_hidden) {
@@ -225,7 +230,8 @@ fn matches_hidden_secret(part: &str) -> bool {
     may_be_sensitive(&marked, true)
 }
 
-/// The one operation that is missing, if it can be granted.
+/// Returns the grant that would cover all of `missing`. `None` if they need different grants, or if
+/// this grant cannot or should not be given.
 fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     let first = missing.first()?.part?.operation();
     let same = |uncovered: &Uncovered<'_>| {
@@ -240,7 +246,7 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     })
 }
 
-/// True if a grant for it may be suggested.
+/// True if a grant for commands that begin with `words` may be suggested.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
@@ -252,7 +258,7 @@ fn never_suggested(program: &str) -> bool {
     NEVER_SUGGESTED.has(program) || NEVER_SUGGESTED.has(stem)
 }
 
-/// Missing grants, in words.
+/// Describes the uncovered parts for a permission request.
 fn missing_text(missing: &[Uncovered<'_>]) -> String {
     let mut named: Vec<String> = Vec::new();
     for uncovered in missing {
@@ -279,14 +285,17 @@ fn missing_text(missing: &[Uncovered<'_>]) -> String {
     if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
 }
 
-/// Scope text for a wider answer.
+/// Describes the grant for `target` for a permission request. `project`: the program runs code of
+/// the project.
 fn offered(target: &str, project: bool) -> String {
     let runs = if project { ", which runs code of the project's files" } else { "" };
     format!("; a grant would cover `{}` with known options{runs}", printable(target))
 }
 
 impl PlainCommand {
-    /// Operation of its grant: program and subcommand, or all words of an unknown program.
+    /// Returns the words of a grant for this command: program and subcommand, or all words of a
+    /// program that is not in the option table. `None` if such a program has words that are not
+    /// literal.
     pub(crate) fn operation(&self) -> Option<Vec<String>> {
         if !self.literal && !self.known {
             return None;
@@ -295,7 +304,9 @@ impl PlainCommand {
         Some(self.words.iter().take(length).cloned().collect())
     }
 
-    /// True if `grant` covers it: its words have that prefix, and the rest is known to be harmless.
+    /// True if the words of `grant` cover this command: it begins with them, and either the program
+    /// is in the option table or no words follow. [`PlainCommand::acts`] tells if the following
+    /// words are harmless.
     pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
         let begins = !grant.is_empty() && self.words.starts_with(grant);
         begins && (self.known || (self.literal && self.words.len() == grant.len()))
@@ -303,7 +314,7 @@ impl PlainCommand {
 }
 
 impl Rule {
-    /// True if the rule asks about or allows a part of a command.
+    /// True if the rule asks about, or allows, this part of a command.
     fn is_about(&self, part: &PlainCommand) -> bool {
         let literal = part.known || part.literal;
         match self.decision {
@@ -314,7 +325,8 @@ impl Rule {
     }
 }
 
-/// The words of every command that a script runs, as they begin at each program.
+/// Returns the commands in `scripts` that begin with `prefix`, at the first word or at a program
+/// behind wrappers: all words from there on. A folder before the name of a program is ignored.
 pub(crate) fn begins<'a>(
     scripts: &'a [Judged],
     prefix: &'a [String],

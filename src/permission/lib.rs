@@ -1,8 +1,8 @@
 //! Permission policy: a pure function of a call and its situation.
 //!
-//! The order is fixed and stands in `judge_here`: denials, protected places, grants, rules, the
-//! decision of the agent, permission request. A later step never overrides an earlier one, so a
-//! secret stays denied for any grant. The policy reads no file and asks no person.
+//! `judge_here` fixes the order: denials, permission requests that only a person may answer,
+//! grants, rules, default decision of the agent, built-in decision. The first step that decides
+//! wins, so no grant opens a secret file. The policy reads no file and asks no person.
 
 mod agents;
 mod check;
@@ -33,14 +33,14 @@ pub use check::{Checked, Need, command_grant};
 pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
 
-/// Paths that `command` may name, to be resolved for [`Operation::Execute`]. `home` is the home
-/// folder of the user, if it is known.
+/// Returns the paths that `command` may name; the caller resolves links in them for
+/// [`Operation::Execute`]. `home` is the home folder of the user, if it is known.
 pub fn command_paths(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandPath> {
     shell::links::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
-/// Programs that `command` runs, through any wrapper, each with its arguments. Programs that are
-/// known only at run time are missing.
+/// Returns the programs that `command` runs, also behind wrappers such as `nice`, each with the
+/// words after it. Programs that are known only at run time are missing.
 pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec<String>> {
     let outline = shell::reader::read(command);
     let findings = shell::walk::walk(&outline, command, cwd, home.unwrap_or(HOME_UNKNOWN));
@@ -49,12 +49,12 @@ pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec
         .collect()
 }
 
-/// Errors in the user's rules.
+/// Returns one error for each invalid rule.
 pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }
 
-/// Replaces an unknown home folder.
+/// Assumed home folder if the real one is unknown.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
 
@@ -63,9 +63,9 @@ const COMMANDS: &str = "commands are asked about";
 pub struct PolicySettings {
     /// Absolute, resolved roots of the workspace.
     pub roots: Vec<String>,
-    /// `sandbox.mode`.
+    /// Confinement of commands (`sandbox.mode`).
     pub sandbox: SandboxMode,
-    /// `sandbox.network`.
+    /// Network access of commands (`sandbox.network`).
     pub network: NetworkMode,
     /// `permissions` of the configuration, as JSON: the user's, then those of a trusted project,
     /// which only deny or ask.
@@ -74,51 +74,52 @@ pub struct PolicySettings {
     pub project_rules: usize,
     /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<String>,
-    /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
+    /// Absolute, resolved paths of posse's configuration, state and cache, which file tools cannot
+    /// access.
     pub own_dirs: Vec<String>,
-    /// Read-only agents, such as `plan`. Agents that work for them are read-only as well.
+    /// Names of read-only agents, such as `plan`. Agents that work for them are read-only as well.
     pub read_only_agents: Vec<String>,
-    /// Policies of agents.
+    /// Rules and default decisions of agents.
     pub agents: Vec<AgentPolicy>,
-    /// Decision about starting each agent by name: `allow`, `ask` or `deny`. Other agents cannot be
-    /// started.
+    /// Decision about starting an agent, by its name: `allow`, `ask` or `deny`. An agent without an
+    /// entry cannot be started.
     pub invocations: BTreeMap<String, String>,
-    /// True if delegation is enabled: then one person answers for all agents, and a denial by an
-    /// agent's own default becomes a request.
+    /// True if delegation is enabled. A denial by an agent's own rules then becomes a permission
+    /// request, because one person answers for all agents.
     pub multi_agent: bool,
-    /// The home folder; without one, `~` is read as some user's.
+    /// Home folder of the user. `None`: unknown; `~` is then read as `/home/user`.
     pub home: Option<String>,
-    /// True if `--sandbox off` was given on the command line; only then `--yes` answers for
-    /// unconfined commands.
+    /// True if the user turned the sandbox off, by a flag or in the user's own configuration. Only
+    /// then `--yes` answers for unconfined commands.
     pub sandbox_off_given: bool,
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
-    /// single files.
+    /// single files. Then every command is asked about on the reduced tier.
     pub secrets_in_reach: bool,
-    /// Copy of the workspace that this policy is for, if any.
+    /// Copy of the workspace in which the actions happen. `None`: they happen in the workspace.
     pub relocated: Option<Relocated>,
 }
 
 /// Confinement of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxMode {
-    /// None.
+    /// No confinement of commands.
     Off,
-    /// Reading; file tools do not write either.
+    /// Commands can read but not write. File tools cannot write either.
     ReadOnly,
-    /// Writing below the workspace roots.
+    /// Commands can write below the workspace roots.
     #[default]
     WorkspaceWrite,
 }
 
 impl SandboxMode {
-    /// The mode of that name.
+    /// Parses `off`, `read-only` and `workspace-write`. `None` for any other text.
     pub fn named(name: &str) -> Option<SandboxMode> {
         [SandboxMode::Off, SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite]
             .into_iter()
             .find(|mode| mode.name() == name)
     }
 
-    /// The name in the configuration and of the profile.
+    /// Name of the mode in the configuration, and of its sandbox profile.
     pub fn name(self) -> &'static str {
         match self {
             SandboxMode::Off => "off",
@@ -131,17 +132,17 @@ impl SandboxMode {
 /// Network access of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkMode {
-    /// Only while a human is there to be asked.
+    /// Permitted if a person answers permission requests in this run.
     #[default]
     WithHuman,
-    /// Never.
+    /// Denied.
     Deny,
-    /// Always.
+    /// Permitted.
     Inherit,
 }
 
 impl NetworkMode {
-    /// Parses `auto`, `deny` and `inherit`.
+    /// Parses `auto`, `deny` and `inherit`. `None` for any other text.
     pub fn named(name: &str) -> Option<NetworkMode> {
         match name {
             "auto" => Some(NetworkMode::WithHuman),
@@ -152,7 +153,7 @@ impl NetworkMode {
     }
 }
 
-/// The policy of built-in rules and the user's.
+/// Permission policy of built-in rules, configured rules and the rules of agents.
 #[derive(Debug)]
 pub struct RulePolicy {
     settings: PolicySettings,
@@ -162,7 +163,7 @@ pub struct RulePolicy {
     agents: Vec<AgentRules>,
 }
 
-/// An action and what its parts were recognised as.
+/// Action with its situation, and a judgement of each shell command in it.
 struct JudgedAction<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
@@ -170,13 +171,13 @@ struct JudgedAction<'a> {
 }
 
 impl JudgedAction<'_> {
-    /// Access of the tool.
+    /// Kind of access of the tool.
     fn access(&self) -> Access {
         self.situation.tool.access
     }
 
-    /// True if the action only reads. A write tool only reads if it can do no more than report why
-    /// its change does not fit.
+    /// True if the action only reads. A call of a write tool only reads if it has no write
+    /// operation: it then just reports why its change does not fit.
     fn is_read(&self) -> bool {
         let operations = &self.action.operations;
         let reads = match self.access() {
@@ -189,7 +190,7 @@ impl JudgedAction<'_> {
 }
 
 impl RulePolicy {
-    /// Compiles the user's rules. Every rule that makes no sense is reported.
+    /// Compiles the rules in `settings`. Fails with an error for each invalid rule.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
         let mut rules = rules::compile(&settings.rules)?;
         let users = rules.len().saturating_sub(settings.project_rules);
@@ -311,13 +312,15 @@ impl RulePolicy {
         ))
     }
 
-    /// Actions that neither grants, nor rules, nor `--yes` answer.
+    /// Asks about actions that neither grants, nor rules, nor `--yes` may answer. `None` for other
+    /// actions.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = exemption_reason(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
         Some(self.ask_once(case, reason))
     }
 
-    /// A question that is answered for this call only, and never by `--yes`.
+    /// Creates a permission request whose answer applies to this call only, and which `--yes` does
+    /// not answer.
     fn ask_once(&self, case: &JudgedAction<'_>, reason: String) -> Verdict {
         Verdict::Ask(PermissionQuestion {
             reason,
@@ -404,7 +407,8 @@ impl RulePolicy {
         covered.then(|| Verdict::Allow(self.confinement(case.situation)))
     }
 
-    /// The most specific of the user's rules; of two equals, the one that asks.
+    /// Applies the most specific matching rule of the configuration and the agent that allows or
+    /// asks. Of two equally specific rules, the one that asks wins. `None` if no rule matches.
     fn matching_rule(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let own = self.own_rules(case).filter(|rule| rule.decision != RuleDecision::Deny);
         let rule = self
@@ -427,8 +431,8 @@ impl RulePolicy {
         }
     }
 
-    /// True if a rule without a prefix may allow the call: commands must be understood and
-    /// confined.
+    /// True if a rule without a command prefix may allow the call: its commands, if any, must be
+    /// understood and confined.
     fn may_allow(&self, case: &JudgedAction<'_>) -> bool {
         case.scripts.is_empty()
             || (self.allows_commands(case.situation).is_ok()
@@ -483,8 +487,9 @@ impl RulePolicy {
         })
     }
 
-    /// The narrowest rule that would have allowed the call, for the user's configuration. None where
-    /// a rule cannot say it, or would open more than calls like this one.
+    /// Returns the narrowest rule for the user's configuration that would have allowed the call, as
+    /// JSON text. `None` if no rule can express it, or if the rule would allow more than calls like
+    /// this one.
     fn rule_for(case: &JudgedAction<'_>) -> Option<String> {
         let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
             // The whole path: the rule counts in other projects as well.
@@ -503,7 +508,7 @@ impl RulePolicy {
         Some(rule.to_string())
     }
 
-    /// Scope of a grant in words: relative to the working directory if possible.
+    /// Describes the folder of a write grant for a person, relative to the first root if possible.
     fn shown(&self, target: &str) -> String {
         let cwd = self.settings.roots.first().map_or("", |root| root.trim_end_matches('/'));
         match target.strip_prefix(cwd) {
@@ -527,7 +532,8 @@ impl RulePolicy {
     }
 }
 
-/// Reason for asking about a command with exemptions or an incomplete survey.
+/// Reason for asking about a command with exemptions or an incomplete survey. `None` for any other
+/// action.
 fn exemption_reason(action: &Action) -> Option<String> {
     let is_command = action.operations.iter().any(is_command);
     let mut unprotected = Vec::new();
@@ -562,7 +568,8 @@ fn deny(rule: &str, reason: &str) -> Verdict {
     Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
 }
 
-/// The folder that a wider answer opens for writing; none if the call writes into several.
+/// Returns the grant for an answer beyond this call: writing below the folder of the written file.
+/// `None` if the call writes into several folders, or does anything but read and write files.
 fn grant_for(case: &JudgedAction<'_>) -> Option<Grant> {
     if case.access() != Access::Write {
         return None;

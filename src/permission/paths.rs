@@ -4,8 +4,8 @@ pub(crate) fn is_vendored(relative: &str) -> bool {
     relative.split('/').any(|part| part.eq_ignore_ascii_case("node_modules"))
 }
 
-/// True if `path` is `folder` or below it. Both are absolute and resolved; a path with `..` is
-/// below nothing.
+/// True if `path` is `folder` or below it. Both are absolute and resolved; a path with `.` or `..`
+/// is below nothing.
 pub(crate) fn is_below(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     let climbs = path.split('/').any(|part| part == ".." || part == ".");

@@ -1,30 +1,32 @@
-//! Policy for a subagent in a copy of the workspace: its actions are judged as if they happened in
-//! the workspace, and are confined to the copy.
+//! Policy for a subagent in a copy of the workspace (worktree): its actions are judged as if they
+//! happened in the workspace, and are confined to the copy.
 //!
-//! Rules and grants therefore mean the same for the copy, nothing is allowed there that is not
-//! allowed in the workspace, and a person's answer there applies there only.
+//! Rules and grants therefore mean the same for the copy, and nothing is allowed there that is not
+//! allowed in the workspace. A person's answer about the copy applies to the copy only.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
 
 use crate::{RulePolicy, deny, paths};
 
-/// Grant operation for changing files.
+/// Operation of grants for changing files ([`Grant::operation`]).
 const WRITE: &str = "write";
 
-/// Location of a subagent with a copy of the workspace.
+/// Workspace, and the copy of it in which a subagent works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relocated {
-    /// The workspace: absolute and resolved.
+    /// Root of the workspace: absolute and resolved.
     pub workspace: String,
-    /// The copy of it: absolute and resolved.
+    /// Root of the copy: absolute and resolved.
     pub copy: String,
-    /// Everything that was copied and that commands may write: the copy, or a folder above it.
+    /// Folder that commands may write: the copy, or a folder above it if more than the root was
+    /// copied.
     pub writable: String,
 }
 
 impl Relocated {
-    /// Judges `action`, which is about the copy, by the rules of `policy` for the workspace.
+    /// Judges `action`, which happens in the copy, by the rules of `policy` for the workspace.
+    /// Denies it if it leaves the copy.
     pub(super) fn judge(
         &self,
         policy: &RulePolicy,
@@ -49,8 +51,8 @@ impl Relocated {
         }
     }
 
-    /// The same operation in the workspace. `None`: not in the copy. Commands are unchanged: their
-    /// paths are resolved in the copy.
+    /// Translates an operation in the copy to the workspace. `None` if it is outside the copy.
+    /// Commands are unchanged: their paths are resolved in the copy.
     fn in_workspace(&self, operation: &Operation) -> Option<Operation> {
         let moved = |path: &str| moved_path(path, &self.copy, &self.workspace);
         Some(match operation {
@@ -77,7 +79,8 @@ impl Relocated {
         Confinement { writable_roots, ..confinement }
     }
 
-    /// A wider answer counts for the copy, and as long as there can be one.
+    /// Translates a permission request to the copy: the command is confined to it, and a write
+    /// grant covers it, at most until the session ends.
     fn asked(&self, mut question: PermissionQuestion) -> PermissionQuestion {
         question.confinement = self.confined(question.confinement);
         if let Some(grant) = question.grant.as_mut().filter(|grant| grant.operation == WRITE) {
@@ -94,7 +97,8 @@ impl Relocated {
     }
 }
 
-/// `path` below `to` where it was below `from`.
+/// Replaces the folder `from` at the beginning of `path` by `to`. `None` if `path` is not below
+/// `from`.
 fn moved_path(path: &str, from: &str, to: &str) -> Option<String> {
     if !paths::is_below(path, from) {
         return None;

@@ -1,7 +1,7 @@
-//! The user's own rules: `{tool, match: {pathGlob?, commandPrefix?}, decision, reason?, examples?}`.
+//! Configured rules: `{tool, match: {pathGlob?, commandPrefix?}, decision, reason?, examples?}`.
 //!
 //! `tool` may be a pattern such as `Bash(git log:*)` or `Edit(src/**)`. Examples are checked when
-//! rules are loaded: a rule that does not do what its examples say is no rule.
+//! rules are loaded: a rule that does not do what its examples say is an error.
 
 use globset::{GlobBuilder, GlobMatcher};
 use posse_actors::ports::{Action, Operation};
@@ -16,20 +16,20 @@ use crate::shell::{self, Judged};
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
 
-/// A rule, ready to be compared with.
+/// Compiled rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
     /// Name of a tool or of a group of tools; `*`: every tool.
     tool: String,
     glob: Option<(String, GlobMatcher)>,
     prefix: Option<Vec<String>>,
-    /// True if the command must equal the prefix.
+    /// True if the command must equal the prefix; false if it may continue.
     exact: bool,
     pub(crate) decision: RuleDecision,
     pub(crate) reason: Option<String>,
-    /// Source text.
+    /// Rule as JSON text, for messages.
     pub(crate) text: String,
-    /// True if the rule is from a trusted project.
+    /// True if the rule is from a trusted project; false if it is the user's or an agent's.
     pub(crate) from_project: bool,
 }
 
@@ -71,7 +71,7 @@ struct Matching {
     command_prefix: Option<String>,
 }
 
-/// Compiles all rules, or returns the errors of invalid ones.
+/// Compiles all rules. Fails with an error for each invalid rule.
 pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
     let mut rules = Vec::with_capacity(written.len().min(RULES_MAX));
     let mut failures = Vec::new();
@@ -96,11 +96,11 @@ fn refused(index: usize, why: &str) -> Failure {
     )
 }
 
-/// Group and name of the tool for commands: with these, the text in parentheses is the beginning of
-/// a command and not a glob.
+/// Rule group and name of the tool that runs commands. In a pattern with one of these names, the
+/// text in parentheses is a command or its beginning; with any other name it is a glob.
 pub(crate) const COMMAND_NAMES: [&str; 2] = ["Bash", "bash"];
 
-/// Splits `Bash(git log:*)` into the tool and the text in parentheses.
+/// Splits a pattern such as `Bash(git log:*)` into the tool and the text in parentheses.
 fn pattern(tool: &str) -> Result<(&str, Option<&str>), String> {
     let (name, inside) = match tool.split_once('(') {
         None => (tool, None),
@@ -161,7 +161,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Checks the rule against its examples.
+    /// Fails if the rule does not match its examples as they say.
     fn check(&self, examples: &Examples) -> Result<(), String> {
         for (list, expected) in [(&examples.matching, true), (&examples.no_match, false)] {
             for example in list {
@@ -195,13 +195,13 @@ impl Rule {
         }
     }
 
-    /// Why it asks, in words.
+    /// Returns the reason of a permission request by this rule, for a person.
     pub(crate) fn why(&self) -> String {
         let whose = if self.from_project { "a rule of the project" } else { "a rule" };
         self.reason.clone().unwrap_or_else(|| format!("{whose} asks: {}", self.text))
     }
 
-    /// Why the call is denied, where this is a rule of the configuration.
+    /// Returns the reason of a denial by this rule, for the model and the user.
     pub(crate) fn denial_reason(&self) -> &str {
         self.reason.as_deref().unwrap_or(if self.from_project {
             "the project's rules deny it"
@@ -210,7 +210,8 @@ impl Rule {
         })
     }
 
-    /// True if the rule matches a simple command of its tool.
+    /// True if the rule matches the simple command `words`: it begins with the prefix of the rule,
+    /// or equals it. A rule without a prefix matches every command; a rule with a glob, none.
     pub(crate) fn covers_command(&self, words: &[String]) -> bool {
         self.glob.is_none()
             && self.prefix.as_ref().is_none_or(|prefix| {
@@ -218,19 +219,21 @@ impl Rule {
             })
     }
 
-    /// True if any command in `scripts` matches, at any position.
+    /// True if any command in `scripts` begins with the prefix, at any position, or if the rule has
+    /// no prefix.
     fn runs(&self, scripts: &[Judged]) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| {
             begins(scripts, prefix).any(|words| !self.exact || words.len() == prefix.len())
         })
     }
 
-    /// True if the rule denies the call: one matching part suffices.
+    /// True if this is a deny rule that matches the call; one matching part suffices.
     pub(crate) fn denies(&self, case: &JudgedAction<'_>) -> bool {
         self.decision == RuleDecision::Deny && self.is_for(case) && self.applies_to(case)
     }
 
-    /// True if the rule asks about or allows the call. An allow rule must match all parts.
+    /// True if this is an ask or allow rule that matches the call. An ask rule must match one part,
+    /// an allow rule all parts.
     pub(crate) fn applies(&self, case: &JudgedAction<'_>) -> bool {
         self.is_for(case)
             && match self.decision {
@@ -240,7 +243,8 @@ impl Rule {
             }
     }
 
-    /// Specificity for precedence.
+    /// Order among matching rules, the larger the more specific: length of glob and prefix, then
+    /// true if the rule names a tool.
     pub(crate) fn specificity(&self) -> (usize, bool) {
         let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();
@@ -260,7 +264,8 @@ impl Rule {
             && (self.glob.is_none() || only_files && paths.all(|path| self.matches(path)))
     }
 
-    /// True if the rule is about the tool of the call.
+    /// True if the rule applies to the tool of the call: by name, by group, or through
+    /// `restricted_by`, which allow rules ignore.
     pub(crate) fn is_for(&self, case: &JudgedAction<'_>) -> bool {
         let tool = case.situation.tool;
         self.tool == "*"
@@ -275,7 +280,7 @@ impl Rule {
     }
 }
 
-/// Absolute and relative path of everything that is read or written.
+/// Absolute and relative path of each file that the action reads or writes.
 fn paths(action: &Action) -> impl Iterator<Item = (&str, &str)> {
     action.operations.iter().filter_map(|operation| match operation {
         Operation::Read { path, relative, .. } | Operation::Write { path, relative, .. } => {

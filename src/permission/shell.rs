@@ -1,5 +1,5 @@
-//! Shell judge: programs that a command runs, parts that are never allowed, and grants that would
-//! cover it.
+//! Shell judge: finds the programs that a command runs, parts that are never allowed, and the
+//! grants that would cover it.
 //!
 //! It is asymmetric. To deny, it looks through wrappers, quotes, nested scripts, functions,
 //! substitutions and control flow ([`walk`]). To allow, it accepts only plain simple commands with
@@ -21,19 +21,21 @@ pub(crate) mod wrappers;
 use outline::Outline;
 use posse_base::shell_words;
 
-/// Characters of a command above which nothing allows it but a human who sees it.
+/// Maximum number of characters of a command that a grant, rule or `--yes` may allow. Only a person
+/// can allow a longer one.
 pub(crate) const COMMAND_CHARS_MAX: usize = 10_000;
 
 /// Complete judgement of a command.
 #[derive(Debug)]
 pub(crate) struct Judged {
-    /// Everything that it runs, and the first part that is never allowed.
+    /// Programs that the command runs, and the first danger in it.
     pub(crate) findings: walk::Findings,
-    /// Its simple commands, if it consists of nothing else.
+    /// Simple commands of the text. Empty if `outside` is set.
     pub(crate) parts: Vec<allow::PlainCommand>,
-    /// Reason why no grant can cover it.
+    /// Reason why no grant can cover the command as a whole. `None` if grants can.
     pub(crate) outside: Option<String>,
-    /// True if it cannot be understood, so that not even a rule for all commands covers it.
+    /// True if bash may parse the text differently, so that not even a rule for all commands allows
+    /// it.
     pub(crate) doubtful: bool,
     text: String,
     outline: Outline,
@@ -54,7 +56,7 @@ impl Names {
     }
 }
 
-/// Words of a plain simple command; `None` for any other text.
+/// Returns the words of a plain simple command. `None` for any other text.
 pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     let outline = reader::read(text);
     let [command] = outline.commands.as_slice() else { return None };
@@ -68,7 +70,8 @@ pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     if plain { words.collect() } else { None }
 }
 
-/// The words of a grant, as [`quoted`] writes them; none if it was written by something else.
+/// Splits the target of a grant, as [`quoted`] writes it, into words. `None` for text in another
+/// form.
 pub(crate) fn split(target: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -90,19 +93,19 @@ pub(crate) fn split(target: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Words as a shell reads them back.
+/// Joins words to a text from which a shell reads the same words.
 pub(crate) fn quoted(words: &[String]) -> String {
     words.iter().map(|word| shell_words::quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Judges `text` without a place: for examples.
+/// Judges `text` in an invented working directory, without links. For the examples of rules.
 pub(crate) fn judge_example(text: &str) -> Judged {
     let roots = ["/".to_owned()];
     let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };
     judge(text, allow::Ground { place, roots: &roots, closed: &[], links: &[] })
 }
 
-/// Judges `text` as it would run in `ground`.
+/// Judges `text` with the working directory, workspace and links of `ground`.
 pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
     let outline = reader::read(text);
     let findings = walk::walk(&outline, text, ground.place.cwd.unwrap_or("/"), ground.place.home);
@@ -113,7 +116,8 @@ pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
 }
 
 impl Judged {
-    /// True if the other parser reads the same words. Called last, if everything else allows it.
+    /// True if the second parser ([`grammar`]) reads the same words. It is slow, so it is called
+    /// last, if everything else allows the command.
     pub(crate) fn is_read_alike(&self) -> bool {
         grammar::agrees(&self.text, &self.outline)
     }
@@ -129,7 +133,8 @@ fn outside(text: &str, outline: &Outline) -> Option<String> {
     allow::outside(outline).map(str::to_owned)
 }
 
-/// Characters that are drawn as nothing, as blanks, or as something else.
+/// True for a character that is invisible, blank or not drawn as itself, except space, tab and
+/// newline.
 fn is_unseen(c: char) -> bool {
     let plain = matches!(c, '\n' | '\t' | ' ');
     !plain

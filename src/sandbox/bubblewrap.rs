@@ -1,7 +1,7 @@
 //! Namespaces created by bubblewrap, for systems that allow only that program to create them.
 //!
-//! The plan becomes arguments of bubblewrap. Our helper is the first process inside and puts the
-//! rest in force.
+//! The plan becomes arguments of bubblewrap. The helper is the first process inside and applies the
+//! other parts of the plan.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,8 +17,8 @@ use crate::plan::Plan;
 use crate::spare_helper::ReadyHelper;
 use crate::{Context as _, Sandbox};
 
-/// Paths of the program. `PATH` is not used, because a project's tools may have added folders to
-/// it.
+/// Paths at which bubblewrap is looked for. `PATH` is not used, because a project's tools may have
+/// added folders to it.
 const PLACES: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
@@ -34,7 +34,8 @@ impl Sandbox {
     }
 }
 
-/// Command that starts the helper in the planned namespaces, without the helper's arguments.
+/// Builds the bubblewrap command that starts the helper in the namespaces of `plan`. The caller
+/// appends the arguments of the helper. Fails if bubblewrap is not installed or not trusted.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Command, String> {
     let program = program()?;
@@ -70,14 +71,16 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     Ok(command)
 }
 
-/// Overlay of a path on the read-only tree.
+/// Mount over a path of the read-only tree: an unreadable cover, a read-only copy, or a writable
+/// copy.
 enum Layer {
     Nothing,
     Shown,
     Writable,
 }
 
-/// Mounts writable and hidden paths over the tree, folders before their contents.
+/// Adds arguments that mount writable and visible paths and cover hidden ones, a folder before its
+/// contents.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     let is_covered =
@@ -124,7 +127,7 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     }
 }
 
-/// Mounts read-only paths within writable ones.
+/// Adds arguments that mount pinned and read-only paths within writable ones.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn fix(command: &mut std::process::Command, plan: &Plan) {
     let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));
@@ -156,7 +159,7 @@ fn cover(command: &mut std::process::Command, path: &Path) {
     }
 }
 
-/// Path of bubblewrap, if it can be trusted.
+/// Returns the path of bubblewrap. Fails if it is not installed or [`check`] rejects it.
 fn program() -> Result<PathBuf, String> {
     let found = PLACES.iter().map(Path::new).find(|path| path.exists());
     let found = found.ok_or("bubblewrap is not installed")?;
@@ -165,7 +168,8 @@ fn program() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Rejects a program that other users could replace or that is set-user-id.
+/// Rejects a program that is set-user-id or set-group-id, or that a user other than root could
+/// replace.
 fn check(program: &Path) -> Result<(), String> {
     let shown = program.display();
     let found = fs::metadata(program).context(&shown)?;

@@ -1,4 +1,5 @@
-//! Captured output of a command: beginning and end in memory, all of it in a file if it is long.
+//! Captured output of a command: beginning and end in memory, and the whole output in a file if it
+//! is long.
 //!
 //! Memory and file size are bounded for any output.
 
@@ -19,14 +20,14 @@ pub(crate) struct Capture {
 }
 
 enum Spill {
-    /// Everything is still in memory. The path of the later file.
+    /// All bytes are still in memory. Contains the path of the file, which does not exist yet.
     NotYet(PathBuf),
     Open {
         path: PathBuf,
         file: File,
         bytes: u64,
     },
-    /// The file could not be written; the command continues without it.
+    /// The file could not be written, for this reason; the command continues without it.
     Broken(String),
 }
 
@@ -35,13 +36,14 @@ enum Spill {
 pub struct Captured {
     /// First bytes; all of them if `tail` is empty.
     pub head: Vec<u8>,
-    /// Last bytes, if the stream is longer than the head.
+    /// Last bytes. Empty if the whole stream is in `head`.
     pub tail: Vec<u8>,
     /// Size of the stream in bytes.
     pub total: u64,
-    /// File with the complete stream, up to its size limit.
+    /// File with the complete stream, up to its size limit. `None` if the stream fits in memory or
+    /// the file could not be written.
     pub spill: Option<PathBuf>,
-    /// Error that prevented the spill file.
+    /// Error of creating or writing the file. `None` if there was none.
     pub spill_failure: Option<String>,
 }
 
@@ -53,7 +55,8 @@ impl Captured {
 }
 
 impl Capture {
-    /// Keeps `bytes_max` bytes, half of them from the beginning; larger output goes to `spill`.
+    /// Captures at most `bytes_max` bytes in memory, half of them from the beginning. A longer
+    /// stream is also written to `spill`. The stream may have up to `spill_bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, spill: PathBuf, spill_bytes_max: u64) -> Capture {
         Capture {
             half: bytes_max / 2,
@@ -65,7 +68,8 @@ impl Capture {
         }
     }
 
-    /// Adds bytes. Returns `false` if the file has reached its size limit and the command must end.
+    /// Adds bytes. Returns `false` if the stream has exceeded its size limit and the command must
+    /// end.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let fits = self.spill_part(bytes);
         self.total += bytes.len() as u64;
@@ -123,8 +127,8 @@ impl Capture {
     }
 }
 
-/// Creates the file `path`, and its folder, with `parts` one after the other. Only the user can
-/// read it.
+/// Creates the file `path`, and its folder if missing, and writes `parts` one after the other. Only
+/// the user can read it. Fails if the file exists.
 pub fn create_output(path: &Path, parts: &[&[u8]]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

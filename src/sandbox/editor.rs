@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-/// Path of the shell.
+/// Path of the shell that runs the editor command line.
 const SHELL: &str = "/bin/sh";
 
 /// Opens `file` with the editor command line `editor`, waits for it, and returns `true` if it

@@ -1,13 +1,13 @@
 //! Environment variables of a command: an allow-list, plus settings that prevent prompts of
 //! programs.
 //!
-//! Keys, tokens, agent sockets and variables that make a program load code are excluded, because
-//! everything is excluded by default.
+//! Everything that is not on the list is excluded: keys, tokens, agent sockets, and variables that
+//! make a program load code.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Network settings: proxies and TLS roots.
+/// Names of variables with network settings: proxies and TLS roots.
 pub const NETWORK: [&str; 11] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -22,7 +22,7 @@ pub const NETWORK: [&str; 11] = [
     "NO_PROXY",
 ];
 
-/// Variables that are passed on, in addition to [`NETWORK`].
+/// Names of variables that are passed on to commands, in addition to [`NETWORK`] and `LC_*`.
 const PASSED: &[&str] = &[
     "PATH",
     "HOME",
@@ -69,7 +69,8 @@ const PASSED: &[&str] = &[
     "PKG_CONFIG_PATH",
 ];
 
-/// Variables set for every command: no person can answer a prompt.
+/// Variables with a fixed value for every command. They turn off prompts, editors and pagers,
+/// because no person can answer them.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -86,10 +87,10 @@ const SET: &[(&str, &str)] = &[
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
 
-/// Default `PATH`.
+/// `PATH` of commands if posse itself has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Derives the environment of a command from ours.
+/// Derives the environment of a command from `ours`, the environment of posse.
 pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();
@@ -106,7 +107,8 @@ fn is_passed(name: &OsStr) -> bool {
     })
 }
 
-/// True for a URL with user and password, such as that of a proxy.
+/// True if the value contains a URL with a user name or password (`user:password@host`). In a proxy
+/// variable, an address without a scheme counts as well.
 fn carries_password(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
     let is_proxy = name.to_ascii_lowercase().as_bytes().ends_with(b"_proxy");

@@ -1,4 +1,4 @@
-//! Protection of control files and secrets during one run.
+//! Protection of protected files and secrets during one run of a command.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,48 +13,54 @@ use crate::protect::{Finding, Protection, ProtectionMethod, ScanBounds, Survey, 
 use crate::scratch::Scratch;
 use crate::{RunError, Sandbox, Surroundings};
 
-/// Maximum time until killed processes are gone.
+/// Time after which killed processes are assumed to be gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
-/// Maximum number of attempts at an incomplete survey: folders are cached, so each attempt gets
-/// further.
+/// Maximum number of surveys in a row while they are incomplete. Folders are cached, so each survey
+/// gets further.
 const SURVEYS_MAX: usize = 3;
 
-/// Protections of a session: one per set of roots and unreachable roots, shared by commands.
+/// Cache of the [`Protection`]s of a session. Commands with the same roots and unreachable roots
+/// share one.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
     bounds: ScanBounds,
-    /// Writes of posse's own tools in the meantime.
+    /// Registry of writes by posse's own tools, which a check does not attribute to commands.
     pub(crate) written: ToolWrites,
 }
 
-/// Roots, and the roots that no command can write to.
+/// Cache key of a protection: all roots, and those among them that its commands cannot write to.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// Exemptions of one command that a person approved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exemptions {
-    /// Protected paths that it may change: absolute and resolved, each including its contents.
+    /// Protected paths that the command may change: absolute and resolved, each including its
+    /// contents.
     pub unprotected: Vec<PathBuf>,
-    /// True if it runs although the workspace is too large for a complete survey.
+    /// True if the command runs even if the workspace is too large for a complete survey. False: it
+    /// then does not run.
     pub unsurveyed: bool,
 }
 
-/// Error when a scan is incomplete and the user has not permitted the run.
+/// Error text for a run that is refused because the survey is incomplete.
 const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
      in the rest are not protected from the command; run it again, and the user is asked about it";
 
-/// Scan made for a run, kept until the run is over.
+/// Survey of protected files for one run. [`Guard::check_effects`] consumes it after the command.
+/// If the guard is dropped instead, the effects are checked in the background.
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
-    /// Temporary folder of the command, kept until it has been checked.
+    /// Temporary folder of the command. It exists until the check is done.
     scratch: Arc<Scratch>,
 }
 
 impl Sandbox {
-    /// Adds protected paths to `plan`. Without a sandbox nothing is protected.
+    /// Surveys protected files and secrets, and adds them to `plan`. Returns `None` without a
+    /// sandbox, where nothing is protected. Fails if the survey is incomplete and `besides` does
+    /// not permit that.
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
@@ -105,7 +111,8 @@ impl Sandbox {
         Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
     }
 
-    /// Lowers the maximum number of scanned folders to `folders`.
+    /// Limits the number of folders of a scan to `folders`. A number above the default has no
+    /// effect.
     #[must_use]
     pub fn with_scan_limit(mut self, folders: usize) -> Sandbox {
         let bounds = ScanBounds::default();
@@ -113,26 +120,28 @@ impl Sandbox {
         self
     }
 
-    /// Uses `written` to attribute changes when a command is checked.
+    /// Uses `written` as the registry of writes by posse's own tools, which a check does not
+    /// attribute to commands.
     #[must_use]
     pub fn tracking(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
     }
 
-    /// Registry in which tools that change workspace files report their writes.
+    /// Returns the registry in which tools record their writes to workspace files.
     pub fn written(&self) -> ToolWrites {
         self.protections.written.clone()
     }
 
     /// True if the last survey of the workspace, before or after a command, was incomplete:
-    /// protected files and secrets in the rest are not guarded.
+    /// protected files and secrets in folders that were not scanned are not guarded.
     pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }
 
-    /// True if everything below `root` can be surveyed. Reads folders, for a few seconds at most.
+    /// True if all folders below `root` can be surveyed within the scan limits. Reads folders,
+    /// which blocks for a few seconds at most.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -145,7 +154,8 @@ impl Sandbox {
         Ok(looked.any(|is_complete| is_complete))
     }
 
-    /// True if the secret file or credential store `path` is hidden from commands.
+    /// True if `path` is a secret file or credential store that the sandbox of this host hides from
+    /// commands.
     pub fn hides(&self, path: &Path) -> bool {
         let Surroundings { roots, home, readable_secrets, .. } = &self.surroundings;
         let tier = self.backend().tier();
@@ -164,8 +174,9 @@ impl Sandbox {
         }
     }
 
-    /// Secrets that commands could read: on the reduced tier, those inside the session's roots.
-    /// `scratch` is the folder of the commands' temporary folders. Reads folders.
+    /// Secrets and posse folders inside the session's roots, which commands can read on the reduced
+    /// tier. Empty on any other tier, even without a sandbox. `scratch` is the folder in which
+    /// commands have temporary folders. Reads folders, which blocks.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != SandboxTier::Reduced {
             return Ok(Vec::new());
@@ -179,8 +190,8 @@ impl Sandbox {
     }
 }
 
-/// Scans folders: on this thread if recent scans were very short, because switching threads takes
-/// longer than that; otherwise on a blocking thread.
+/// Runs `work`, which scans folders, on this thread if recent scans were shorter than a switch of
+/// threads takes; otherwise on a blocking thread.
 async fn run_scan<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,
@@ -192,7 +203,8 @@ async fn run_scan<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Checks the effects of the command after all its processes are gone.
+    /// Checks protected files after all processes of the command are gone; returns the changes.
+    /// Empty if the check itself failed, which is logged.
     pub(crate) async fn check_effects(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
@@ -227,7 +239,9 @@ impl Drop for Guard {
 }
 
 impl Protections {
-    /// Protection of everything that a command may write, and of the session's roots.
+    /// Returns the protection of the session's roots and of the `writable` folders, from the cache
+    /// if possible. The folder `scratch`, which contains the commands' temporary folders, is left
+    /// out.
     fn of(
         &self,
         surroundings: &Surroundings,

@@ -1,11 +1,11 @@
-//! Helper process: the posse binary, started again, which prepares the process that becomes a
+//! Helper process: the posse binary, started again, which prepares itself and then becomes a
 //! command.
 //!
-//! A single-threaded program can do what a closure between fork and exec must not. It creates a
-//! session, dies with its parent, resets signals and closes descriptors; then it waits for a
-//! request on standard input, which is a socket, applies the request, reports the kernel's answers,
-//! and executes the command. If any step fails, or the report cannot be written, the command does
-//! not run.
+//! Code between fork and exec may hardly do anything in a multi-threaded program, but a helper has
+//! one thread. It creates a session, dies with its parent, resets signals and closes descriptors.
+//! Then it waits for a request on standard input, which is a socket, applies the plan of the
+//! request, reports the kernel's answers, and executes the command. If any step fails, or the
+//! report cannot be written, the command does not run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -34,26 +34,26 @@ use crate::seccomp::Filters;
 use crate::wire::{self, HelperLine, HelperMessage, HelperRequest};
 use crate::{helper_output, init, landlock, watchdog};
 
-/// First argument that selects the helper.
+/// First command line argument that makes the posse binary run as a helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
-/// Preference of the kernel for ending this process when memory runs out, from -1000 to 1000. Text,
-/// as the kernel reads it.
+/// Value for `/proc/self/oom_score_adj`, from -1000 to 1000: the kernel prefers to kill processes
+/// with higher values when memory runs out. Text, as the kernel reads it.
 const OOM_SCORE_ADJUSTMENT: &str = "500";
 
 /// Exit code of a helper that failed to become the command.
 const NOT_PREPARED: u8 = 125;
 
-/// Preparation of a helper before it knows the command.
+/// Kind of a helper. It determines the preparation before the helper knows its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HelperShape {
     /// No confinement.
     Bare,
-    /// Confinement without namespaces, with or without the host's network.
+    /// Confinement without namespaces. `network`: the command may use the host's network.
     Reduced { network: bool },
-    /// Namespaces created by the helper, with or without the host's network.
+    /// Namespaces created by the helper. `network`: the command uses the host's network.
     Namespaces { network: bool },
-    /// PID 1 in a namespace that another program created.
+    /// PID 1 in a namespace that another program, such as bubblewrap, created.
     Inner,
 }
 
@@ -81,7 +81,7 @@ impl HelperShape {
         all.into_iter().find(|shape| shape.as_str() == name)
     }
 
-    /// Shape that a plan needs.
+    /// Returns the shape of the helper that `plan` needs.
     pub(crate) fn of(plan: &Plan) -> HelperShape {
         match plan.backend {
             Backend::Namespaces => HelperShape::Namespaces { network: plan.network },
@@ -96,7 +96,8 @@ impl HelperShape {
         matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
 
-    /// System call filters of the commands, if known in advance.
+    /// System call filters of the command. `None` for `Bare`, which has none, and for `Inner`,
+    /// whose filters depend on the plan.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
             HelperShape::Reduced { network } => {
@@ -181,7 +182,8 @@ fn help(
     }
 }
 
-/// Executes the command, or its init process, without namespaces.
+/// Runs a helper without namespaces: waits for the request and becomes the command, or the init
+/// process beside the command.
 fn execute(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     if facts.shape != HelperShape::Bare {
         // No command needs capabilities, so they are dropped before the request arrives.
@@ -195,7 +197,7 @@ fn execute(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     become_requested(control, &facts)
 }
 
-/// Forks into the future command and its init, before the request arrives.
+/// Forks before the request arrives: the child becomes the command, this process its init process.
 fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let (mut waiting, taken) = std::io::pipe().context("no pipe")?;
     match fork_with_init()? {
@@ -249,7 +251,8 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks. The child has its own session; the parent waits for children by signals.
+/// Forks into the future command (child) and its init process (parent). The child starts a session;
+/// the parent blocks SIGCHLD, which the init process receives through a descriptor.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().context("signals")?;
     let fork = kernel::fork().context("no process")?;
@@ -260,7 +263,8 @@ fn fork_with_init() -> Result<Fork, String> {
     Ok(fork)
 }
 
-/// Creates namespaces and waits outside for their PID 1.
+/// Creates namespaces and forks their PID 1. This process stays outside the PID namespace, waits
+/// for that child, and returns its exit code.
 fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
     facts.mounted.namespaces = namespaces::enter(network)?;
     match kernel::fork().context("no first process")? {
@@ -289,7 +293,8 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// PID 1 of a namespace: waits for the request, applies it and starts the command.
+/// Runs as PID 1 of a namespace: waits for the request, applies its plan, and forks into the
+/// command and the init process.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
@@ -333,7 +338,9 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
 }
 
-/// Applies the limits of this process, reports, and executes the command.
+/// Applies Landlock rules and system call filters to this process, sends the enforcement report,
+/// and executes the command. Returns on failure only. `ahead`: Landlock rules made in advance,
+/// which are used if they are still valid.
 fn become_command(
     control: &UnixStream,
     request: &HelperRequest,
@@ -386,7 +393,7 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// State before the plan is applied.
+/// Results of the preparation, for the enforcement report.
 #[derive(Debug)]
 struct Facts {
     shape: HelperShape,
@@ -427,7 +434,7 @@ impl Facts {
     }
 }
 
-/// Checks that the creator of the namespace did what was requested.
+/// Checks that bubblewrap has created the namespaces: this process is PID 1, and `/` is read-only.
 fn check_inner() -> Result<(), String> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let root = statvfs("/").context("/")?;
@@ -438,7 +445,7 @@ fn check_inner() -> Result<(), String> {
     }
 }
 
-/// Path of a folder. A removed folder is an error.
+/// Returns the path of an open folder. A removed folder is an error.
 fn folder_path(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link).context("the working directory is unknown")?;
@@ -452,7 +459,8 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Closes our copies of the output, so that only the command keeps it open.
+/// Redirects this process's standard output and error to `/dev/null`, so that only the command
+/// holds the output pipe open.
 fn close_output() -> Result<(), String> {
     let open = "output stays open";
     let null = File::options().write(true).open("/dev/null").context(open)?;
@@ -460,7 +468,8 @@ fn close_output() -> Result<(), String> {
     dup2_stderr(&null).context(open)
 }
 
-/// Limits the number of processes of this user: in a user namespace, those of the command only.
+/// Limits the number of processes of the user (`RLIMIT_NPROC`). On the full tier only the command's
+/// processes count. Otherwise all processes of the user count, so the limit is four times as high.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {
         return;
@@ -473,7 +482,8 @@ fn limit_user_processes(plan: &Plan) {
     setrlimit(Resource::RLIMIT_NPROC, max, max).ok();
 }
 
-/// Terminates this process when the thread that started it ends.
+/// Makes the kernel kill this process when the thread that started it ends, and returns true. Fails
+/// if `parent` has already ended.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Pid) -> Result<bool, String> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("no parent-death signal")?;
@@ -486,7 +496,8 @@ fn die_with(parent: Pid) -> Result<bool, String> {
     if getppid() == parent { Ok(false) } else { Err("the parent is gone".to_owned()) }
 }
 
-/// Restores signals that our parent ignored, as `nohup` or a shell's `&` does.
+/// Resets all signals to their default action. A parent may have ignored some, as `nohup` or a
+/// shell's `&` does.
 fn reset_signals() -> Result<(), String> {
     for each in Signal::iterator() {
         if matches!(each, Signal::SIGKILL | Signal::SIGSTOP) {
@@ -500,8 +511,8 @@ fn reset_signals() -> Result<(), String> {
     Ok(())
 }
 
-/// Turns the file-size signal into a write error that can be reported. Commands get the signal's
-/// default action again.
+/// Ignores SIGXFSZ in this process, so that exceeding a file-size limit is a write error that can
+/// be reported. Helpers restore the default action for commands.
 pub fn survive_file_limits() {
     #[expect(unsafe_code, reason = "the only way to ignore a signal")]
     // SAFETY: ignoring a signal runs no handler.
@@ -511,7 +522,8 @@ pub fn survive_file_limits() {
     }
 }
 
-/// Closes all descriptors except the standard streams and the report; returns their number.
+/// Closes all descriptors except the standard streams and `report`; returns the number of closed
+/// descriptors.
 pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(folder).context("open descriptors are unknown")?;
@@ -523,7 +535,8 @@ pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     Ok(open.into_iter().filter(|&descriptor| close(descriptor).is_ok()).count())
 }
 
-/// Path that starts our own binary even after it was replaced or removed.
+/// Returns a path that starts the running binary; on Linux even if the file was replaced or
+/// removed.
 pub(crate) fn own_binary() -> std::io::Result<PathBuf> {
     let link = std::path::Path::new("/proc/self/exe");
     // The child that follows this link shares our memory until then, so it resolves to our binary.

@@ -15,25 +15,24 @@ use tokio::net::unix::pipe::Receiver;
 use crate::Context as _;
 use crate::mask::Mask;
 
-/// Tells the helper the file for standard input. Cannot be set otherwise: the environment of
-/// commands is an allow-list.
+/// Environment variable that tells the helper the path of the file for standard input. Users cannot
+/// set it, because the environment of commands is an allow-list.
 const INPUT: &str = "POSSE_HOOK_INPUT";
-/// Tells the helper the file for standard error.
+/// Environment variable that tells the helper the path of the pipe for standard error.
 const ERRORS: &str = "POSSE_HOOK_ERRORS";
 
-/// Input and output of a hook process.
+/// Standard input and separate standard error of a hook process.
 #[derive(Debug, Clone, Default)]
 pub struct Dialogue {
-    /// Standard input. A file in its temporary folder, so that a process that does not read it
-    /// blocks nothing.
+    /// Bytes for standard input. The process reads them from a file, so posse never waits for it.
     pub input: Vec<u8>,
-    /// Maximum of standard error kept, in bytes from the beginning.
+    /// Maximum number of bytes of standard error to capture, from its beginning.
     pub errors_bytes_max: usize,
 }
 
 impl Dialogue {
-    /// Creates the input file and the error pipe below `scratch`. Returns our end of the pipe and
-    /// the variables that name both.
+    /// Creates the input file and the error pipe below `scratch`. Returns posse's end of the pipe,
+    /// and the variables that name file and pipe to the helper.
     pub(crate) fn prepare(
         &self,
         scratch: &Path,
@@ -51,7 +50,8 @@ impl Dialogue {
     }
 }
 
-/// Opens the named streams. Runs in the helper, as the last step before the command.
+/// Connects standard input and standard error to the paths that `environment` names, if any. Runs
+/// in the helper, just before the report and the command.
 pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), String> {
     let place = |name: &str| {
         let found = environment.iter().find(|(given, _)| given == OsStr::new(name));

@@ -1,5 +1,8 @@
-//! PID 1 of the sandbox namespace: starts the command, reaps orphans, reports the exit status, and
-//! kills remaining processes.
+//! Init process beside a command: reaps orphans, reports the exit status, and kills remaining
+//! processes.
+//!
+//! It is PID 1 of the command's namespace. On the reduced tier, which has no PID namespace, it is a
+//! child subreaper.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -17,17 +20,20 @@ use nix::unistd::Pid;
 use crate::Context as _;
 use crate::wire::{CommandExit, HelperLine};
 
-/// Default time that descendants of an ended command may continue to print.
+/// Time after the end of the command for which descendants may continue to print, and interval of
+/// further kills.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Asks the command to terminate.
+/// Message from posse: send SIGTERM to all processes of the command. Any other message means
+/// SIGKILL.
 pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
-/// Offset added to a signal number to form an exit code.
+/// Number that is added to a signal number to form an exit code.
 const SIGNALLED: i32 = 128;
 
-/// Runs until `command` and all its descendants have ended. Signals of children must be blocked
-/// already.
+/// Waits until `command` and all its descendants have ended, and kills the remaining ones after a
+/// grace period or on request. Reports the exit status and the number of killed processes to
+/// `control`, and returns the exit code of the command. The caller must have blocked SIGCHLD.
 pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let deaths = SignalFd::with_flags(&children(), flags).context("no signals")?;
@@ -87,22 +93,23 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
-/// Signal set with SIGCHLD.
+/// Returns a signal set that contains only SIGCHLD.
 pub(crate) fn children() -> SigSet {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
     set
 }
 
+/// State of the init process.
 struct House {
     command: Pid,
     ended: Option<CommandExit>,
-    /// Number of killed processes, once killing started.
+    /// Number of killed processes. `None` until killing has started.
     killed: Option<usize>,
 }
 
 impl House {
-    /// Reaps all ended children. Returns true if none is left.
+    /// Reaps all children that have ended. Returns true if no child is left.
     fn reap(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -131,7 +138,8 @@ impl House {
         let _ = kill(everybody, Signal::SIGCONT);
     }
 
-    /// Kills all other processes in the namespace; only PID 1 survives.
+    /// Kills all other processes of the PID namespace or, on the reduced tier, of the Landlock
+    /// domain.
     fn kill(&mut self) {
         self.killed.get_or_insert(0);
         // There may be no process left.

@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// Mount flags of `mount_setattr`.
+/// Flags for [`restrict_tree`]. This one makes mounts read-only.
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 pub(crate) const NO_SETUID: u64 = libc::MOUNT_ATTR_NOSUID;
 pub(crate) const NO_DEVICES: u64 = libc::MOUNT_ATTR_NODEV;
@@ -23,12 +23,12 @@ fn path_bytes(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Result of a system call that returns a negative number for an error.
+/// Converts the return value of a system call: a negative number becomes the error in `errno`.
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Detached copy of the mount at `path` with everything below it.
+/// Returns a detached copy of the mounts at `path` and below it.
 pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     let path = path_bytes(path)?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
@@ -41,7 +41,7 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(tree) })
 }
 
-/// Attaches a copy of a mount over `path`.
+/// Attaches `tree`, a detached mount, over `path`.
 pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = path_bytes(path)?;
     let empty = c"";
@@ -59,7 +59,7 @@ pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     checked(moved).map(drop)
 }
 
-/// Sets flags of a mount and of all mounts below it.
+/// Sets mount flags, such as [`READ_ONLY`], on a mount and on all mounts below it.
 pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> {
     let attributes =
         libc::mount_attr { attr_set: flags, attr_clr: 0, propagation: 0, userns_fd: 0 };
@@ -79,7 +79,7 @@ pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> 
     checked(set).map(drop)
 }
 
-/// Process in which `fork` returned.
+/// Process in which [`fork`] returned: the parent, with the id of the child, or the child.
 pub(crate) enum Fork {
     Parent(Pid),
     Child,
@@ -94,7 +94,8 @@ pub(crate) fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Drops every capability, including the bounding set, so that no program can regain one.
+/// Drops every capability. Also empties the bounding set if the process may do that, so that no
+/// executed program can regain a capability.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
     for capability in 0..=CAPABILITIES {
         // SAFETY: numbers only.
@@ -129,7 +130,7 @@ pub(crate) fn has_capabilities() -> io::Result<bool> {
     Ok(words.iter().any(|word| word.effective | word.permitted | word.inheritable != 0))
 }
 
-/// Version 3 of the structure: two words.
+/// Version 3 of the kernel's capability structures, which use two words.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
 #[repr(C)]
@@ -146,7 +147,7 @@ struct CapabilityWord {
     inheritable: u32,
 }
 
-/// True if a seccomp filter is in force.
+/// True if a seccomp filter is in force for this process.
 pub(crate) fn has_filter() -> bool {
     // SAFETY: numbers only.
     unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == 2 }

@@ -1,11 +1,11 @@
 //! Landlock rules: files, connections and signals available to a command and its children.
 //!
-//! The requirements of the policy are compared with the kernel's answer: on a kernel that supports
-//! less the command does not run.
+//! A command runs only if the kernel reports that it enforces all required access rights.
 //!
-//! Rules only grant, so a hidden path is spared by rules for everything beside it. That is most of
-//! the work, and mostly equal for the next command: a spare helper prepares the rules of the last
-//! plan, which are used if they would be the same again.
+//! Landlock rules can only grant access. To hide a path, the rules grant access to everything
+//! beside it instead of the whole tree. Making these rules is slow, and most of them are equal for
+//! the next command: a spare helper prepares the rules of the last plan, which are used if making
+//! them again would give the same rules.
 
 mod rule_sources;
 
@@ -29,16 +29,17 @@ use crate::plan::Plan;
 
 use rule_sources::{FolderEntry, RuleSources};
 
-/// Minimum ABI version for the policy: it controls truncation and links.
+/// Oldest ABI version that is accepted: it controls truncation and links.
 const NEEDED: ABI = ABI::V3;
 
-/// Newest ABI whose features are used.
+/// Newest ABI version whose features are used.
 const KNOWN: ABI = ABI::V6;
 
-/// Maximum number of entries beside a hidden path that are opened one by one.
+/// Maximum number of entries of a folder that get rules one by one. A larger folder becomes
+/// readable as a whole, with the hidden paths in it.
 const SIBLINGS_MAX: usize = 4000;
 
-/// Devices that every program may use.
+/// Devices that every command may read and write.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
@@ -47,11 +48,13 @@ const DEVICES: &[&str] =
 pub(crate) struct InForce {
     /// Landlock ABI version in use.
     pub(crate) version: i64,
-    /// True if everything requested is in force, including optional parts.
+    /// True if the kernel enforces all requested rights, including optional ones; false if some
+    /// optional rights are missing.
     pub(crate) is_whole: bool,
-    /// True if TCP connections are denied.
+    /// True if Landlock denies TCP connections. False if the network is permitted, a network
+    /// namespace isolates the command, or the kernel lacks the feature.
     pub(crate) tcp: bool,
-    /// Number of paths that could not be hidden.
+    /// Number of hidden paths of the plan that stay readable.
     pub(crate) exposed: usize,
 }
 
@@ -62,11 +65,11 @@ pub(crate) struct Made {
     tcp: bool,
     exposed: usize,
     subject: RuleSubject,
-    /// Files that the rules were made from. `None` for rules made on demand.
+    /// Files and folders that the rules were made from. `None` for rules made on demand.
     seen: Option<RuleSources>,
 }
 
-/// Part of a plan that its rules depend on.
+/// Part of a plan on which the Landlock rules depend.
 #[derive(Debug, PartialEq, Eq)]
 struct RuleSubject {
     tier: SandboxTier,
@@ -74,10 +77,10 @@ struct RuleSubject {
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
     masked: Vec<PathBuf>,
-    /// Hidden paths that the rules can spare.
+    /// Hidden paths that get no access. Empty on the full tier, where mounts hide them.
     spared: BTreeSet<PathBuf>,
-    /// Number of hidden paths that cannot be spared, because the folder around them is writable and
-    /// hence readable.
+    /// Number of hidden paths that stay readable, because a writable root contains them. 0 on the
+    /// full tier.
     inside: usize,
 }
 
@@ -99,12 +102,12 @@ impl RuleSubject {
     }
 }
 
-/// Makes the rules of `plan` in advance and stores their sources.
+/// Makes the rules of `plan` in advance, and records the files they are made from.
 pub(crate) fn prepare(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
-/// Makes the rules of `plan` on demand.
+/// Makes the rules of `plan` for immediate use, without recording files.
 pub(crate) fn build(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), None, Path::new("/"))
 }
@@ -113,7 +116,7 @@ fn failed(error: impl std::fmt::Display) -> String {
     format!("Landlock is not in force: {error}")
 }
 
-/// Makes rules for everything below `top`.
+/// Makes the rules of `subject`. Read access is granted below `top`.
 fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
     // The loopback of an own network namespace is private.
     let tcp = !subject.network && subject.tier == SandboxTier::Reduced;
@@ -137,14 +140,15 @@ fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<M
 }
 
 impl Made {
-    /// True if these are the rules that would be made for `plan` now. Always false for rules that
-    /// were not made in advance.
+    /// True if making rules for `plan` now would give these rules. Always false for rules that were
+    /// not made in advance.
     pub(crate) fn is_valid_for(&self, plan: &Plan) -> bool {
         self.subject == RuleSubject::of(plan)
             && self.seen.as_ref().is_some_and(RuleSources::is_unchanged)
     }
 
-    /// Restricts this process permanently.
+    /// Puts the rules in force for this process and its children, permanently. Fails if the kernel
+    /// supports less than [`NEEDED`].
     pub(crate) fn enforce(self) -> Result<InForce, String> {
         let Made { ruleset, tcp, exposed, .. } = self;
         let status = ruleset.restrict_self().map_err(failed)?;
@@ -163,10 +167,10 @@ impl Made {
     }
 }
 
-/// Creates a domain that signals cannot leave, for this process and its children. Returns false if
-/// the kernel does not support it.
+/// Moves this process and its future children into a domain that signals cannot leave. Returns
+/// false if the kernel does not support it.
 ///
-/// A signal to all processes from inside then reaches exactly this domain.
+/// A signal that a process in the domain sends to all processes then reaches exactly the domain.
 pub(crate) fn scope_signals() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
     // Every domain denies linking and renaming between folders unless it grants them.
@@ -183,7 +187,7 @@ pub(crate) fn scope_signals() -> bool {
 
 struct Rules {
     ruleset: RulesetCreated,
-    /// Sources of the rules, if they are made in advance.
+    /// Record of examined files. `None` if the rules are made on demand.
     seen: Option<RuleSources>,
 }
 
@@ -205,7 +209,8 @@ impl Rules {
         Ok(exposed)
     }
 
-    /// Makes everything below `folder` readable, except for spared paths.
+    /// Makes everything below `folder` readable, except for `spared` paths. Adds to `exposed` the
+    /// number of spared paths that become readable nevertheless.
     fn allow_reading_around(
         &mut self,
         folder: &Path,
@@ -260,7 +265,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule. A path that has vanished or cannot be opened needs none.
+    /// Adds a rule that grants `access` to `path` and everything below it. Adds none if the path
+    /// cannot be opened.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let opened = rule_sources::open(path);
         if let Some(opened) = &opened {
@@ -273,8 +279,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule for a path of known type. The kernel rejects a rule that does not match the
-    /// current type.
+    /// Adds a rule as [`add`](Rules::add) does, for a path whose type is known from a listing. Does
+    /// not record the path. The kernel rejects a rule that does not match the current type.
     fn add_known(
         &mut self,
         path: &Path,

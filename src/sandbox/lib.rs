@@ -1,9 +1,9 @@
-//! Sandbox: the only place that starts processes, and their confinement.
+//! Sandbox: starts and confines processes. No other crate starts processes.
 //!
-//! A process is started by `posix_spawn` of the posse binary, which prepares it as a helper and
-//! executes the command. The helper's enforcement report counts; without a report the command does
-//! not run. Dropping the future of a run kills all its processes; if posse itself is killed, a
-//! watchdog does it.
+//! A process starts as a helper: the posse binary, started with `posix_spawn`, which confines
+//! itself and then executes the command. The helper reports the limits that the kernel enforces;
+//! without that report the command does not run. Dropping the future of a run kills all processes
+//! of the run. If posse itself is killed, a watchdog kills them.
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
@@ -61,7 +61,8 @@ pub use protect::{
 };
 pub use scratch::open_up;
 
-/// Starts processes, all with the same helper, environment and secrets.
+/// Starts processes. All of them use the same helper binary, base environment and secrets to
+/// redact.
 #[derive(Debug)]
 pub struct Sandbox {
     helper: PathBuf,
@@ -88,14 +89,15 @@ impl Drop for Sandbox {
 }
 
 impl Sandbox {
-    /// Creates a sandbox that uses the running binary as helper, redacts `secrets` in all output
-    /// and confines nothing.
+    /// Creates a sandbox that uses the running binary as helper and redacts `secrets` in all
+    /// output. It confines nothing until [`Sandbox::confined`] is called. Fails if the path of the
+    /// running binary is unknown.
     pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
         Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
     }
 
-    /// Creates a sandbox with another binary as its helper. Its `main` must call [`helper_main`]
-    /// first.
+    /// Creates a sandbox as [`Sandbox::new`] does, but with the binary `helper` as helper. The
+    /// `main` of that binary must call [`helper_main`] first.
     pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
         let environment = environment::of(std::env::vars_os());
         Sandbox {
@@ -113,7 +115,8 @@ impl Sandbox {
         }
     }
 
-    /// Confines later commands, as far as this host supports it.
+    /// Sets the confinement of commands: `wanted` selects the mechanism, and `surroundings` are the
+    /// folders of the session.
     #[must_use]
     pub fn confined(mut self, wanted: ProbeRequest, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
@@ -121,27 +124,29 @@ impl Sandbox {
         self
     }
 
-    /// Mechanism that confines commands here, probed on first use.
+    /// Mechanism that confines commands on this host. The first call determines it by trial
+    /// ([`ProbeRequest`]).
     pub fn backend(&self) -> Backend {
         self.probe.found(&self.helper).backend
     }
 
-    /// True if the full tier was available at an earlier start, and is not now.
+    /// True if posse found the full tier on this host at an earlier start, and no longer finds it.
     pub fn is_weakened(&self) -> bool {
         self.probe.found(&self.helper).is_weakened
     }
 
-    /// Trials of the probe. Empty if an earlier process has cached the result.
+    /// Trials of the probe, strongest mechanism first. Empty if the mechanism was configured, or
+    /// cached by an earlier process.
     pub fn tried(&self) -> Vec<Tried> {
         self.probe.found(&self.helper).tried
     }
 
-    /// Sandbox tier.
+    /// Sandbox tier of [`Sandbox::backend`].
     pub fn tier(&self) -> SandboxTier {
         self.backend().tier()
     }
 
-    /// Program and arguments that run `command` in the shell.
+    /// Returns the program and the arguments that run `command` in the shell.
     pub fn shell_command(&self, command: &str) -> (PathBuf, Vec<OsString>) {
         // After `--` a command that begins with a dash is still a command.
         (self.shell.clone(), vec!["-c".into(), "--".into(), command.into()])
@@ -153,27 +158,30 @@ impl Sandbox {
 pub struct Spawn {
     /// Absolute path of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments, without the name of the program.
     pub arguments: Vec<OsString>,
     /// Working directory.
     pub directory: Directory,
-    /// Variables added to those that every process gets.
+    /// Environment variables in addition to those that every process gets.
     pub environment: Vec<(OsString, OsString)>,
-    /// Permitted confinement.
+    /// Confinement that the review permitted: profile, writable roots and network access.
     pub confinement: Confinement,
-    /// Time limit.
+    /// Time limit, counted from the enforcement report. After it the process gets SIGTERM, then
+    /// SIGKILL.
     pub timeout: Duration,
-    /// Parent of its temporary folder.
+    /// Folder in which the temporary folder of the process is created.
     pub scratch: PathBuf,
-    /// File for output beyond `output_bytes_max`.
+    /// File that receives the whole output if the output is longer than `output_bytes_max`.
     pub spill: PathBuf,
-    /// Maximum output kept in memory, in bytes.
+    /// Maximum size in bytes of the output in memory: its beginning and its end.
     pub output_bytes_max: usize,
-    /// Output size in bytes at which the process is killed.
+    /// Maximum size of the output in bytes. A process that exceeds it is killed.
     pub spill_bytes_max: u64,
-    /// Input and output of a hook process; other commands have no input.
+    /// Standard input and separate standard error of a hook process. `None` for other commands:
+    /// they have no input, and their standard error is part of the output.
     pub dialogue: Option<Dialogue>,
-    /// Stops it like its time limit, on a message or when the sender is dropped.
+    /// Stop request: a message, or dropping the sender, ends the process as the time limit does.
+    /// `None` if the process cannot be stopped.
     pub stop: Option<oneshot::Receiver<()>>,
 }
 
@@ -182,61 +190,61 @@ pub struct Spawn {
 pub enum Directory {
     /// The folder at this path when the process starts.
     Path(PathBuf),
-    /// This open folder, wherever it was moved.
+    /// This open folder, even if it was moved or renamed.
     Opened(OwnedFd),
 }
 
-/// Event of a running process.
+/// Progress report of a running process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// It was prepared; these limits are in force.
+    /// The helper has confined the process and executes the program now.
     Enforced {
-        /// Sandbox tier.
+        /// Sandbox tier in force.
         tier: SandboxTier,
-        /// Details of the enforced confinement.
+        /// Enforcement report of the helper, as JSON.
         report: Value,
     },
-    /// Piece of the output.
+    /// New output as text, with secrets redacted.
     Output(String),
 }
 
 /// Result of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessOutcome {
-    /// Exit status.
+    /// Reason for the end of the process.
     pub exit: Exit,
-    /// Output: standard output and standard error in order of printing. Of a [`Dialogue`], standard
+    /// Standard output and standard error in order of printing. With a [`Dialogue`], standard
     /// output only.
     pub output: Captured,
-    /// Beginning of standard error of a [`Dialogue`].
+    /// Beginning of standard error, with secrets redacted. Empty without a [`Dialogue`].
     pub errors: Vec<u8>,
-    /// Duration.
+    /// Time from the enforcement report to the end of the process.
     pub duration: Duration,
-    /// Time since its last output at its end.
+    /// Time from the last output to the end of the process; from its start if it printed nothing.
     pub quiet: Duration,
     /// Number of processes that the command left behind and that were killed.
     pub stragglers: usize,
-    /// Changes of protected files and their handling.
+    /// Changes of protected files that the check found, and the reaction to each.
     pub findings: Vec<Finding>,
 }
 
-/// End of a process.
+/// Reason for the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Exited with this code.
     Code(i32),
     /// Killed by this signal, which posse did not send.
     Signal(i32),
-    /// Killed after its time limit.
+    /// Ended by posse after the time limit.
     TimedOut,
-    /// Killed after exceeding the output limit.
+    /// Killed because the output exceeded [`Spawn::spill_bytes_max`].
     OutputFull,
-    /// Stopped ([`Spawn::stop`]).
+    /// Ended by posse on request ([`Spawn::stop`]).
     Stopped,
 }
 
 impl Exit {
-    /// Name of the signal, such as `SIGSEGV`.
+    /// Name of the signal, such as `SIGSEGV`. `None` unless this is [`Exit::Signal`].
     pub fn signal_name(self) -> Option<String> {
         let Exit::Signal(number) = self else { return None };
         let known = nix::sys::signal::Signal::try_from(number);
@@ -247,26 +255,27 @@ impl Exit {
 /// Error that prevented a process from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The host has no process, descriptor, folder or memory left for it.
+    /// The system refused a process, descriptor, folder or memory that the start needs.
     #[error("the process cannot be started")]
     Start {
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The working directory no longer exists.
+    /// The working directory cannot be opened, or no longer exists.
     #[error("the working directory is gone")]
     NoDirectory,
-    /// The helper could not put the required confinement in force, or could not start the program.
+    /// The required confinement could not be planned or enforced, or the program could not be
+    /// executed.
     #[error("the process was not started: {reason}")]
     NotPrepared {
-        /// Error of the helper.
+        /// Cause, as text.
         reason: String,
     },
 }
 
-/// Text of an error with its context, for errors that a person reads.
+/// Converts an error into text with its context, for errors that a person reads.
 trait Context<T> {
-    /// Puts `what` before the error.
+    /// Replaces the error by the text `what: error`.
     fn context(self, what: impl Display) -> Result<T, String>;
 }
 
@@ -276,16 +285,15 @@ impl<T, E: Display> Context<T> for Result<T, E> {
     }
 }
 
-/// Path of the shell, determined once: a search costs eight failed calls per command.
+/// Returns the path of bash, or `/bin/sh` if bash is not installed. Call it once per sandbox: a
+/// search takes up to eight failed system calls.
 fn shell() -> PathBuf {
     find_program("bash", &["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"])
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
-/// Path of the program `name`: one of `fixed`, or in an absolute folder of `PATH`.
-///
-/// Fixed paths come first, so that a folder in `PATH` that a command can write to cannot replace
-/// the program.
+/// Returns the path of the program `name`: the first existing file among `fixed`, then in the
+/// absolute folders of `PATH`. `None` if there is none.
 pub fn find_program(name: &str, fixed: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());

@@ -1,8 +1,8 @@
-//! Own namespaces, and the file system that a command sees in them.
+//! Private namespaces, and the file system that a command sees in them.
 //!
-//! The tree stays in place and becomes read-only; writable paths are mounted over themselves again,
-//! hidden paths are covered. Copies of visible paths are taken before anything is covered, and all
-//! of it happens before the command's first process exists.
+//! The host's file tree becomes read-only. Writable paths are mounted over themselves again, and
+//! hidden paths are covered. Copies of writable and visible paths are taken before anything is
+//! covered, and all mounts are done before the command's first process exists.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -18,35 +18,36 @@ use nix::unistd::{getegid, geteuid};
 use crate::plan::Plan;
 use crate::{Context as _, kernel};
 
-/// Mount options of a folder in memory, with its size limit.
+/// Mount options of a tmpfs: at most 1 GiB, writable by all users.
 const MEMORY: &str = "size=1g,mode=1777";
 
-/// Devices of a command.
+/// Names of the devices that a command gets in `/dev`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Targets of program links in a folder that is covered, on systems without a classical file
-/// system.
+/// Links below `/run` through which some systems, such as Nix, find programs and drivers. They are
+/// created again if `/run` is masked.
 pub(crate) const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
-/// Resolver configuration, often a link into a folder that is covered.
+/// DNS resolver configuration. It is often a link into a masked folder.
 pub(crate) const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Result of mounting.
+/// Namespaces that were created, and numbers of mounts, for the enforcement report.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mounted {
     pub(crate) namespaces: Vec<&'static str>,
-    /// True if the command sees only processes of its own namespace.
+    /// True if the command sees only processes of its own PID namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
     pub(crate) masked: usize,
-    /// Process limit, if in force.
+    /// Process limit of the namespace. `None` if the kernel does not enforce one.
     pub(crate) processes_max: Option<u32>,
 }
 
-/// Moves this process into new namespaces; its next child becomes PID 1.
+/// Moves this process into new namespaces and returns their names. The next child of this process
+/// becomes PID 1. With `network`, the host's network is kept.
 pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
     let (uid, gid) = (geteuid(), getegid());
     let mut flags = CloneFlags::CLONE_NEWUSER
@@ -79,18 +80,21 @@ fn write(path: &str, text: &str) -> Result<(), String> {
     fs::write(path, text).context(path)
 }
 
-/// Mounts a `/proc` of this namespace. Call from PID 1.
+/// Mounts a `/proc` of this namespace. Returns false if the kernel refuses. Call it from PID 1.
 ///
 /// A container may cover parts of its own `/proc`, and then the kernel refuses a new one. The old
-/// one stays read-only: user namespace and Landlock protect the secrets of other processes in it.
+/// `/proc` stays and is read-only: user namespace and Landlock protect the secrets of other
+/// processes in it.
 pub(crate) fn own_processes() -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
 }
 
-/// Limits the number of concurrent processes, where the kernel counts them per namespace.
+/// Limits the number of concurrent processes of the PID namespace to `max`. Returns the limit, or
+/// `None` if the kernel cannot limit one namespace.
 pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
-    /// Before this kernel version the limit applies to the whole machine.
+    /// First kernel version, major and minor, that counts per namespace. Before it, the limit would
+    /// apply to the whole machine.
     const SINCE: (u32, u32) = (6, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut parts = release.split(['.', '-']).map(str::parse::<u32>);
@@ -101,7 +105,8 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
     fs::write("/proc/sys/kernel/pid_max", max.to_string()).is_ok().then_some(max)
 }
 
-/// Mounts the file system as planned. Must be called by the namespace's first process.
+/// Mounts the file system that `plan` describes, and counts the mounts in `mounted`. Must be called
+/// by PID 1 of the namespace.
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
     propagate(MsFlags::MS_PRIVATE)?;
     let kept = WritableMounts::take(plan)?;
@@ -140,7 +145,7 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path != root && path.starts_with(root))
 }
 
-/// Turns "not found" into `None`: a missing path needs no mount.
+/// Converts the error "not found" into `None`, because a missing path needs no mount.
 fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -149,16 +154,17 @@ fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Folders to cover, without those inside another covered folder.
+/// Masked folders that exist, without those inside another masked folder.
 fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
     let all = &plan.masked;
     let outermost = |path: &&PathBuf| !is_below(path, all) && path.is_dir();
     all.iter().filter(outermost).map(PathBuf::as_path)
 }
 
-/// Copies that are mounted after everything is read-only and covered.
+/// Copies of writable and visible paths, taken before the tree becomes read-only and is covered.
+/// They are mounted afterwards.
 struct WritableMounts {
-    /// Parents before their contents.
+    /// Copies by path. Sorted, so a folder precedes its contents.
     trees: BTreeMap<PathBuf, Layer>,
     links: Vec<(PathBuf, PathBuf)>,
 }
@@ -194,16 +200,16 @@ impl WritableMounts {
     }
 }
 
-/// Overlay on the read-only tree.
+/// Mount over a path of the read-only tree.
 enum Layer {
-    /// Unreadable cover.
+    /// Unreadable empty file or folder, which hides the path.
     Nothing(OwnedFd),
-    /// Copy of the original, and whether it is writable.
+    /// Copy of the original. True: writable; false: read-only.
     Copy(OwnedFd, bool),
 }
 
-/// Mounts copies and covers, folders before their contents: a secret in a root is covered, and a
-/// visible path below a hidden folder is accessible.
+/// Mounts copies and covers in the order of their paths, a folder before its contents. So a secret
+/// inside a writable root is covered, and a visible path below a hidden folder is accessible.
 fn mount_all(
     kept: WritableMounts,
     mut layers: BTreeMap<PathBuf, Layer>,
@@ -251,7 +257,8 @@ fn mount_copy(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> 
     kernel::attach_tree(tree.as_fd(), path)
 }
 
-/// Creates a mount point in an empty covered folder.
+/// Creates `path`, with missing parent folders, as an empty folder or file like `tree`. Does
+/// nothing if `path` exists.
 fn create_mount_point(path: &Path, tree: impl AsFd) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
@@ -273,7 +280,7 @@ fn memory(folder: &Path) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))?)
 }
 
-/// Unreadable cover for each existing hidden path.
+/// Creates an unreadable cover for each hidden path that exists and is not a link.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();
@@ -306,7 +313,8 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
-/// Covers a path, unless a parent is covered already.
+/// Mounts the cover `nothing` over `path`, and returns true. Mounts nothing if `path` is already
+/// invisible, because one of its parents is covered.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),
@@ -323,7 +331,7 @@ fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Copies of the devices of a command.
+/// Returns detached copies of the devices of a command, by name. Missing devices are left out.
 fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     let take = |name: &'static str| {
         let path = Path::new("/dev").join(name);
@@ -334,7 +342,8 @@ fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     DEVICES.into_iter().filter_map(take).collect()
 }
 
-/// A `/dev` with nothing in it that leads to hardware or to other terminals.
+/// Mounts a private `/dev` with `devices`, private terminals and shared memory. It contains neither
+/// hardware devices nor terminals of other programs.
 fn own_devices(devices: Vec<(&'static str, OwnedFd)>) -> io::Result<()> {
     let dev = Path::new("/dev");
     let none = None::<&str>;

@@ -1,4 +1,4 @@
-//! Live output: pieces of valid UTF-8, joined to limit their number.
+//! Live output: joins bytes into pieces of valid UTF-8, to limit the number of updates.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use tokio::time::Instant;
 /// Minimum interval between pieces.
 const INTERVAL: Duration = Duration::from_millis(30);
 
-/// Maximum size of a piece in bytes; of longer output only the newest part is shown.
+/// Maximum size of a piece in bytes. If more bytes arrive between two pieces, the oldest are
+/// dropped.
 const PIECE_BYTES_MAX: usize = 8 << 10;
 
 /// Collects bytes into pieces.
 #[derive(Debug, Default)]
 pub(crate) struct OutputChunker {
     pending: Vec<u8>,
-    /// Earliest time of the next chunk. `None` before the first one.
+    /// Earliest time of the next piece. `None` before the first byte.
     next: Option<Instant>,
 }
 
@@ -27,12 +28,14 @@ impl OutputChunker {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Time at which the next chunk is due, if there is data.
+    /// Time at which the next piece is due. `None` if there is no data.
     pub(crate) fn due(&self) -> Option<Instant> {
         if self.pending.is_empty() { None } else { self.next }
     }
 
-    /// Next piece. An incomplete code point waits for its rest, except at the end.
+    /// Takes the collected bytes as text, and sets the time of the next piece. An incomplete code
+    /// point at the end waits for its remaining bytes, unless `is_end`. `None` if there is nothing
+    /// to take.
     pub(crate) fn take(&mut self, is_end: bool) -> Option<String> {
         self.next = Some(Instant::now() + INTERVAL);
         let whole = if is_end { self.pending.len() } else { whole_code_points(&self.pending) };
@@ -45,7 +48,7 @@ impl OutputChunker {
     }
 }
 
-/// Number of bytes before an incomplete code point at the end.
+/// Number of bytes without an incomplete code point at the end.
 fn whole_code_points(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for at in (from..bytes.len()).rev() {

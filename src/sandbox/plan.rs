@@ -17,7 +17,7 @@ pub enum Backend {
     Bubblewrap,
     /// Landlock and seccomp.
     Landlock,
-    /// None.
+    /// No confinement.
     #[default]
     Nothing,
 }
@@ -41,7 +41,7 @@ impl Backend {
         Backend::ALL.into_iter().find(|backend| backend.as_str() == name)
     }
 
-    /// Tier of this mechanism.
+    /// Sandbox tier that this mechanism provides.
     pub fn tier(self) -> SandboxTier {
         match self {
             Backend::Namespaces | Backend::Bubblewrap => SandboxTier::Full,
@@ -51,52 +51,53 @@ impl Backend {
     }
 }
 
-/// Confinement of one command: plain data, made before it starts, applied by the helper.
+/// Confinement of one command. It is computed before the command starts, and the helper applies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Required tier; otherwise the command does not run.
+    /// Tier that the helper must enforce; otherwise the command does not run.
     pub(crate) tier: SandboxTier,
     /// Mechanism to use.
     pub(crate) backend: Backend,
-    /// Writable roots: absolute and resolved, including the call's temporary folder.
+    /// Writable roots: absolute and resolved, including the command's temporary folder.
     pub(crate) writable: Vec<PathBuf>,
-    /// Folders and files that stay visible below a masked folder.
+    /// Session roots and working directory. They stay readable if a masked or hidden folder
+    /// contains them.
     pub(crate) visible: Vec<PathBuf>,
-    /// Folders that are replaced by empty private ones.
+    /// Folders that the command sees as empty private folders.
     pub(crate) masked: Vec<PathBuf>,
-    /// Existing control files and folders below `writable` that stay read-only.
+    /// Existing protected files and folders below `writable` that stay read-only.
     pub(crate) read_only: Vec<PathBuf>,
     /// Folders between a writable root and a read-only path. They are bind-mounted onto themselves,
-    /// so that renaming a parent does not unprotect the path.
+    /// because a mount point cannot be renamed: renaming a parent would unprotect the path.
     pub(crate) pinned: Vec<PathBuf>,
-    /// Secret files and credential folders that must not be readable.
+    /// Secret files, credential folders and posse's own folders, which the command must not read.
     pub(crate) hidden: Vec<PathBuf>,
-    /// True if the host's network is used.
+    /// True if the command uses the host's network; false if network access is denied.
     pub(crate) network: bool,
-    /// Maximum number of processes and threads.
+    /// Maximum number of processes and threads of the command. 0: no limit.
     pub(crate) processes_max: u32,
 }
 
 impl Plan {
-    /// Plan without confinement.
+    /// Returns a plan without confinement.
     pub(crate) fn open() -> Plan {
         Plan { tier: SandboxTier::None, network: true, ..Plan::default() }
     }
 
-    /// All lists of paths, in the order of the protocol.
+    /// Returns all lists of paths, in the order in which the protocol of the helper sends them.
     pub(crate) fn lists(&self) -> [&Vec<PathBuf>; 6] {
         let Plan { writable, visible, masked, read_only, pinned, hidden, .. } = self;
         [writable, visible, masked, read_only, pinned, hidden]
     }
 
-    /// The same lists, to be filled.
+    /// Returns the lists of [`Plan::lists`], in the same order, for writing.
     pub(crate) fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 6] {
         let Plan { writable, visible, masked, read_only, pinned, hidden, .. } = self;
         [writable, visible, masked, read_only, pinned, hidden]
     }
 
-    /// True if it can be applied as written: all paths are absolute, and the whole tree is not
-    /// writable.
+    /// True if the plan can be applied as written: its tier is that of its backend, and all paths
+    /// are absolute, without `.` or `..`, and not `/`.
     pub(crate) fn is_sound(&self) -> bool {
         let mut paths = self.lists().into_iter().flatten();
         self.tier == self.backend.tier()

@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::wire::is_plain;
 use crate::{RunError, Sandbox, Spawn};
 
-/// Profiles by name, one file each.
+/// Texts of the built-in profiles, one TOML file per profile.
 const PROFILES: [&str; 3] = [
     include_str!("../../sandbox-profiles/off.toml"),
     include_str!("../../sandbox-profiles/read-only.toml"),
@@ -20,20 +20,22 @@ const PROFILES: [&str; 3] = [
 
 const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 
-/// Environment of the commands of a session.
+/// Folders of a session and its user, from which the plans of commands are computed.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Roots of the session; always visible.
+    /// Roots of the session: the workspace folders. Commands see them even inside masked and hidden
+    /// folders.
     pub roots: Vec<PathBuf>,
     /// Additional folders that are writable for commands with write access.
     pub also_writable: Vec<PathBuf>,
     /// Folders of posse, which no command can read or change.
     pub own: Vec<PathBuf>,
-    /// Home directory of the user.
+    /// Home directory of the user. `None` if unknown.
     pub home: Option<PathBuf>,
-    /// Folder with the sockets of the user's services.
+    /// Folder with the sockets of the user's services (`XDG_RUNTIME_DIR`). `None` if there is none.
     pub runtime_dir: Option<PathBuf>,
-    /// Files named like secrets that commands may read.
+    /// Paths that commands may read although their names look like secrets. Absolute, below `~`, or
+    /// relative to the first root.
     pub readable_secrets: Vec<PathBuf>,
 }
 
@@ -67,7 +69,8 @@ struct Places {
 struct ProfilePath {
     path: Option<PathBuf>,
     variable: Option<String>,
-    /// Masked on the full tier only, where masking is cheap.
+    /// True if the path is masked or hidden on the full tier only, where it costs one mount. False
+    /// if it applies to every tier.
     #[serde(default)]
     full_tier_only: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -108,18 +111,21 @@ impl ProfilePath {
     }
 }
 
-/// Path without links, if it exists.
+/// Returns the path without links. `None` if it does not exist or is `/`.
 fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }
 
 impl Sandbox {
-    /// Discards the probe result, which turned out to be wrong.
+    /// Discards the cached probe result, because a command could not be confined as the result
+    /// promised.
     pub(crate) fn discard_probe_result(&self) {
         self.probe.discard_probe_result();
     }
 
-    /// Plan for `spawn`.
+    /// Computes the plan of `spawn`. `directory` is its open working directory, `scratch` its
+    /// temporary folder. The guard adds protected files and secrets later. Fails if the profile is
+    /// unknown or a writable root cannot be resolved.
     pub(crate) fn plan(
         &self,
         spawn: &Spawn,

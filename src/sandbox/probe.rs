@@ -1,10 +1,11 @@
 //! Probing of the sandbox mechanisms of this host by trial.
 //!
 //! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
-//! only a command that ran in a confinement proves it. The result is valid until reboot or a new
-//! binary, and is cached in the state directory, where no command can write. A weaker result is
-//! cached only if nothing but a change of the machine can make it stronger: a lack of memory ends.
-//! Enforcement does not depend on the cache: each helper reports for itself.
+//! only running a command in a confinement proves that the mechanism works. The result is valid
+//! until reboot or a new binary, and is cached in the state directory, where no command can write.
+//! A weaker result is cached only if the failures of all stronger mechanisms are permanent; a lack
+//! of memory, for example, is not. Enforcement does not depend on the cache: each helper reports
+//! for itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -35,7 +36,8 @@ const FILE: &str = "sandbox-backend";
 /// Name of a cache file whose result turned out to be wrong.
 const WRONG_FILE: &str = "sandbox-backend.wrong";
 
-/// Errors that stay until the machine or its configuration changes, as the system writes them.
+/// Errors of a mechanism that remain until the machine or its configuration changes. Any other
+/// error may be temporary.
 const PERMANENT: [Errno; 5] =
     [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::ENOENT, Errno::EOPNOTSUPP];
 
@@ -45,12 +47,12 @@ const FILE_BYTES_MAX: u64 = 512;
 /// Selection of the sandbox mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeRequest {
-    /// The strongest backend that works here. The result is cached in this folder, if any.
+    /// The strongest backend that works on this host.
     Strongest {
-        /// The state directory.
+        /// State directory, in which the result is cached. `None`: no cache.
         kept_in: Option<PathBuf>,
     },
-    /// This backend; if it does not work, commands do not run.
+    /// This backend, without a trial; if it does not work, commands do not run.
     Exactly(Backend),
 }
 
@@ -59,9 +61,10 @@ pub enum ProbeRequest {
 pub struct ProbeResult {
     /// Selected mechanism.
     pub backend: Backend,
-    /// Trials, strongest first. Empty if the result was cached.
+    /// Trials, strongest backend first. Empty if the result was cached or the backend was
+    /// configured.
     pub tried: Vec<Tried>,
-    /// True if the full tier was available at an earlier start, and is not now.
+    /// True if an earlier process found the full tier, and this one does not.
     pub is_weakened: bool,
 }
 
@@ -72,11 +75,11 @@ pub struct Tried {
     pub backend: Backend,
     /// Error, or `None` if the backend works.
     pub failure: Option<String>,
-    /// Its enforcement report, as JSON text.
+    /// Enforcement report of the trial, as JSON text. `None` if the trial failed.
     pub report: Option<String>,
 }
 
-/// Backend selection and its result.
+/// Requested backend, and the result of the probe.
 #[derive(Debug)]
 pub(crate) struct Probe {
     wanted: ProbeRequest,
@@ -88,7 +91,7 @@ impl Probe {
         Probe { wanted, found: Mutex::new(None) }
     }
 
-    /// Result, detected on the first call.
+    /// Returns the result. The first call takes it from the cache or determines it by trial.
     pub(crate) fn found(&self, helper: &Path) -> ProbeResult {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| self.find(helper)).clone()
@@ -121,8 +124,8 @@ impl Probe {
         found
     }
 
-    /// Discards a wrong result. It still applies to this process: the promised tier is enforced, or
-    /// nothing runs.
+    /// Invalidates the cached result, which was wrong, so that the next process probes again. This
+    /// process continues with it: the promised tier is enforced, or nothing runs.
     pub(crate) fn discard_probe_result(&self) {
         if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::rename(folder.join(FILE), folder.join(WRONG_FILE)).ok();
@@ -131,7 +134,7 @@ impl Probe {
 }
 
 impl ProbeResult {
-    /// True if no stronger backend failed for a reason that may pass.
+    /// True if all failed trials have permanent causes.
     fn is_permanent(&self) -> bool {
         let mut failures = self.tried.iter().filter_map(|tried| tried.failure.as_deref());
         failures.all(|failure| {
@@ -141,7 +144,8 @@ impl ProbeResult {
     }
 }
 
-/// True if an earlier process found the full tier, with whichever boot or binary.
+/// True if the cache names a backend of the full tier, whether or not it is valid for this boot and
+/// binary.
 fn was_full(folder: &Path) -> bool {
     [FILE, WRONG_FILE].iter().any(|name| {
         let text = read_cache(&folder.join(name)).unwrap_or_default();
@@ -150,7 +154,7 @@ fn was_full(folder: &Path) -> bool {
     })
 }
 
-/// Tries every backend, strongest first, until one works.
+/// Tries the backends, strongest first, and returns the first one that works.
 pub(crate) fn strongest_backend(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
@@ -173,7 +177,8 @@ pub(crate) fn strongest_backend(helper: &Path) -> ProbeResult {
     ProbeResult { backend: Backend::Nothing, tried, is_weakened: false }
 }
 
-/// Runs a command that does nothing in a confinement; returns the report.
+/// Tries `backend`: runs a command that does nothing, confined by it. Returns the enforcement
+/// report as JSON text, or the reason of the failure.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
     let place = place.context("no temporary folder")?;
@@ -228,7 +233,8 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     command.spawn().context("it cannot be started")
 }
 
-/// Sends the request to the helper and reads its output to the end.
+/// Sends the request to the helper and reads its messages to the end. Returns the enforcement
+/// report as JSON text.
 fn converse(
     control: &UnixStream,
     request: &HelperRequest,
@@ -255,7 +261,8 @@ fn converse(
     }
 }
 
-/// Waits for the end of a trial; returns true if it succeeded.
+/// Waits until the process of a trial ends; returns true if it succeeded. Kills it after the time
+/// limit, which is an error.
 fn reap(child: &mut Child) -> Result<bool, String> {
     let begin = Instant::now();
     loop {
@@ -274,7 +281,7 @@ fn reap(child: &mut Child) -> Result<bool, String> {
     }
 }
 
-/// Key of a cached result: boot, binary and user.
+/// Key of a cached result: boot, binary, user and user namespace. `None` if one of them is unknown.
 fn identity(helper: &Path) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let binary = fs::metadata(helper).ok()?;
@@ -291,7 +298,8 @@ fn identity(helper: &Path) -> Option<String> {
     ))
 }
 
-/// Cached result of an earlier process.
+/// Returns the backend that an earlier process cached under the key `name`. `None` if there is
+/// none, or only `Nothing`.
 fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     let text = read_cache(&folder.join(FILE))?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
@@ -299,7 +307,8 @@ fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
 }
 
-/// Text of a cache file, if no other user can have written it.
+/// Returns the text of a cache file. `None` if it cannot be read, or another user may have written
+/// it.
 fn read_cache(path: &Path) -> Option<String> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);

@@ -1,7 +1,7 @@
-//! Process tree of a command: finds and kills all processes.
+//! Process tree of a command: finds and kills all its processes.
 //!
 //! posse is the subreaper of orphaned processes, so processes that leave their group or session are
-//! found among our own children.
+//! found among posse's own children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -18,22 +18,23 @@ use nix::unistd::Pid;
 
 use crate::watchdog;
 
-/// Variable that marks every process of a call.
+/// Environment variable with the mark that all processes of one call share.
 const MARK: &str = "POSSE_CALL";
 
-/// Maximum time for killing remaining processes.
+/// Maximum time for killing the remaining processes of a tree.
 const CHASE_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum number of reads of a list that keeps changing.
+/// Maximum number of further reads of a process's children while the list keeps changing.
 const READS_MAX: usize = 8;
 
-/// Processes that we started and wait for ourselves.
+/// Processes that posse started directly, by process id. They are not orphans.
 static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 
+/// Process that posse started: its mark and state.
 #[derive(Debug)]
 struct StartTime {
     mark: String,
-    /// True if it waits for a command and has no children.
+    /// True if the process is a helper that waits for its request, and so has no children.
     is_idle: bool,
 }
 
@@ -43,7 +44,7 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Common part of the marks of one sandbox, unique on the machine.
+/// Common prefix of the marks of one sandbox, unique on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);
 
@@ -54,7 +55,7 @@ impl Family {
         Family(format!("{}.{chance:016x}", std::process::id()))
     }
 
-    /// Parses a family name.
+    /// Parses the text of a family. `None` if it is malformed.
     pub(crate) fn parse(name: &str) -> Option<Family> {
         let (process, chance) = name.split_once('.')?;
         let is_one = process.parse::<i32>().is_ok()
@@ -72,13 +73,13 @@ impl Family {
         mark.strip_prefix(&self.0).is_some_and(|call| call.starts_with('.'))
     }
 
-    /// True if no process of any call is known to be left.
+    /// True if no command or helper of this family is known to run.
     pub(crate) fn is_gone(&self) -> bool {
         !started().values().any(|started| self.has(&started.mark))
     }
 }
 
-/// Mark for the environment of one call.
+/// Mark in the environment of all processes of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark(String);
 
@@ -103,16 +104,17 @@ impl Mark {
 pub(crate) struct ProcessTree {
     leader: Pid,
     mark: Mark,
-    /// Descendants seen so far with their start times.
+    /// Descendants seen so far: process id and start time.
     seen: BTreeSet<(i32, u64)>,
-    /// True if no process can leave the tree or survive the leader.
+    /// True if the command has its own PID namespace: no process can leave the tree or survive the
+    /// leader.
     is_enclosed: bool,
     is_gone: bool,
 }
 
 impl ProcessTree {
-    /// Starts a process with `spawn`, which returns its id, and adopts it and its descendants. It
-    /// counts as idle until [`ProcessTree::wake`].
+    /// Starts the leader of a new tree. `spawn` starts the process and returns a value of the
+    /// caller and the process id. The leader counts as idle until [`ProcessTree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
         is_enclosed: bool,
@@ -130,35 +132,37 @@ impl ProcessTree {
         ))
     }
 
-    /// The process receives a command now.
+    /// Records that the leader is no longer idle, because it receives its request.
     pub(crate) fn wake(&self) {
         if let Some(started) = started().get_mut(&self.leader.as_raw()) {
             started.is_idle = false;
         }
     }
 
-    /// Ends a process that never got a command.
+    /// Kills a leader that never received a request.
     pub(crate) fn dismiss(mut self) {
         self.is_gone = true;
         let _ = kill(self.leader, Signal::SIGKILL);
         started().remove(&self.leader.as_raw());
     }
 
-    /// Sends SIGTERM to the command's process group.
+    /// Sends SIGTERM to the leader's process group, and SIGCONT so that stopped processes receive
+    /// it.
     pub(crate) fn terminate(&self) {
         // The group may be gone or not exist yet; the following kill does not depend on it.
         let _ = killpg(self.leader, Signal::SIGTERM);
         let _ = killpg(self.leader, Signal::SIGCONT);
     }
 
-    /// Records the members of the tree, and reaps orphans that have ended.
+    /// Records the current members of the tree, and reaps orphans that have ended.
     pub(crate) fn update(&mut self) {
         let orphans = self.orphans();
         self.remember(&orphans);
         reap(&orphans);
     }
 
-    /// Kills all remaining processes once.
+    /// Sends SIGKILL to all known processes of the tree; to the leader and its process group only
+    /// if `with_leader`.
     pub(crate) fn kill_once(&mut self, with_leader: bool) {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
@@ -174,8 +178,8 @@ impl ProcessTree {
         reap(&orphans);
     }
 
-    /// After the leader was reaped: kills remaining processes until none is left; returns their
-    /// number.
+    /// Kills remaining processes until none is left or the time is over, and returns the number of
+    /// killed processes. Call it after the leader was reaped.
     pub(crate) async fn clear(&mut self) -> usize {
         let mut killed = BTreeSet::new();
         let begin = Instant::now();
@@ -201,7 +205,7 @@ impl ProcessTree {
         killed.len()
     }
 
-    /// All known processes of the tree, including zombies.
+    /// All known processes of the tree except the leader, including zombies.
     fn members(&mut self) -> Vec<i32> {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
@@ -209,8 +213,8 @@ impl ProcessTree {
         members
     }
 
-    /// Visible processes of the tree: below the leader, below orphans, and those seen before with
-    /// the same start time.
+    /// Finds and records the processes of the tree: `orphans`, the leader unless the tree is
+    /// enclosed, processes recorded earlier that still exist, and all descendants of these.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
         if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
@@ -232,7 +236,7 @@ impl ProcessTree {
         members.into_iter().collect()
     }
 
-    /// Children that we did not start and that belong to this call, or have ended.
+    /// Children of posse that posse did not start, and that belong to this call or have ended.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
@@ -293,7 +297,8 @@ impl Drop for ProcessTree {
 }
 
 impl ProcessTree {
-    /// True if no process of the tree lives or waits to be reaped.
+    /// True if the leader does not run and no other process of the tree exists, not even as a
+    /// zombie.
     fn is_extinct(&mut self) -> bool {
         !is_living(self.leader.as_raw()) && self.members().is_empty()
     }
@@ -309,7 +314,8 @@ fn become_subreaper() {
 #[cfg(not(target_os = "linux"))]
 fn become_subreaper() {}
 
-/// Prevents commands from reading our memory and our initial environment: both may hold keys.
+/// Prevents commands from reading the memory and the initial environment of posse: both may hold
+/// keys.
 #[cfg(target_os = "linux")]
 fn prevent_inspection() {
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {
@@ -320,7 +326,7 @@ fn prevent_inspection() {
 #[cfg(not(target_os = "linux"))]
 fn prevent_inspection() {}
 
-/// Reaps processes that have ended.
+/// Reaps those of `processes` that have ended. Does not wait.
 fn reap(processes: &[i32]) {
     for &pid in processes {
         // A process that lives or was reaped elsewhere is ignored.
@@ -341,7 +347,7 @@ fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start)
 }
 
-/// Process status from the kernel.
+/// Process status from `/proc`. `start` is the start time in clock ticks since boot.
 struct Stat {
     state: u8,
     session: i32,
@@ -366,9 +372,9 @@ impl Stat {
     }
 }
 
-/// Children of all threads of a process.
+/// Returns the child processes of all threads of a process.
 ///
-/// The kernel may omit some while others end, so the list is read until it is stable.
+/// The kernel may omit some children while others end, so the list is read until it is stable.
 fn children(pid: i32) -> BTreeSet<i32> {
     let mut last = children_once(pid);
     let mut all = last.clone();
@@ -394,7 +400,8 @@ fn children_once(pid: i32) -> BTreeSet<i32> {
     children
 }
 
-/// Mark in the initial environment of a process.
+/// Returns the mark in the initial environment of a process. `None` if it has none or cannot be
+/// read.
 pub(crate) fn mark_of(pid: i32) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment.split(|&byte| byte == 0).find_map(|entry| {

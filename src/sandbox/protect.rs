@@ -1,9 +1,9 @@
-//! Protection of control files and secrets within the area that a command may write.
+//! Protection of protected files and secrets below the roots of commands.
 //!
-//! [`Protection::survey`] finds them before a command starts; mounts hold existing ones where the
-//! host supports that. [`Protection::check_after`] finds created and changed ones, moves them to
-//! the quarantine and restores the originals. No placeholder files are created: `git add` would add
-//! them.
+//! [`Protection::survey`] finds them before a command starts. On the full tier, existing protected
+//! files are then mounted read-only. [`Protection::check_after`] finds created and changed ones,
+//! moves them to the quarantine and restores the originals. No placeholder files are created: `git
+//! add` would add them.
 
 mod check;
 mod exemptions;
@@ -40,13 +40,14 @@ use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
 
-/// Maximum number of mounts per command. Further paths are only checked afterwards.
+/// Maximum number of protected paths that are mounted read-only for a command. Further paths are
+/// only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
-/// Duration of a scan below which switching to another thread would take longer.
+/// Duration of a scan, in microseconds, up to which switching to another thread would take longer.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Protects the control files below some roots. One per session, shared by its commands.
+/// Protects files and secrets below a set of roots. Commands with the same roots share one.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,
@@ -54,20 +55,22 @@ pub struct Protection {
     readable: Vec<PathBuf>,
     /// Scan limits.
     pub(crate) bounds: ScanBounds,
-    /// True if the last scan was complete, for callers that cannot wait for a running one.
+    /// True if the last scan was complete. Readable without the lock that a running scan holds.
     is_complete: AtomicBool,
     /// Duration of the last scan in microseconds.
     took: AtomicU64,
-    /// Temporary folders of commands, which are removed with them.
+    /// Folders that contain temporary folders of commands. They are searched for moved
+    /// repositories.
     temporary: Temporary,
-    /// Writes of posse's own tools. Lock order: `inner` first.
+    /// Registry of writes by posse's own tools. Lock `inner` before it.
     pub(crate) written: ToolWrites,
     inner: Mutex<GuardState>,
 }
 
-/// Set of folders that may grow during a scan.
+/// Shared set of folders. It may grow while a scan runs.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
+/// State of a [`Protection`], behind its lock.
 #[derive(Debug, Default)]
 struct GuardState {
     roots: Vec<Watched>,
@@ -75,66 +78,72 @@ struct GuardState {
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
-    /// Temporary folders of commands.
+    /// Same set as [`Protection::temporary`].
     temporary: Temporary,
-    /// State before the first of the commands that are running now.
+    /// State before the first of the commands that are running now. `None` if none is running or
+    /// waits for its check.
     baseline: Option<Arc<Baseline>>,
     running: usize,
-    /// `true` if several commands ran at the same time.
+    /// True if several commands ran at the same time since the baseline.
     were_several: bool,
-    /// Protection method of a command that was given up without a check.
+    /// Protection method of a command that was given up without a check. `None` if no check is
+    /// owed.
     owed: Option<ProtectionMethod>,
-    /// Repositories created by commands of this session. They contain no user data, and are cleaned
-    /// after each command.
+    /// Repositories that commands of this session created. Their git files are not restored but
+    /// cleaned: everything that may run programs is removed.
     born: HashMap<Identity, ProtectedPath>,
     new_worktrees: NewWorktrees,
-    /// Findings of the running round of a check.
+    /// Findings of the current round of a check.
     findings: Vec<Finding>,
-    /// Findings that could not be reported yet.
+    /// Findings about commands that were given up. The next check reports them.
     untold: Vec<Finding>,
     /// Exemptions of the running commands. With several running commands, changes cannot be
     /// attributed to one.
     lifted: Lifted,
     /// True if the last scan was complete.
     is_complete: bool,
-    /// True if the incomplete scan was reported.
+    /// True if it was reported that the workspace is too large for a scan.
     told_too_much: bool,
 }
 
+/// Root, with its scanner.
 #[derive(Debug)]
 struct Watched {
     root: Root,
     scan: Scan,
-    /// Commands cannot write here: changes are made by the user or another agent. Only secrets are
-    /// scanned for.
+    /// True if commands cannot write below this root: changes are made by the user or another
+    /// agent. The root is scanned for secrets only.
     is_out_of_reach: bool,
 }
 
-/// Location of a protected name: root index and path below it.
+/// Location of a protected name: index of the root, and path below the root.
 type ProtectedPath = (usize, Arc<Path>);
 
+/// State of all protected names before a command.
 #[derive(Debug, Clone)]
 struct Baseline {
     items: HashMap<ProtectedPath, BaselineItem>,
-    /// Numbers of the scans it was made from.
+    /// For each root, the number of the scan from which the baseline was made.
     scans: Vec<u64>,
-    /// Targets of git configuration, existing or not.
+    /// Targets of git settings and of protected links, existing or not, with the index of the root.
     pointed: Vec<(usize, ProtectedItem)>,
     /// True if the scan was complete.
     is_complete: bool,
-    /// Position of the scan in the log of our own tools.
+    /// Position in the log of tool writes at the time of the scan.
     since: Since,
-    /// Time before which everything was created that the scan found.
+    /// Time after the scan. Everything that the scan found was created before it.
     time: SystemTime,
 }
 
+/// State of one protected name in a baseline.
 #[derive(Debug, Clone)]
 struct BaselineItem {
     sort: Sort,
-    /// `None` for repositories, which may change.
+    /// State for comparison and restoration. `None` for repositories, whose contents may change.
     state: Option<State>,
     identity: Identity,
-    /// Creation time of a repository: its inode number may be reused.
+    /// Creation time of a repository, because its inode number may be reused. `None` for other
+    /// items, or if the file system does not store it.
     birth: Option<SystemTime>,
     parent: Option<Identity>,
     is_mounted: bool,
@@ -145,41 +154,43 @@ fn is_covered(known: Option<&BaselineItem>, item: &ProtectedItem) -> bool {
     item.sort == Sort::Repository && known.is_some_and(|known| known.sort != Sort::Repository)
 }
 
-/// State before a command. Return it to [`Protection::check_after`]; a dropped survey is checked by
-/// the next one.
+/// Protected files and secrets before a command. Pass it to [`Protection::check_after`] when the
+/// command has ended. If it is dropped instead, a later check covers the command.
 #[derive(Debug)]
 pub struct Survey {
-    /// Control files and folders that exist, to be mounted read-only.
+    /// Existing protected files and folders, to be mounted read-only.
     pub read_only: Vec<PathBuf>,
-    /// Folders between a root and a control file, to be bound onto themselves.
+    /// Folders between a root and a protected file, to be bind-mounted onto themselves, so that
+    /// they cannot be renamed.
     pub pinned: Vec<PathBuf>,
-    /// Secrets that exist.
+    /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
     /// True if the scan was complete.
     pub complete: bool,
-    /// Protection of the command: by default only the check afterwards.
+    /// Protection while the command runs. `ByCheck`, unless the caller mounts the paths and changes
+    /// it.
     pub(crate) held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
 
-/// Protection of a command while it ran.
+/// Method that protects files while a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtectionMethod {
-    /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
+    /// Read-only mounts: the command cannot change the paths of [`Survey::read_only`].
     ByMounts,
-    /// Only the check afterwards.
+    /// No protection during the run, only the check afterwards.
     ByCheck,
 }
 
 /// Effect of a command on a protected name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// Path.
+    /// Path of the protected name.
     pub path: PathBuf,
     /// Kind of the change.
     pub what: ProtectedChange,
-    /// Handling of the change.
+    /// Reaction to the change.
     pub action: ProtectAction,
     /// Commands that can have caused it.
     #[serde(skip_serializing_if = "Whose::is_this")]
@@ -190,12 +201,12 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
-    /// This command; no other ran.
+    /// This command. No other command ran at the same time.
     #[default]
     This,
     /// One of several commands that ran at the same time.
     AnyOfSeveral,
-    /// An earlier command whose change could not be reported then.
+    /// An earlier command, whose change was not reported when that command ended.
     Earlier,
 }
 
@@ -207,13 +218,13 @@ impl Whose {
 }
 
 impl Finding {
-    /// Change by the only running command.
+    /// Creates the finding of a change that the only running command made.
     pub fn new(path: PathBuf, what: ProtectedChange, action: ProtectAction) -> Finding {
         Finding { path, what, action, whose: Whose::This }
     }
 }
 
-/// Kind of change.
+/// Kind of a change of a protected name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProtectedChange {
@@ -223,29 +234,30 @@ pub enum ProtectedChange {
     Changed,
     /// Removed.
     Removed,
-    /// Replaced by another repository.
+    /// A repository is missing, and another file or folder has its name.
     Replaced,
-    /// Created git settings that run programs, with their names. `None`: the file cannot be parsed.
+    /// Git settings or rebase steps that may run programs, by name. Empty: the file cannot be
+    /// parsed.
     Settings(Vec<String>),
-    /// Created a file that points git to a repository outside.
+    /// Created, and refers git to a repository that is not scanned.
     LeadsOutside,
-    /// Created a work tree that contains this.
+    /// Created together with the new work tree that contains it.
     CameWithRepository,
-    /// The scan limit was exceeded.
+    /// The scan limit was exceeded, so changes below this root may be missed.
     TooMuch,
 }
 
-/// Handling of a change.
+/// Reaction to a change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProtectAction {
     /// Moved to this path.
     MovedAside(PathBuf),
-    /// Restored; the command's version is at this path.
+    /// Restored. The version that the command left is at this path; `None` if it left none.
     Restored(Option<PathBuf>),
-    /// The settings were removed; the original text is at this path.
+    /// The settings or steps were removed; the original text is at this path.
     Cleaned(PathBuf),
-    /// Left unchanged.
+    /// Left as the command made it.
     Left,
     /// Handling failed, with the reason.
     Failed(String),
@@ -305,9 +317,9 @@ impl fmt::Display for Finding {
 }
 
 impl Protection {
-    /// Protects `roots`, which are absolute and resolved. `own`: posse's own folders, hidden from
-    /// commands; `home`: searched for credentials; `readable`: secrets that commands may read;
-    /// `quarantine`: folder for moved files.
+    /// Creates the protection of `roots`, which are absolute and resolved. `own`: posse's own
+    /// folders, hidden from commands; `home`: searched for credentials; `readable`: secrets that
+    /// commands may read; `quarantine`: folder for moved files. Fails if a root cannot be opened.
     pub fn new(
         roots: &[PathBuf],
         own: Vec<PathBuf>,
@@ -343,7 +355,7 @@ impl Protection {
         })
     }
 
-    /// Protection for commands that cannot write in these roots.
+    /// Marks `roots` as out of reach of the commands, and all others as within reach.
     pub(crate) fn for_read_only_roots(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
@@ -351,12 +363,14 @@ impl Protection {
         self
     }
 
-    /// Also searches `folder`, in which commands have temporary folders, for missing repositories.
+    /// Adds `folder`, which contains temporary folders of commands, to the folders that are
+    /// searched for moved repositories.
     pub(crate) fn also_scan(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
-    /// True if a scan will probably be fast: the last one was, and none is running.
+    /// True if a scan will probably be fast: the last scan was, and neither a scan nor a tool write
+    /// is running.
     pub(crate) fn is_scan_fast(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
         is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
@@ -371,13 +385,13 @@ impl Protection {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Surveys protected files. Reads folders, so do not call it where others wait.
+    /// Surveys protected files and secrets before a command. Blocks while it reads folders.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         self.survey_without(&[])
     }
 
-    /// Survey for a command that may change `lifted`: absolute, resolved paths that a person named,
-    /// including their contents.
+    /// Surveys as [`Protection::survey`] does, for a command that may change the paths `lifted` and
+    /// their contents: absolute, resolved paths that a person named.
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
@@ -428,7 +442,8 @@ impl Protection {
         }
     }
 
-    /// Secrets below the roots, which only mounts can hide. Reads folders.
+    /// Returns the existing secrets below the roots, which only mounts can hide. Blocks while it
+    /// reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let (_, secrets, _) = inner.scan(self.bounds);
@@ -438,7 +453,8 @@ impl Protection {
         hidden
     }
 
-    /// Checks the effects of an ended command against `survey` and handles them.
+    /// Compares the protected files after a command with `survey`. Restores, moves aside or reports
+    /// the changes. Returns the findings, after unreported ones about earlier commands.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
         let begin = Instant::now();
@@ -467,7 +483,7 @@ impl Protection {
         findings
     }
 
-    /// Discards a survey of a command that did not run.
+    /// Discards the survey of a command that did not run.
     pub(crate) fn take_back(&self, mut survey: Survey) {
         survey.protection = None;
         let mut inner = self.lock();
@@ -479,7 +495,7 @@ impl Protection {
         }
     }
 
-    /// True if the last scan, before or after a command, was complete.
+    /// True if the last scan, before or after a command, was complete. Does not wait.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }
@@ -490,7 +506,8 @@ impl Protection {
         inner.owed = Some(held);
     }
 
-    /// Checks the effects of a command that was given up. Repeats the check until `is_dead`.
+    /// Checks the effects of a command that was given up; the next check reports the findings.
+    /// Unless `is_dead`, processes of the command may still run, and another check stays due.
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
@@ -515,7 +532,8 @@ impl Drop for Survey {
 }
 
 impl GuardState {
-    /// Scans every root: protected names within reach of commands, secrets, and completeness.
+    /// Scans every root. Returns the protected names within reach of commands, the secrets, and
+    /// true if the scan was complete.
     fn scan(
         &mut self,
         bounds: ScanBounds,
@@ -532,7 +550,7 @@ impl GuardState {
         (items, secrets, complete)
     }
 
-    /// Stores the current state.
+    /// Creates a baseline of the current state of `items`.
     fn new_baseline(
         &mut self,
         items: Vec<(usize, ProtectedItem)>,
@@ -571,7 +589,7 @@ impl GuardState {
         Arc::new(baseline)
     }
 
-    /// Current state of an item. `None`: it is gone.
+    /// Returns the current state of an item. `None` if the item does not exist.
     fn item_state(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
@@ -593,7 +611,8 @@ impl GuardState {
         Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
     }
 
-    /// Hooks and settings files that known settings point to, and targets of protected links.
+    /// Hook folders and settings files to which git settings among `items` refer, and targets of
+    /// protected links. Paths that are already protected are left out.
     fn referenced(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
         let mut pointed = self.link_targets(items);
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
@@ -627,7 +646,9 @@ impl GuardState {
         pointed
     }
 
-    /// Targets of links with a protected name, and of links that give their content one.
+    /// Paths to protect because of links among `items`: the target of a link with a protected name.
+    /// If names are protected only in a folder with the name of the link: those names in the
+    /// target.
     fn link_targets(&self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
         let mut targets: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, ProtectedItem { path, sort }) in items {
@@ -661,7 +682,8 @@ impl GuardState {
         targets
     }
 
-    /// Paths to mount read-only, and parents that must not be renamed.
+    /// Returns the paths to mount read-only, including all hard links of a file, and the parents
+    /// that must not be renamed.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let mut keys: Vec<&ProtectedPath> = baseline
             .items

@@ -1,4 +1,4 @@
-//! One run of a process, from its start until all its processes have ended.
+//! One run of a command, from its start until all its processes have ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,39 +33,39 @@ use crate::spare_helper::ReadyHelper;
 use crate::wire::{CommandExit, HelperLine, HelperRequest};
 use crate::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
-/// Time limit until a command starts.
+/// Maximum time from sending the request until the enforcement report.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
 
-/// Grace period after SIGTERM.
+/// Time until the next escalation: from SIGTERM to SIGKILL, and between attempts to kill.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
 
-/// Number of kill attempts before a process is given up.
+/// Number of attempts to kill a process before posse stops waiting for it.
 const KILLS_MAX: u32 = 10;
 
-/// Wait for output of processes that survive the command.
+/// Time for which posse reads the output of processes that survive the command.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 
-/// Interval of checks of the process tree.
+/// Interval at which descendants of a command without an init process are recorded.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Size of the read buffer in bytes.
 const READ_BYTES: usize = 32 << 10;
 
-/// Maximum size of a helper's report in bytes.
+/// Maximum number of unprocessed bytes from a helper. A helper that exceeds it is no longer read.
 const REPORT_BYTES_MAX: usize = 4 << 10;
 
-/// Maximum bytes of helper output in an error message.
+/// Maximum number of bytes of a helper's output in an error message.
 const SAID_BYTES_MAX: usize = 400;
 
 impl Sandbox {
-    /// Runs `spawn` until no process of it is left, and reports events to `watch`.
+    /// Runs `spawn` until none of its processes is left, and reports events to `watch`.
     ///
     /// Must be awaited on a thread that lives as long as the process, such as a runtime thread: the
     /// process is killed when the thread that started it ends. Dropping the future kills the
     /// process and its descendants.
     ///
-    /// For commands configured by the user; commands of a model use
-    /// [`run_judged`](Sandbox::run_judged).
+    /// For commands configured by the user: they run even if the survey of protected files is
+    /// incomplete. Commands of a model use [`run_judged`](Sandbox::run_judged).
     pub async fn run(
         &self,
         spawn: Spawn,
@@ -75,8 +75,9 @@ impl Sandbox {
             .await
     }
 
-    /// Runs `spawn` with `exemptions`. Does not run if the survey is incomplete, unless a person
-    /// allowed that.
+    /// Runs `spawn` as [`run`](Sandbox::run) does, with the exemptions `besides`. Fails with
+    /// [`RunError::NotPrepared`] if the survey of protected files is incomplete and `besides` does
+    /// not permit that.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
@@ -168,7 +169,7 @@ impl Sandbox {
         })
     }
 
-    /// Takes the spare helper or starts one, and sends it the request.
+    /// Takes the spare helper or starts a helper, and sends it the request.
     fn acquire_helper(
         &self,
         request: &mut HelperRequest,
@@ -206,36 +207,37 @@ struct RunningCommand {
     child: Child,
     output: Option<Receiver>,
     control: Option<UnixStream>,
-    /// Standard error, if captured separately.
+    /// Standard error of a [`Dialogue`](crate::Dialogue). `None` if it is part of the output.
     errors: Option<Receiver>,
     errors_text: MaskedPrefix,
-    /// Incomplete line from the helper.
+    /// Bytes from the helper that do not form a complete line yet.
     said: Vec<u8>,
-    /// True if an init of posse is among the command's processes.
+    /// True if an init process of posse (`init.rs`) accompanies the command and kills its
+    /// descendants.
     has_init: bool,
-    /// Required tier.
+    /// Tier that the enforcement report must state.
     tier: SandboxTier,
     is_enforced: bool,
     failure: Option<String>,
-    /// Exit status, if its init reported it.
+    /// Exit status of the command, reported by its init process. `None` before, or without one.
     ended: Option<CommandExit>,
     is_asked_to_clear: bool,
-    /// Number of processes that its init killed.
+    /// Number of remaining processes that the init process killed.
     cleared: usize,
     mask: Mask,
     capture: Capture,
     live: OutputChunker,
     status: Option<ExitStatus>,
-    /// Reason, if we ended the process.
+    /// Reason for which posse ended the command. `None` if posse did not.
     forced: Option<Exit>,
-    /// Signal to stop it.
+    /// Request to stop the command. `None` if it cannot be stopped, or after the request.
     stop: Option<oneshot::Receiver<()>>,
     kills: u32,
     begin: Instant,
     last_output: Instant,
-    /// Time limit after the start.
+    /// Time limit of the command, counted from the enforcement report.
     timeout: Duration,
-    /// Time of the next escalation: SIGTERM, SIGKILL, giving up.
+    /// Time of the next call of `escalate`: SIGTERM, SIGKILL, or giving up.
     deadline: Instant,
     look_at: Instant,
 }
@@ -243,7 +245,7 @@ struct RunningCommand {
 impl RunningCommand {
     /// Reads output and enforces deadlines until the command has ended and its output is read.
     ///
-    /// Calls `meanwhile` once, when the command runs.
+    /// Calls `meanwhile` once, after the enforcement report, while the command runs.
     async fn drive(
         &mut self,
         watch: &mut (impl FnMut(Update) + Send),
@@ -307,8 +309,8 @@ impl RunningCommand {
         Ok(())
     }
 
-    /// Takes the next step after a deadline: terminate, kill, or stop waiting. Returns `false` to
-    /// stop waiting.
+    /// Takes the next step after a deadline: terminate the command, kill it, or stop waiting.
+    /// Returns `false` to stop waiting.
     fn escalate(&mut self, now: Instant) -> bool {
         if self.status.is_some() {
             return false;
@@ -330,7 +332,8 @@ impl RunningCommand {
         true
     }
 
-    /// Asks the processes to end. [`Running::press`] kills those that do not.
+    /// Sends SIGTERM to the command's processes and records the reason. After a grace period,
+    /// [`escalate`](RunningCommand::escalate) kills those that are left.
     fn force(&mut self, why: Exit, now: Instant) {
         self.forced = Some(why);
         if self.has_init {
@@ -366,7 +369,7 @@ impl RunningCommand {
         }
     }
 
-    /// Tells the init to kill processes that survive the command.
+    /// Tells the init process, once, to kill all processes of the command that are left.
     fn ask_to_clear(&mut self) {
         if !self.is_asked_to_clear {
             self.send_word(b"clear\n");
@@ -418,7 +421,8 @@ impl RunningCommand {
         watch(Update::Enforced { tier, report });
     }
 
-    /// Kills remaining processes and builds the outcome.
+    /// Kills remaining processes, reads their last output, and builds the outcome. Fails if the
+    /// required confinement was not reported.
     async fn end(
         mut self,
         watch: &mut (impl FnMut(Update) + Send),
@@ -486,12 +490,13 @@ fn exit_of(status: ExitStatus) -> Exit {
     status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(0)), Exit::Code)
 }
 
-/// Waits for output, or for a message of the helper. An empty read is the end.
+/// Reads available bytes from a stream and returns their number; 0 at the end of the stream. Never
+/// completes if `from` is `None`.
 async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
     or_pending(from.as_mut().map(|stream| stream.read(into))).await
 }
 
-/// Data that can be read at once. `None` at the end.
+/// Number of bytes of a non-blocking read. `None` at the end, on an error, or without data.
 fn available(length: io::Result<usize>) -> Option<usize> {
     length.ok().filter(|&length| length > 0)
 }
@@ -500,7 +505,7 @@ fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
 }
 
-/// Opens the working directory.
+/// Opens the working directory. Fails with [`RunError::NoDirectory`] if it was removed.
 fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
     match directory {
         Directory::Path(path) => {

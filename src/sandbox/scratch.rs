@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
-/// Unused temporary folder, kept for the next command. Creating and removing one costs a third of a
-/// millisecond on a journaling file system, and most commands use none. Removed with the last
-/// owner.
+/// Slot for an empty temporary folder that the next command can use. Creating and removing a folder
+/// costs a third of a millisecond on a journaling file system, and most commands do not write to
+/// it. The folder is removed when the last clone of the slot is dropped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spare(Arc<Mutex<ScratchFolder>>);
 
@@ -28,7 +28,8 @@ impl Spare {
         kept.0.take_if(|folder| folder.parent() == Some(parent)).filter(|folder| is_new(folder))
     }
 
-    /// Keeps `folder` for reuse, if it is empty and none is kept yet.
+    /// Puts `folder` into the slot if the slot is free and the folder is empty. Returns true if it
+    /// did.
     fn keep(&self, folder: &Path) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let keeps = kept.0.is_none() && is_new(folder);
@@ -39,7 +40,7 @@ impl Spare {
     }
 }
 
-/// True if a folder is private and empty.
+/// True if a folder is empty, belongs to the user and is accessible to no other user.
 fn is_new(folder: &Path) -> bool {
     let ours = fs::symlink_metadata(folder).is_ok_and(|found| {
         let mode = found.permissions().mode() & 0o7777;
@@ -48,7 +49,8 @@ fn is_new(folder: &Path) -> bool {
     ours && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// New folder that only the user can enter. Removed with its content when dropped.
+/// Empty folder that only the user can enter. When dropped, it goes back to the slot or is removed
+/// with its content.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
@@ -56,7 +58,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates one below `parent`, which is created if missing.
+    /// Takes the folder of the slot or creates a new one in `parent`, which is created if missing.
+    /// Fails if `parent` belongs to another user.
     pub(crate) fn new(parent: &Path, spare: &Spare) -> io::Result<Scratch> {
         let spare = spare.clone();
         if let Some(folder) = spare.take(parent) {
@@ -98,7 +101,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes `path`, without following a link.
+/// Removes `path` and everything below it, without following links.
 fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
@@ -112,7 +115,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes all folders below `path` accessible to the user. Follows no links.
+/// Makes the folder `path` and all folders below it accessible to the user (mode 0700). Follows no
+/// links and ignores errors.
 pub fn open_up(path: &Path) {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {

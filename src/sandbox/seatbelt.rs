@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use posse_base::protected;
 
-/// System path of the program. It is absolute, so it cannot be replaced through `PATH`.
+/// Absolute path of `sandbox-exec`, so that the program cannot be replaced through `PATH`.
 pub(crate) const PROGRAM: &str = "/usr/bin/sandbox-exec";
 
-/// Permissions of a command, from its plan.
+/// Lists of paths and network access of a plan, from which the profile is generated.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Allowed<'a> {
     pub(crate) writable: &'a [PathBuf],
@@ -23,14 +23,15 @@ pub(crate) struct Allowed<'a> {
     pub(crate) network: bool,
 }
 
-/// Profile text and the paths it refers to.
+/// Profile text, and its parameters: names that the text uses, with their paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeatbeltProfile {
     pub(crate) text: String,
     pub(crate) parameters: Vec<(String, PathBuf)>,
 }
 
-/// Minimum rules for any program to run.
+/// First rules of every profile. They deny by default, and allow reading of files and operations
+/// that any program needs.
 const BASE: &str = r#"(version 1)
 (deny default)
 (allow process-exec)
@@ -71,7 +72,8 @@ const BASE: &str = r#"(version 1)
 (allow file-read* file-write* (regex #"^/dev/ttys[0-9]+$"))
 "#;
 
-/// Without network, name lookups are denied as well: a name can carry data.
+/// Rules of a profile without network access. They deny name lookups as well, because a name can
+/// carry data.
 const NO_NETWORK: &str = r#"(deny network*)
 (deny system-socket)
 (deny network-outbound (literal "/private/var/run/mDNSResponder"))
@@ -92,11 +94,11 @@ const NETWORK: &str = r#"(allow network*)
   (global-name "com.apple.SecurityServer"))
 "#;
 
-/// Control files of a repository below its folder, as a regular expression.
+/// Regular expression for the protected files of a repository, relative to its git folder.
 const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
 
 impl SeatbeltProfile {
-    /// Profile of a command.
+    /// Generates the profile of a command.
     pub(crate) fn of(allowed: &Allowed<'_>) -> SeatbeltProfile {
         let mut profile = SeatbeltProfile { text: BASE.to_owned(), parameters: Vec::new() };
         let roots = profile.name("WRITE", allowed.writable);
@@ -143,7 +145,7 @@ impl SeatbeltProfile {
         arguments
     }
 
-    /// Adds `paths` as parameters; returns their names.
+    /// Adds `paths` as parameters with the names `word_0`, `word_1` and so on; returns the names.
     fn name(&mut self, word: &str, paths: &[PathBuf]) -> Vec<String> {
         let named =
             paths.iter().enumerate().map(|(at, path)| (format!("{word}_{at}"), canonical(path)));
@@ -152,7 +154,8 @@ impl SeatbeltProfile {
         self.parameters[begin..].iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Denies protected names below a root, existing or not.
+    /// Adds rules that deny writing to protected names below the parameter `root`, for existing and
+    /// missing files.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
             // Only parts of a `.git` are denied, and `git clone` creates one: its content is
@@ -179,7 +182,7 @@ impl SeatbeltProfile {
     }
 }
 
-/// Repositories controlled by the read-only files.
+/// Git folders that contain the `config` files and `hooks` folders among `read_only`.
 fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     let controls = read_only
         .iter()
@@ -189,8 +192,8 @@ fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     folders.into_iter().map(Path::to_owned).collect()
 }
 
-/// Paths that may not be renamed: protected and hidden paths, and all parents that a command could
-/// otherwise rename.
+/// Paths that a command may not rename or remove: protected and hidden paths, their parents within
+/// writable roots, and the roots.
 fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     let mut pinned: std::collections::BTreeSet<PathBuf> = allowed.pinned.iter().cloned().collect();
     for path in allowed.read_only.iter().chain(allowed.hidden) {
@@ -203,8 +206,8 @@ fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     pinned.into_iter().collect()
 }
 
-/// Case-insensitive regular expression for a name. Our names consist of lower-case letters and
-/// punctuation.
+/// Case-insensitive regular expression for a name. Protected names consist of lower-case letters
+/// and punctuation.
 fn without_case(name: &str) -> String {
     let mut pattern = String::new();
     for letter in name.chars() {
@@ -219,7 +222,7 @@ fn without_case(name: &str) -> String {
     pattern
 }
 
-/// Canonical path on macOS, where three folders of the root are links.
+/// Replaces `/tmp`, `/var` and `/etc`, which are links on macOS, by their targets in `/private`.
 fn canonical(path: &Path) -> PathBuf {
     for linked in ["tmp", "var", "etc"] {
         if let Ok(below) = path.strip_prefix(Path::new("/").join(linked)) {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::plan::Plan;
 use crate::{Context as _, syscalls};
 
-/// The list, with one reason per entry.
+/// Text of the list of denied system calls, in TOML.
 const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
 
 #[derive(Debug, Deserialize)]
@@ -64,14 +64,14 @@ struct Condition {
     any_bit: Vec<u32>,
 }
 
-/// Compiled filters.
+/// Compiled system call filters for one tier and one network setting.
 #[derive(Debug)]
 pub(crate) struct Filters {
     tier: SandboxTier,
     network: bool,
-    /// One program per error code.
+    /// One BPF program for each error code that a denied call returns.
     programs: Vec<BpfProgram>,
-    /// Number of system calls covered.
+    /// Number of system calls with a rule.
     calls: usize,
 }
 
@@ -81,12 +81,13 @@ impl Filters {
         Ok(Filters { tier, network, programs, calls })
     }
 
-    /// True if these are the filters of `plan`.
+    /// True if the filters were compiled for the tier and network setting of `plan`.
     pub(crate) fn is_for(&self, plan: &Plan) -> bool {
         (&self.tier, self.network) == (&plan.tier, plan.network)
     }
 
-    /// Installs the filters permanently; returns the number of calls covered.
+    /// Installs the filters for this process and its children, permanently. Returns the number of
+    /// system calls with a rule.
     pub(crate) fn restrict(&self) -> Result<usize, String> {
         for program in &self.programs {
             seccompiler::apply_filter(program).context("system calls are not filtered")?;
@@ -95,7 +96,8 @@ impl Filters {
     }
 }
 
-/// One program per error code, and the number of calls covered.
+/// Compiles the list for a tier and network setting. Returns one BPF program per error code, and
+/// the number of system calls with a rule.
 fn programs(tier: &SandboxTier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
     let list: SyscallList = toml::from_str(LIST).context("the list of calls is broken")?;
     let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
@@ -130,16 +132,17 @@ fn compile(
     Ok(without_x32(program))
 }
 
-/// BPF: loads the number of the call.
+/// BPF instruction: load the number of the system call.
 const LOAD: u16 = 0x20;
-/// BPF: jumps if the value is at least as large.
+/// BPF instruction: jump if the loaded number is at least the operand.
 const AT_LEAST: u16 = 0x35;
-/// BPF: returns a verdict.
+/// BPF instruction: return the verdict in the operand.
 const RETURN: u16 = 0x06;
-/// Bit that marks x32 calls.
+/// Bit in the number of a system call that selects the x32 ABI.
 const X32: u32 = 0x4000_0000;
 
-/// Rejects x32 calls first: they have other numbers, but the same architecture.
+/// Prepends instructions that reject x32 system calls with ENOSYS. Their numbers differ from those
+/// in the rules, and their architecture is x86-64 as well.
 fn without_x32(program: BpfProgram) -> BpfProgram {
     if !cfg!(target_arch = "x86_64") {
         return program;
@@ -161,7 +164,8 @@ impl SyscallRule {
             && self.network.is_none_or(|rule| inherits(rule) == network)
     }
 
-    /// Alternative rules of the conditions. Empty if the entry has no conditions.
+    /// Converts the conditions of this entry to rules, one of which has to match. Empty if the
+    /// entry has no conditions.
     fn alternatives(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
         for condition in &self.conditions {
@@ -177,7 +181,8 @@ impl SyscallRule {
 }
 
 impl Condition {
-    /// Sets of comparisons, of which one has to match.
+    /// Converts the condition to sets of comparisons. The condition is met if all comparisons of
+    /// any one set match.
     fn choices(&self) -> Result<Vec<Vec<SeccompCondition>>, seccompiler::BackendError> {
         let compare = |operation, value: u32| {
             let length = SeccompCmpArgLen::Dword;

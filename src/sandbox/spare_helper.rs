@@ -1,7 +1,7 @@
-//! Starting helpers, and keeping a spare one for the next command.
+//! Starts helpers, and keeps a spare helper for the next command.
 //!
-//! A spare helper does not know its command yet, so it does slow preparation while a model is
-//! thinking. It exits with posse, because its socket closes.
+//! A spare helper does not know its command yet. It does the slow part of the preparation while the
+//! model generates its reply. It exits when posse ends, because its socket closes.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -27,7 +27,7 @@ const SEND_MAX: Duration = Duration::from_secs(5);
 /// down.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Stack size of the thread that starts helpers: its calls are shallow.
+/// Stack size in bytes of the thread that starts helpers: its calls are shallow.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Started helper that waits for its request.
@@ -39,14 +39,14 @@ pub(crate) struct ReadyHelper {
     pub(crate) output: io::PipeReader,
     pub(crate) control: UnixStream,
     shape: HelperShape,
-    /// Runtime that waits for its end.
+    /// Tokio runtime in which the end of `child` can be awaited.
     runtime: Id,
 }
 
 /// Spare helper and the thread that starts it.
 ///
-/// Starting one blocks its thread until the new process runs, and a command is killed when the
-/// thread that started its helper ends: so there is one thread for the lifetime of the sandbox.
+/// Starting a helper blocks the thread until the new process runs, and the helper is killed when
+/// the thread ends. So one thread exists for the lifetime of the sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct SpareHelper {
     slot: Arc<Mutex<Slot>>,
@@ -56,15 +56,15 @@ pub(crate) struct SpareHelper {
 #[derive(Debug, Default)]
 struct Slot {
     ready: Option<ReadyHelper>,
-    /// True after closing: no more helpers are started.
+    /// True after [`SpareHelper::dismiss`]: no more helpers are started.
     is_closed: bool,
 }
 
-/// Order for a spare helper.
+/// Order to the thread: start a spare helper of this shape.
 #[derive(Debug)]
 struct HelperOrder {
     shape: HelperShape,
-    /// Expected plan of the next command.
+    /// Plan that the next command will probably have. `None`: nothing to prepare from it.
     expected: Option<Plan>,
     runtime: Handle,
 }
@@ -74,7 +74,7 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 }
 
 impl SpareHelper {
-    /// Stops the thread and the kept helper.
+    /// Ends the thread and kills the spare helper.
     pub(crate) fn dismiss(&mut self) {
         drop(self.keeper.take());
         let mut slot = lock(&self.slot);
@@ -121,7 +121,8 @@ impl ReadyHelper {
 }
 
 impl Sandbox {
-    /// Kept helper, if it has this `shape`.
+    /// Takes the spare helper if it runs, has this `shape` and belongs to the current runtime. A
+    /// spare helper that does not fit is killed.
     pub(crate) fn take_spare(&self, shape: HelperShape) -> Option<ReadyHelper> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
         if ready.has_shape(shape) {
@@ -131,8 +132,9 @@ impl Sandbox {
         None
     }
 
-    /// Starts a spare helper if there is none: confined as `expected`, if preparation is possible.
-    /// Call when nothing waits.
+    /// Orders the thread to start a spare helper of this `shape` if there is none, and does not
+    /// wait for it. The helper prepares the rules of the `expected` plan, if there is one. Does
+    /// nothing for [`HelperShape::Inner`]. Call it when nothing waits for the helper.
     pub(crate) fn keep(&self, shape: HelperShape, expected: Option<Plan>) {
         // If another program creates the namespace, the command must be known first.
         if shape == HelperShape::Inner {
@@ -145,12 +147,13 @@ impl Sandbox {
         }
     }
 
-    /// Starts a helper.
+    /// Starts a helper of this `shape`, and waits until its process exists.
     pub(crate) fn helper(&self, shape: HelperShape) -> io::Result<ReadyHelper> {
         self.begin(command(&self.helper), shape)
     }
 
-    /// Starts a program that is a helper, or becomes one.
+    /// Starts `command`, which is a helper or a program that executes one, such as bubblewrap.
+    /// Starts the watchdog before.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
     pub(crate) fn begin(
         &self,

@@ -2,7 +2,7 @@
 
 use nix::libc;
 
-/// Number of the call with this name.
+/// Returns the number of the system call `name`. `None` if this architecture does not have it.
 pub(crate) fn number(name: &str) -> Option<i64> {
     KNOWN.iter().chain(OLD).find(|(known, _)| *known == name).map(|&(_, number)| number)
 }
@@ -11,7 +11,7 @@ macro_rules! calls {
     ($($name:ident = $number:ident),* $(,)?) => { &[$((stringify!($name), libc::$number)),*] };
 }
 
-/// Calls of every architecture.
+/// Calls that all supported architectures have.
 const KNOWN: &[(&str, i64)] = calls![
     unshare = SYS_unshare,
     clone = SYS_clone,
@@ -102,7 +102,7 @@ const KNOWN: &[(&str, i64)] = calls![
     mknodat = SYS_mknodat,
 ];
 
-/// Calls of x86-64 only.
+/// Additional calls of x86-64.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[(&str, i64)] = calls![
     chmod = SYS_chmod,
@@ -118,6 +118,6 @@ const OLD: &[(&str, i64)] = calls![
     _sysctl = SYS__sysctl,
 ];
 
-/// Calls of other architectures only.
+/// Additional calls of other architectures: none.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[(&str, i64)] = calls![];

@@ -1,9 +1,9 @@
 //! Watchdog: kills commands after posse was killed. It is the posse binary, started again.
 //!
-//! After SIGKILL no code of posse runs, and only the first process of a command dies with it. So a
-//! sandbox starts one watchdog before its first command and holds one end of a pipe that the
-//! watchdog reads. When the pipe closes, the watchdog kills every process with the sandbox's mark
-//! in its environment, and exits.
+//! After SIGKILL no code of posse runs, and only the first process of each command dies together
+//! with posse. So a sandbox starts one watchdog before its first command and holds one end of a
+//! pipe that the watchdog reads. When the pipe closes, the watchdog kills every process with the
+//! sandbox's mark in its environment, and exits.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,34 +20,37 @@ use nix::unistd::Pid;
 use crate::helper;
 use crate::process_tree::{self, Family};
 
-/// First argument that selects the watchdog.
+/// First command line argument that makes the posse binary run as a watchdog.
 pub(crate) const MARK: &str = "__posse_watch";
 
-/// Message for a normal end.
+/// Message to the watchdog: exit without killing processes.
 const BYE: &[u8] = b"bye\n";
 
-/// Maximum time for killing processes.
+/// Maximum time for which the watchdog searches and kills processes.
 const CHASE_MAX: Duration = Duration::from_secs(5);
 
-/// Number of consecutive searches without a result: a single search can miss processes forked
-/// during it.
+/// Number of consecutive searches that must find no process: a single search can miss processes
+/// forked during it.
 const LOOKS_MIN: u32 = 3;
 
-/// Time in which helpers end their own commands: they know descendants that removed the mark.
+/// Time for which the watchdog spares helpers. They kill their own commands, including descendants
+/// that removed the mark.
 const HELPERS_MAX: Duration = Duration::from_secs(1);
 
-/// Time between scans.
+/// Time between two searches.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Stack size of the thread that waits for the watchdog: its calls are shallow.
+/// Stack size in bytes of the thread that waits for the watchdog: its calls are shallow.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Watchdog of one sandbox. When dropped, it kills remaining processes and exits.
+/// Pipe to the watchdog process of one sandbox. When it is dropped, the watchdog kills remaining
+/// processes and exits.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(OnceLock<Option<io::PipeWriter>>);
 
 impl Watch {
-    /// Starts a watchdog for `family` on the first call. Does not wait until it runs.
+    /// Starts a watchdog for `family` on the first call. Does not wait until it runs. Does nothing
+    /// on systems other than Linux.
     pub(crate) fn ensure(&self, helper: &Path, family: &Family) {
         self.0.get_or_init(|| {
             if !cfg!(target_os = "linux") {
@@ -61,7 +64,7 @@ impl Watch {
         });
     }
 
-    /// Normal end: nothing is left to kill.
+    /// Tells the watchdog to exit without killing processes, because none is left.
     pub(crate) fn dismiss(&mut self) {
         if let Some(mut end) = self.0.take().flatten() {
             // Without the message it only scans once more.
@@ -110,7 +113,8 @@ fn has_first_argument(pid: i32, expected: &str) -> bool {
     arguments.split(|&byte| byte == 0).nth(1) == Some(expected.as_bytes())
 }
 
-/// Runs the watchdog: waits for the end of the pipe on standard input, then kills the processes.
+/// Runs the watchdog: waits for the end of the pipe on standard input, then kills the processes
+/// unless the pipe delivered [`BYE`]. The first of `arguments` names the family.
 pub(crate) fn watcher_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let family = arguments.next().and_then(|family| Family::parse(family.to_str()?));
     let Some(family) = family else { return ExitCode::FAILURE };
@@ -125,7 +129,7 @@ pub(crate) fn watcher_main(mut arguments: impl Iterator<Item = OsString>) -> Exi
     ExitCode::SUCCESS
 }
 
-/// Kills the family's processes until none is found any more.
+/// Kills the family's processes until repeated searches find none, or the time is over.
 fn kill_family(family: &Family) {
     let begin = Instant::now();
     let mut quiet = 0;
@@ -136,8 +140,8 @@ fn kill_family(family: &Family) {
     }
 }
 
-/// Kills all processes with a mark of the family, except helpers if `spares_helpers`; returns the
-/// number of those found.
+/// Kills all processes with a mark of the family, except helpers if `spares_helpers`. Returns the
+/// number of processes found, including spared helpers.
 fn kill_marked(family: &Family, spares_helpers: bool) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());

@@ -1,4 +1,5 @@
-//! Protocol between posse and a helper: binary requests with lengths, answered by lines of JSON.
+//! Protocol between posse and a helper: posse sends binary messages with length prefixes, and the
+//! helper answers with lines of JSON.
 //!
 //! Paths and arguments are bytes and need not be text. A request is read completely and every
 //! length is checked before anything is done, so an invalid request never runs a command.
@@ -17,35 +18,36 @@ use serde_json::Value;
 
 use crate::plan::{Backend, Plan};
 
-/// Header of a request: different versions of the program reject each other.
+/// Header of a request. It contains the version, because a helper of another version must reject
+/// it.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Header of a plan that is sent in advance.
+/// Header of an expected plan, which is sent to a spare helper before the request.
 const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Maximum size of a plan sent in advance: more might not fit into the socket buffer of a helper
+/// Maximum size in bytes of an expected plan: more might not fit into the socket buffer of a helper
 /// that is not reading yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum size of a request in bytes. The kernel accepts at most 2 MB of arguments.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// Request to a helper.
+/// Request to a helper to execute `program` confined by `plan`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HelperRequest {
     pub(crate) plan: Plan,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
-    /// All variables.
+    /// Complete environment of the program.
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 /// Message to a helper.
 #[derive(Debug)]
 pub(crate) enum HelperMessage {
-    /// Expected plan of the next request.
+    /// Plan that the next request will probably have, for preparation in advance.
     Expect(Plan),
-    /// Request, and the working directory.
+    /// Request, and the open working directory of the command.
     Do(HelperRequest, OwnedFd),
 }
 
@@ -76,7 +78,8 @@ impl Plan {
         plan.is_sound().then_some(plan)
     }
 
-    /// Sends a waiting helper the expected plan. Returns false if it is too large.
+    /// Sends this plan to a spare helper as the expected one. Returns false, and sends nothing, if
+    /// the plan is too large.
     pub(crate) fn send_expected_plan(&self, to: &UnixStream) -> io::Result<bool> {
         let mut body = Vec::with_capacity(4096);
         self.encode(&mut body);
@@ -110,7 +113,8 @@ impl HelperRequest {
         is_whole.then_some(HelperRequest { plan, program, arguments, environment })
     }
 
-    /// Sends the request and the working directory.
+    /// Sends the request, and the working directory as a descriptor. Fails if the request is too
+    /// large.
     pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
@@ -130,7 +134,7 @@ impl HelperRequest {
 }
 
 impl HelperMessage {
-    /// Waits for a message. `None` at the end of the stream.
+    /// Waits for a message. `None` at the end of the stream. An invalid message is an error.
     pub(crate) fn receive(from: &UnixStream) -> Result<Option<HelperMessage>, String> {
         let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
@@ -233,7 +237,7 @@ impl ByteReader<'_> {
     }
 }
 
-/// Line written by a helper, as JSON.
+/// Message from a helper to posse, sent as one line of JSON.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HelperLine {
@@ -243,11 +247,12 @@ pub(crate) enum HelperLine {
     Failed(String),
     /// Exit status of the command; its descendants may still run.
     Exited(CommandExit),
-    /// No process is left; number of killed ones.
+    /// No process of the command is left. Contains the number of processes that the init process
+    /// killed.
     Cleared(usize),
 }
 
-/// Exit status as seen by its init.
+/// Exit status of the command, as seen by its init process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum CommandExit {
@@ -256,12 +261,12 @@ pub(crate) enum CommandExit {
 }
 
 impl HelperLine {
-    /// Parses a line from a helper.
+    /// Parses a line from a helper. `None` if the line is invalid.
     pub(crate) fn parse(line: &[u8]) -> Option<HelperLine> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Writes it as a single line.
+    /// Sends the message as a single line.
     pub(crate) fn write_line(&self, to: &UnixStream) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');

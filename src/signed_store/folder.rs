@@ -1,5 +1,5 @@
-//! Folder of the signed store: opened once and used by descriptor, so that it cannot be swapped;
-//! its files are opened without following links or blocking.
+//! Folder of the signed store. It is opened once and used by descriptor, so that it cannot be
+//! swapped; its files are opened without following links or blocking.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::signed_store::TamperError;
 
-/// Prefix of unfinished files.
+/// Prefix of the names of files that are not completely written.
 const UNFINISHED: &str = ".new-";
 
 pub(super) struct StoreFolder {
@@ -24,7 +24,8 @@ pub(super) struct StoreFolder {
 }
 
 impl StoreFolder {
-    /// Opens the folder. `None` if there is none.
+    /// Opens and checks the folder `path` and its parent `state`. `None` if the folder does not
+    /// exist.
     pub(super) fn open(state: &Path, path: &Path) -> Result<Option<StoreFolder>, TamperError> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
         let dir = match nix::fcntl::open(path, flags, Mode::empty()) {
@@ -40,7 +41,7 @@ impl StoreFolder {
         Ok(Some(StoreFolder { dir, path: path.to_owned() }))
     }
 
-    /// Opens the folder, and makes it first if there is none.
+    /// Opens and checks the folder; creates it first if it does not exist.
     pub(super) fn make(state: &Path, path: &Path) -> Result<StoreFolder, TamperError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|error| unusable(path, &error))?;
@@ -48,7 +49,8 @@ impl StoreFolder {
         opened.ok_or_else(|| unusable(path, &"it is gone"))
     }
 
-    /// The bytes of a file that only its owner can have written. `None` if there is none.
+    /// Reads a file that only its owner can have written. `None` if it does not exist; an error if
+    /// others may have written it or it is longer than `bytes_max`.
     pub(super) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, TamperError> {
         let path = self.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -66,8 +68,8 @@ impl StoreFolder {
         Ok(Some(bytes))
     }
 
-    /// Replaces a file, synced to disk. Only under the lock: other unfinished files are leftovers
-    /// of killed processes.
+    /// Replaces a file, and syncs it to disk. Call it under the lock only: it removes other
+    /// unfinished files, which are leftovers of killed processes.
     pub(super) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         self.remove_leftovers();
@@ -91,7 +93,7 @@ impl StoreFolder {
         self.create(name, OFlag::O_RDWR | OFlag::O_NONBLOCK)
     }
 
-    /// Opens a file of the user's alone for writing; creates it if there is none.
+    /// Opens a file for writing; creates it, for the user only, if it does not exist.
     fn create(&self, name: &str, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;

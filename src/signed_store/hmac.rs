@@ -1,10 +1,10 @@
-//! HMAC-SHA256 (RFC 2104), and digests as text.
+//! HMAC-SHA256 (RFC 2104).
 
 use sha2::{Digest, Sha256};
 
 const BLOCK: usize = 64;
 
-/// The keyed hash of `parts`, one after another.
+/// Returns the HMAC of the concatenation of `parts`.
 pub(super) fn sha256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut block = [0; BLOCK];
     if key.len() > BLOCK {

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Defines the codes. A row: variant, code, exit codes (`-` for a warning or a part of another
-/// answer), meaning, and the usual fix. A code never changes its meaning.
+/// Defines the codes. A row contains variant, code, exit codes, meaning, and the usual fix. Exit
+/// code `-`: the code is that of a warning or of a part of another answer. A code never changes its
+/// meaning.
 macro_rules! error_codes {
     ($($variant:ident = $code:literal, $exit:literal, $meaning:literal, $fix:literal;)+) => {
         /// Code of a user-visible error or warning.
@@ -16,17 +17,17 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// All codes, in their order in the reference.
+            /// All codes, in the order of `docs/guide/error-codes.md`.
             pub const ALL: &[ErrorCode] = &[$(ErrorCode::$variant),+];
 
-            /// The code, such as `CFG001`.
+            /// Text of the code, such as `CFG001`.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(ErrorCode::$variant => $code,)+
                 }
             }
 
-            /// Row of the reference: code, meaning, fix, exit codes.
+            /// Row of `docs/guide/error-codes.md`: code, meaning, fix, exit codes.
             pub fn reference(self) -> [&'static str; 4] {
                 match self {
                     $(ErrorCode::$variant => [$code, $meaning, $fix, $exit],)+

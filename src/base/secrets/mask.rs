@@ -6,35 +6,36 @@ use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Maximum number of secrets searched one by one; with more, every byte is checked.
+/// Maximum number of secrets that are searched for one by one. With more, every byte is checked.
 const SEARCHED_MAX: usize = 16;
 
-/// Replacement of a secret.
+/// Text that replaces a secret.
 const HIDDEN: &[u8] = b"[secret]";
 
-/// Minimum length of a secret: shorter values would redact ordinary text.
+/// Minimum length of a secret in bytes: shorter values would redact ordinary text.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// Replaces secrets. Buffers at most the length of the longest secret.
+/// Redacts known secrets in one stream: replaces each by `[secret]`. Buffers less than the length
+/// of the longest secret.
 pub struct Mask {
     known: Arc<KnownSecrets>,
-    /// Tail that may be the beginning of a secret.
+    /// Last bytes, which may be the beginning of a secret and were not passed on yet.
     held: Vec<u8>,
 }
 
-/// Search index of secrets.
+/// Secrets, prepared for searching.
 struct KnownSecrets {
     /// Longest first, so that a secret with another one as prefix is redacted completely.
     secrets: Vec<SecretString>,
     /// Substring searchers that use the rarest bytes of each secret: text without secrets is cheap.
     /// Empty if there are too many secrets.
     finders: Vec<Finder<'static>>,
-    /// First bytes of all secrets.
+    /// For each byte value, true if a secret begins with it.
     begins: [bool; 256],
 }
 
 impl Mask {
-    /// A mask of these secrets; those shorter than 6 bytes are ignored.
+    /// Creates a mask of these secrets; secrets shorter than 6 bytes are ignored.
     pub fn new(secrets: &[SecretString]) -> Mask {
         let mut secrets: Vec<SecretString> = secrets
             .iter()
@@ -53,18 +54,18 @@ impl Mask {
         Mask { known: Arc::new(KnownSecrets { secrets, finders, begins }), held: Vec::new() }
     }
 
-    /// True if there is no secret.
+    /// True if the mask has no secrets and changes nothing.
     pub fn is_idle(&self) -> bool {
         self.known.secrets.is_empty()
     }
 
-    /// Mask with the same secrets for another stream.
+    /// Creates a mask with the same secrets for another stream.
     #[must_use]
     pub fn for_new_stream(&self) -> Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
-    /// Redacts a complete text. `None`: it contains no secret.
+    /// Redacts a complete text. `None` if it contains no secret.
     pub fn text(&self, text: &str) -> Option<String> {
         if !self.may_contain_secret(text.as_bytes()) {
             return None;
@@ -79,7 +80,7 @@ impl Mask {
             .filter(|plain| plain != text)
     }
 
-    /// Redacts every string of a value.
+    /// Redacts every string in a JSON value, but not the keys of objects.
     pub fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -93,8 +94,8 @@ impl Mask {
         }
     }
 
-    /// True if `bytes` contains a secret, or the greater part of one at the end. May be true
-    /// without one.
+    /// True if `bytes` may contain a secret, or end with the beginning of one. False only if
+    /// redaction would not change them.
     fn may_contain_secret(&self, bytes: &[u8]) -> bool {
         if self.known.secrets.is_empty() {
             return false;
@@ -104,7 +105,8 @@ impl Mask {
             || self.tail(bytes) < bytes.len()
     }
 
-    /// Start of a possible secret that continues after `bytes`.
+    /// Returns the index of a possible secret that continues after `bytes`; the length of `bytes`
+    /// if there is none.
     fn tail(&self, bytes: &[u8]) -> usize {
         // Sorted by length.
         let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());
@@ -116,7 +118,8 @@ impl Mask {
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
 
-    /// Passes the decided part of `chunk` and of earlier bytes to `out`.
+    /// Redacts `chunk` and passes the result to `out`. Holds back last bytes that may be the
+    /// beginning of a secret.
     pub fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
         if self.known.secrets.is_empty() {
             out(chunk);
@@ -166,9 +169,9 @@ impl Mask {
         out(&bytes[clean_from..]);
     }
 
-    /// End of the stream: passes the held-back bytes.
+    /// Ends the stream: passes the held-back bytes to `out`.
     ///
-    /// The beginning of a secret is redacted if it is more than half of one.
+    /// If they are more than half of a secret, they are redacted.
     pub fn finish(&mut self, mut out: impl FnMut(&[u8])) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {

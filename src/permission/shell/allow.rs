@@ -15,7 +15,8 @@ use crate::shell::word::{
     Form, Word, active, braces, expand_home, has_active, is_glob, resolve, shown,
 };
 
-/// Variables that change nothing but words, colours and amounts of output.
+/// Variables that a command may set: they affect little but language, time zone, colours and amount
+/// of output.
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
 
@@ -28,37 +29,39 @@ const SYSTEM_FILES: Names = Names(
     /proc/uptime /proc/version /usr/lib/os-release",
 );
 
-/// A complete simple command and its coverage.
+/// Simple command, with the results that decide if grants and rules cover it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlainCommand {
     /// Program and arguments, without transparent wrappers.
     pub(crate) words: Vec<String>,
-    /// Reason why no grant covers it.
+    /// Reason why no grant can cover the command. `None` if a grant can.
     pub(crate) barred: Option<String>,
-    /// Reason why a prefix alone does not cover it: the rest is not known to be harmless.
+    /// Reason why a granted prefix does not suffice: the words after it are not known to be
+    /// harmless. `None` if they are, or if the program is not in the option table.
     pub(crate) acts: Option<String>,
     /// True if the option table contains the program.
     pub(crate) known: bool,
-    /// Number of words that name the operation.
+    /// Number of words that name the operation: program and subcommand.
     pub(crate) named: usize,
     /// True if all words are literal.
     pub(crate) literal: bool,
 }
 
-/// Base of relative paths.
+/// Working directory, workspace and links, for checks of paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ground<'a> {
     /// The working directory and the home folder.
     pub(crate) place: CommandLocation<'a>,
     /// Roots of the workspace.
     pub(crate) roots: &'a [String],
-    /// Folders that are closed although they may be below a root.
+    /// Posse's own folders, which are closed even if they are below a root.
     pub(crate) closed: &'a [String],
     /// Links in the paths of the command.
     pub(crate) links: &'a [PathLink],
 }
 
-/// Why the text as a whole is outside of the small grammar, if it is.
+/// Returns the reason why no grant can cover the text as a whole: it is more than a list of simple
+/// commands. `None` if grants can.
 pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
     let flaws = outline.flaws;
     if flaws.has(Flaw::Unclosed) || flaws.has(Flaw::Syntax) {
@@ -104,7 +107,7 @@ pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
     (!runs).then_some("it runs no program that could be granted")
 }
 
-/// The simple commands of `outline`, in order.
+/// Judges the simple commands of `outline`, in order.
 pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> {
     let mut folders = Folders::new(ground.place.cwd.map(str::to_owned));
     let mut parts = Vec::with_capacity(outline.commands.len());
@@ -146,7 +149,8 @@ fn part(command: &SimpleCommand, ground: Ground<'_>) -> PlainCommand {
     }
 }
 
-/// Without what changes nothing about what runs.
+/// Removes `timeout TIME`, `nice -n LEVEL` and `--no-pager` of git, which do not change the
+/// operation.
 fn transparent(words: &[Word]) -> Vec<Word> {
     let mut rest = words;
     loop {
@@ -169,7 +173,7 @@ fn transparent(words: &[Word]) -> Vec<Word> {
     }
 }
 
-/// `30`, `1.5`, `5m`.
+/// True for a duration such as `30`, `1.5` or `5m`.
 fn is_duration(text: &str) -> bool {
     let number = text.strip_suffix(['s', 'm', 'h', 'd']).unwrap_or(text);
     number.starts_with(|c: char| c.is_ascii_digit())
@@ -177,7 +181,7 @@ fn is_duration(text: &str) -> bool {
         && number.matches('.').count() < 2
 }
 
-/// Reason why no grant covers a simple command, if any.
+/// Returns the reason why no grant can cover a simple command. `None` if a grant can.
 fn grant_obstacle(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -> Option<String> {
     if let Some(word) = command.assignments.iter().find(|word| !is_inert(word)) {
         let name = word.text.split('=').next().unwrap_or_default();
@@ -231,7 +235,7 @@ fn is_inert(word: &Word) -> bool {
     (INERT.contains(&name) || name.starts_with("LC_")) && value_is_plain
 }
 
-/// True if it neither writes nor reads.
+/// True for a redirection that neither reads nor writes a file, except `/dev/null`.
 fn is_free(redirect: &Redirect) -> bool {
     let number = redirect.descriptor.as_deref().is_none_or(|fd| matches!(fd, "0" | "1" | "2"));
     let Some(target) = redirect.target.literal() else { return false };
@@ -270,7 +274,8 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks a version or a file, separated by colons.
+/// Checks an operand of git: a version, a file, or both separated by a colon. Fails with the reason
+/// if it may be a secret or outside of the workspace.
 pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     let mut names = text.split([':', '=', ',', '@']).chain([text]);
     if names.any(is_sensitive) {
@@ -287,8 +292,8 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     links::check(text, false, ground)
 }
 
-/// Checks that `word` names files and folders of the workspace that hold no secrets. A listing shows
-/// their names only.
+/// Checks that `word` names files and folders of the workspace that hold no secrets; fails with the
+/// reason. If the program only lists names (`lists`), the paths may be outside of the workspace.
 pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
     for text in braces(&word.text) {
         let text = expand_home(&text, ground.place.home, ground.place.cwd);
@@ -323,7 +328,7 @@ pub(crate) fn is_inside(text: &str, ground: Ground<'_>) -> bool {
     ground.roots.iter().any(|root| is_below(&path, root)) && !is_closed(text, ground)
 }
 
-/// True if the path `text` may lie in a folder that is closed.
+/// True if the path `text` is, or may be, in a closed folder.
 pub(crate) fn is_closed(text: &str, ground: Ground<'_>) -> bool {
     let Some(path) = resolve(text, ground.place.cwd) else { return true };
     let path = shown(&path);

@@ -5,12 +5,12 @@
 use crate::shell::Names;
 use crate::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 
-/// Why a command is refused.
+/// Rule by which a command is always denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Danger {
-    /// The name of the rule.
+    /// Name of the rule.
     pub(crate) rule: &'static str,
-    /// For the model and the user.
+    /// Reason for the model and the user.
     pub(crate) reason: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub(crate) const DELETES: Danger = Danger {
     rule: "delete-everything",
     reason: "it would change or delete a whole system or home folder; name the folder you mean",
 };
-/// Locks a whole system or home folder.
+/// Changes the access rights of a whole system or home folder.
 pub(crate) const LOCKS: Danger = Danger {
     rule: "lock-everything",
     reason: "it would change who may use a whole system or home folder; name the folder you mean",
@@ -27,10 +27,10 @@ pub(crate) const LOCKS: Danger = Danger {
 /// Starts processes without end.
 pub(crate) const FORK_BOMB: Danger =
     Danger { rule: "fork-bomb", reason: "it would start processes without end" };
-/// Writes a disk.
+/// Overwrites a disk or the memory.
 pub(crate) const DEVICE: Danger =
     Danger { rule: "raw-device", reason: "it would overwrite a disk or the memory" };
-/// Runs a download.
+/// Runs downloaded text.
 pub(crate) const DOWNLOADED: Danger = Danger {
     rule: "run-download",
     reason: "it would run what it downloads unseen; download to a file, read it, then run it",
@@ -41,7 +41,7 @@ pub(crate) const DECODED: Danger = Danger {
     reason: "it would run text that it decodes, whose content is not shown; decode to a file, read \
              it, then run it",
 };
-/// Stops the machine.
+/// Stops the machine or all processes of the user.
 pub(crate) const HOST: Danger = Danger {
     rule: "stop-machine",
     reason: "it would stop or crash the machine, or end every process of the user",
@@ -50,13 +50,13 @@ pub(crate) const HOST: Danger = Danger {
 /// Working directory and home of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommandLocation<'a> {
-    /// The folder, if it is known.
+    /// Working directory. `None` if it is unknown.
     pub(crate) cwd: Option<&'a str>,
     /// The home folder.
     pub(crate) home: &'a str,
 }
 
-/// Folders that a system or its users do not survive without.
+/// Folders without which a system or its users cannot work.
 const SYSTEM: Names = Names(
     "\
     /Applications /Library /System /Users /Volumes /bin /boot /boot/efi /dev /etc /home /lib \
@@ -65,15 +65,15 @@ const SYSTEM: Names = Names(
     /usr/libexec /usr/local /usr/local/bin /usr/local/lib /usr/sbin /usr/share /var /var/lib \
     /var/lib/dpkg /var/log /vmlinuz",
 );
-/// Names of disks and equally critical devices.
+/// Beginnings of the names of disks and similar devices in `/dev`.
 const DISKS: [&str; 20] = [
     "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "dm-", "md", "loop", "mapper",
     "sr", "zd", "nbd", "ram", "zram", "pmem", "mtd", "vg",
 ];
 const MEMORY: [&str; 4] = ["mem", "kmem", "port", "nvram"];
-/// Samples for a glob.
+/// Names of disks against which globs are tested.
 const SAMPLES: [&str; 8] = ["sda", "sda1", "vda", "hda", "nvme0n1", "mmcblk0", "xvda", "sdb"];
-/// Files that act on the kernel as soon as they are written.
+/// Files that act on the kernel at once when they are written.
 const TRIGGERS: [&str; 4] =
     ["/proc/sysrq-trigger", "/sys/power/state", "/proc/kcore", "/sys/kernel/debug/provoke-crash"];
 
@@ -111,14 +111,15 @@ fn part_matches(pattern: &str, name: &str) -> bool {
     if is_glob(pattern) { matches(pattern, name) } else { pattern == name }
 }
 
-/// `*`, `.*`, `?*`, `.[!.]*`: all of a folder, or all that is hidden in it.
+/// True for a glob such as `*`, `.*`, `?*` or `.[!.]*`, which matches all names of a folder or all
+/// hidden ones.
 fn takes_all(part: &str) -> bool {
     is_glob(part)
         && (matches(part, "sample") && matches(part, "x.y") || matches(part, ".sample"))
         && !part.chars().any(|c| c.is_ascii_alphanumeric())
 }
 
-/// True if writing to `text` overwrites a disk or memory.
+/// True if writing to the path `text` overwrites a disk or memory.
 pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let Some(device) = path.strip_prefix("/dev/") else { return false };
@@ -135,12 +136,12 @@ pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
         })
 }
 
-/// True if writing there affects the kernel at once.
+/// True if writing to the path `text` acts on the kernel at once.
 pub(crate) fn is_trigger(text: &str, place: CommandLocation<'_>) -> bool {
     resolve(text, place.cwd).is_some_and(|path| TRIGGERS.contains(&path.as_str()))
 }
 
-/// Danger of writing to `text`.
+/// Danger of writing to the path `text`. `None` if there is none.
 pub(crate) fn written(text: &str, place: CommandLocation<'_>) -> Option<Danger> {
     let device = is_disk(text, place).then_some(DEVICE);
     device.or_else(|| is_trigger(text, place).then_some(HOST))
@@ -189,10 +190,10 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A rule: its programs, and the words with which they are dangerous.
+/// Rule: names of programs, their danger, and a test that is true for dangerous arguments.
 type DangerRule = (&'static [&'static str], Danger, fn(&Words<'_>) -> bool);
 
-/// All rules, in the order in which they count.
+/// All rules. The first one that applies counts.
 static RULES: &[DangerRule] = &[
     (&["rm", "srm", "grm"], DELETES, removes_all),
     (&["rimraf", "trash", "trash-put", "shred", "wipe", "del"], DELETES, |words| words.system()),
@@ -279,7 +280,7 @@ static RULES: &[DangerRule] = &[
     }),
 ];
 
-/// Danger of `program` with `arguments`, without wrappers.
+/// Danger of `program` with `arguments`; wrappers have been removed. `None` if there is none.
 pub(crate) fn program_danger(
     program: &str,
     arguments: &[&str],
@@ -311,7 +312,7 @@ fn moves_away(words: &Words<'_>) -> bool {
     words.operands().any(|word| is_system(word, words.place) && (last != Some(word) || twice(word)))
 }
 
-/// True for a mode that closes a folder.
+/// True for a mode of `chmod` that takes away the owner's access to a folder.
 fn is_locking(mode: &str) -> bool {
     let octal = mode.len() <= 4 && mode.starts_with('0') && mode.chars().all(|c| c.is_digit(8));
     octal && mode.trim_start_matches('0').len() <= 2
@@ -327,7 +328,7 @@ fn stops_unit(words: &Words<'_>) -> bool {
     })
 }
 
-/// The best known of those that are not written in a shell.
+/// True if an interpreter gets a well-known fork bomb as its program text.
 fn forks(program: &str, words: &Words<'_>) -> bool {
     const BOMBS: [(&str, &str); 6] = [
         ("fork while fork", ""),
@@ -344,7 +345,7 @@ fn forks(program: &str, words: &Words<'_>) -> bool {
         })
 }
 
-/// Destructive program whose path a glob word can match.
+/// Returns a destructive program whose path the glob `word` can match. `None` if there is none.
 pub(crate) fn globbed_program(word: &str) -> Option<&'static str> {
     if !is_glob(word)
         || !word.starts_with('/')

@@ -1,12 +1,12 @@
-//! Working directories that the simple commands of a list may run in, after `cd`.
+//! Working directories in which the simple commands of a list may run, after `cd`.
 
 use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::shell::word::{Word, resolve};
 
-/// Maximum number of possible working directories; above it, the directory is unknown.
+/// Maximum number of possible working directories. If there are more, the directory is unknown.
 const FOLDERS_MAX: usize = 16;
 
-/// A working directory; `None` if it is unknown.
+/// Working directory. `None` if it is unknown.
 pub(crate) type Folder = Option<String>;
 
 /// Possible working directories at one point of a script.
@@ -15,11 +15,11 @@ pub(crate) type Folder = Option<String>;
 /// directory is certain.
 #[derive(Debug)]
 pub(crate) struct Folders {
-    /// All directories that were possible so far.
+    /// All directories that have been possible so far.
     possible: Vec<Folder>,
-    /// Those that are possible if the commands of the current `&&` list succeeded.
+    /// Directories that are possible if the commands of the current `&&` list succeeded.
     current: Vec<Folder>,
-    /// True while the list consists of simple commands that are joined by `&&`.
+    /// True while the current list consists of simple commands joined by `&&`.
     is_plain_list: bool,
 }
 
@@ -28,13 +28,13 @@ impl Folders {
         Folders { possible: vec![cwd.clone()], current: vec![cwd], is_plain_list: true }
     }
 
-    /// Directories in which the next command may run.
+    /// Returns the directories in which the next command may run.
     pub(crate) fn current(&self) -> &[Folder] {
         &self.current
     }
 
-    /// Continues behind `event` of `outline`. `is_link` is true for a target that leads through a
-    /// symbolic link, where the shell and the programs that it runs disagree about `..`.
+    /// Advances past `event` of `outline`. `is_link` returns true for a target of `cd` that leads
+    /// through a symbolic link, where the shell and the programs that it runs disagree about `..`.
     pub(crate) fn step(
         &mut self,
         event: &ShellEvent,
@@ -91,7 +91,7 @@ fn changes_folder(command: &SimpleCommand) -> bool {
     program.is_some_and(|program| matches!(program, "cd" | "pushd" | "popd"))
 }
 
-/// The directory that `command` changes to, if it is known.
+/// Returns the directory that `command` changes to. `None` if it is unknown.
 fn target(command: &SimpleCommand) -> Option<&str> {
     let [program, target] = command.words.as_slice() else { return None };
     // `-` is the last directory, `+1` an entry of the stack.

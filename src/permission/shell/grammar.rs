@@ -1,7 +1,7 @@
-//! Second parser: the tree of tree-sitter's bash grammar for the same text.
+//! Second parser: compares the words of the shell reader with tree-sitter's bash grammar.
 //!
 //! Two independent parsers must agree on every word before anything is allowed. Only text that the
-//! first one found small and plain is parsed here, so hostile nesting never reaches it.
+//! shell reader found small and plain is parsed here, so hostile nesting never reaches this parser.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ thread_local! {
     static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
 }
 
-/// Maximum number of words: hand-written text has fewer, and the cost stays small.
+/// Maximum number of words of a text. Hand-written text has fewer, and the cost stays small.
 const WORDS_MAX: usize = 1_000;
 
 /// True if the grammar finds the same commands and words as `outline`.
@@ -51,20 +51,21 @@ pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
     ours == theirs
 }
 
-/// Nodes that are a word as a whole.
+/// Kinds of syntax nodes that are one word as a whole.
 const WORDS: Names = Names("word string raw_string concatenation number variable_assignment");
-/// Nodes whose children count.
+/// Kinds of syntax nodes whose children are examined instead.
 const ENCLOSING: Names = Names(
     "program list pipeline subshell compound_statement negated_command redirected_statement \
     command command_name file_redirect variable_assignments",
 );
-/// Nodes of which only the children in [`BEHIND`] count.
+/// Kinds of syntax nodes of which only the children in [`BEHIND`] are examined.
 const BESIDE: Names = Names("heredoc_redirect comment heredoc_body file_descriptor");
 const BEHIND: Names =
     Names("pipeline command list file_redirect word string raw_string concatenation");
 const OPERATORS: Names = Names("&& || ; | ( ) { } ! > >> < &> &>> >& <& >|");
 
-/// Positions of the words of all commands; `None` if there is anything besides simple commands.
+/// Returns the positions (start and end in bytes) of the words of all commands. `None` if the text
+/// contains anything besides simple commands.
 fn words(root: Node<'_>) -> Option<Vec<(usize, usize)>> {
     let mut found = Vec::new();
     let mut open = vec![root];

@@ -10,13 +10,15 @@ use crate::shell::reader;
 use crate::shell::sensitive::is_sensitive;
 use crate::shell::word::{braces, expand_home, is_glob, is_reserved, matches, resolve, shown};
 
-/// Maximum number of paths that are resolved for one command.
+/// Maximum number of paths of one command that are resolved.
 const PATHS_MAX: usize = 1024;
 
-/// All paths that the words of `command` may name, run in `cwd` by a user with this home folder.
+/// Returns all paths that the words of `command` may name, if it runs in `cwd` and the user's home
+/// folder is `home`.
 ///
-/// Words that are not paths are included, because a word's meaning depends on the program. Above
-/// the maximum the root folder stands for all of them, with more levels than are scanned.
+/// Words that are not paths are included, because a word's meaning depends on the program. With
+/// more than [`PATHS_MAX`] paths, the root folder is returned alone, with more pattern levels than
+/// are ever scanned, so that resolving fails.
 pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
     let outline = reader::read(command);
     let mut paths: Vec<CommandPath> = Vec::new();
@@ -41,7 +43,7 @@ pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
     paths
 }
 
-/// Adds the paths that the word `text` may name in `folder`.
+/// Adds the paths that the word `text` may name in `folder` to `paths`.
 fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath>) {
     let text = expand_home(text, home, folder);
     for text in names(&text) {
@@ -53,8 +55,8 @@ fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath
     }
 }
 
-/// Checks that no link leads `text` out of the workspace or to a secret. A listing may leave the
-/// workspace.
+/// Checks that no link leads the path `text` out of the workspace or to a secret; fails with the
+/// reason. If the program only lists names (`lists`), a link may leave the workspace.
 pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), String> {
     for text in names(text) {
         let Some(path) = joined(text, ground.place.cwd) else { continue };
@@ -76,20 +78,21 @@ pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), S
     Ok(())
 }
 
-/// True if `text` leads through one of `links` in `folder`.
+/// True if the path `text`, relative to `folder`, leads through one of `links`.
 pub(crate) fn leads_elsewhere(text: &str, folder: Option<&str>, links: &[PathLink]) -> bool {
     let Some(path) = joined(text, folder) else { return false };
     links.iter().any(|link| rest_behind(&link.path, &path).is_some())
 }
 
-/// True if `path` ends with the parts of the literal word `text`.
+/// True if `path` ends with the path components of the word `text`.
 pub(crate) fn is_named_by(path: &str, text: &str) -> bool {
     let text = text.trim_start_matches("./").trim_end_matches('/');
     let before = path.strip_suffix(text).filter(|_| !text.is_empty());
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// `text`, and the file in it if a position or a test follows: `test.py::name`, `main.rs:12`.
+/// Returns `text`, and the file in it if a position or a test follows a colon: `test.py::name`,
+/// `main.rs:12`.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     [Some(text), text.split_once(':').map(|(file, _)| file)]
         .into_iter()
@@ -97,7 +100,8 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
         .filter(|text| !text.is_empty())
 }
 
-/// `text` behind `folder`, without `.` and empty parts. `None` if it is not known where it leads.
+/// Appends `text` to `folder`, without `.` and empty parts; `..` stays. `None` if a part of the
+/// path is known only at run time.
 fn joined(text: &str, folder: Option<&str>) -> Option<String> {
     resolve(text, folder)?;
     let base = if text.starts_with('/') { "" } else { folder? };
@@ -106,7 +110,8 @@ fn joined(text: &str, folder: Option<&str>) -> Option<String> {
     Some(format!("/{}", parts.join("/")))
 }
 
-/// `path` up to its first pattern, and the number of levels from there.
+/// Splits `path` at its first component with a pattern: the path before it, and the number of
+/// levels from it on.
 fn without_patterns(path: &str) -> CommandPath {
     let parts: Vec<&str> = path.split('/').collect();
     let plain = |part: &&&str| !is_glob(part) && !part.chars().any(is_reserved);
@@ -118,8 +123,8 @@ fn without_patterns(path: &str) -> CommandPath {
     }
 }
 
-/// The part of `path` behind `link`, with patterns in `path`. `None` if `path` cannot lead through
-/// `link`.
+/// Returns the part of `path` after `link`; patterns in `path` may match the names of `link`.
+/// `None` if `path` cannot lead through `link`.
 fn rest_behind(link: &str, path: &str) -> Option<String> {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let mut known = link.split('/').filter(|part| !part.is_empty());

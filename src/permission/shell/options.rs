@@ -1,8 +1,8 @@
-//! Table of options that do nothing beyond the granted operation, as data.
+//! Table of options that do nothing beyond the granted operation.
 //!
-//! An option that is not in this table asks, and so does a value that could name a file. Options
-//! that can run a program, write a file or change the target are omitted on purpose; comments name
-//! them.
+//! An option that is not in this table leads to a permission request, and so does a value that
+//! could name a file. Options that can run a program, write a file or change the target are omitted
+//! on purpose; comments name them.
 
 use Operands::{Data, Nothing, Paths, Pattern, Versions};
 
@@ -13,46 +13,49 @@ use crate::shell::word::Word;
 /// Options and operands of a program.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    /// The program and its subcommand.
+    /// Program and subcommand.
     pub(crate) words: &'static [&'static str],
     operands: Operands,
     /// Lists of options with their kinds: `-s` has no value and may be combined with others of one
     /// letter, `-n:` ([`VALUE`]), `-S:text` ([`TEXT`]), `--stat?` ([`OPTIONAL`]), and the other kinds
     /// below. Sources: the manuals of git 2.47, coreutils 9.1, grep 3.8, ripgrep 14 and cargo 1.95.
     options: &'static [&'static str],
-    /// True if `-5` is an option.
+    /// True if a number such as `-5` is an option.
     numbers: bool,
-    /// Options and operands after `--`; without it, further operands with any prefix.
+    /// Options and operands after `--`. `None`: the words after `--` are operands, even if they
+    /// begin with `-`.
     after: Option<&'static Spec>,
 }
 
-/// An option without a value.
+/// Kind of an option without a value. The text is the suffix of the option in the table.
 const FLAG: &str = "";
-/// An option with a value that is a number or a name, never a path.
+/// Kind of an option with a value that is a number or a name, never a path.
 const VALUE: &str = ":";
-/// An option with a value that is data: a pattern, a date, a name of a person.
+/// Kind of an option with a value that is data: a pattern, a date, a name of a person.
 const TEXT: &str = ":text";
-/// An option whose value is the pattern, so that every operand is a file.
+/// Kind of an option whose value is the pattern, so that every operand is a file.
 const PATTERN: &str = ":pattern";
-/// An option without a value and without a pattern among the operands.
+/// Kind of an option without a value, with which no operand is a pattern.
 const NO_PATTERN: &str = "+";
-/// An option whose value selects files by their names, hidden ones included.
+/// Kind of an option whose value selects files by their names, hidden ones included.
 const GLOB: &str = ":glob";
-/// An option whose value is a format of git, some of which run the program that checks signatures.
+/// Kind of an option whose value is a format of git. Some formats run the program that checks
+/// signatures.
 const FORMAT: &str = ":format";
-/// An option whose value may end in a file of the repository, as in `-L1,9:file`.
+/// Kind of an option whose value may end in a file of the repository, as in `-L1,9:file`.
 const LINES: &str = ":lines";
-/// An option with an optional value after `=`, a number or a name.
+/// Kind of an option with an optional value after `=`, a number or a name.
 const OPTIONAL: &str = "?";
 
-/// Kind of the operands.
+/// Kind of the operands of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operands {
-    /// There are none.
+    /// No operands.
     Nothing,
-    /// Files and folders of the workspace, also as globs. A listing names them, without content.
+    /// Files and folders of the workspace; globs are permitted for `ls` and `cat`. `lists`: the
+    /// program shows their names, not their content.
     Paths { lists: bool },
-    /// Versions, or files of the workspace.
+    /// Versions of git, or files of the workspace.
     Versions,
     /// Any text.
     Data,
@@ -60,9 +63,9 @@ enum Operands {
     Pattern,
 }
 
-/// Files that are read.
+/// Operands that are files, whose content is read.
 const FILES: Operands = Paths { lists: false };
-/// Files and folders that are only named.
+/// Operands that are files and folders, of which only the names and metadata are shown.
 const NAMES: Operands = Paths { lists: true };
 
 const fn spec(
@@ -110,7 +113,7 @@ const CARGO: &str = "\
     --all-features --no-default-features -q --quiet -v --verbose --locked --offline --frozen \
     --keep-going -p: --package: --exclude: --bin: --test: --example: --bench: -F: --features: -j: \
     --jobs: --profile: --color: --message-format: --target:";
-/// Further options of those that only compile.
+/// Further options of the commands of cargo that only compile.
 const BUILD: &str = "--no-deps --document-private-items";
 /// Further options of `cargo test`.
 const TEST: &str = "--doc --no-run --no-fail-fast --ignore-rust-version --future-incompat-report";
@@ -288,14 +291,14 @@ static RUNNER: Spec = spec(
         --grep:text --testPathPattern:text"],
 );
 
-/// The most specific entry for a command.
+/// Returns the most specific entry for a command. `None` if the table does not contain it.
 pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
     SPECS.iter().filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
 }
 
 impl Spec {
     /// Checks that all of `words`, which follow program and subcommand, are known to be harmless in
-    /// `ground`.
+    /// `ground`. Fails with the reason.
     pub(crate) fn judge(&self, words: &[Word], ground: Ground<'_>) -> Result<(), String> {
         let mut at = 0;
         let mut operands = usize::from(self.operands == Pattern && self.has_pattern(words));
@@ -318,7 +321,7 @@ impl Spec {
         Ok(())
     }
 
-    /// True if an option gives the pattern, or says that there is none; it may follow the operands.
+    /// True if an option in `words` gives the pattern or excludes one. It may follow the operands.
     fn has_pattern(&self, words: &[Word]) -> bool {
         words.iter().filter_map(Word::literal).any(|text| {
             let name = text.split_once('=').map_or(text, |(name, _)| name);
@@ -355,7 +358,8 @@ impl Spec {
         }
     }
 
-    /// Number of words after the option `text` that are its value.
+    /// Checks the option `text` and its value. `next` is the following word. Returns 1 if `next` is
+    /// the value, else 0. Fails with the reason.
     fn option(&self, text: &str, next: Option<&Word>) -> Result<usize, String> {
         let number = || self.numbers && text[1..].chars().all(|c| c.is_ascii_digit());
         let is_flag = self.has(text, FLAG) || self.has(text, NO_PATTERN);
@@ -383,7 +387,7 @@ impl Spec {
         if all { Ok(0) } else { Err(unknown()) }
     }
 
-    /// True if the table has `option` with this kind of value.
+    /// True if the entry has `option` with this kind of value.
     fn has(&self, option: &str, kind: &str) -> bool {
         let split = |known: &'static str| {
             known.find([':', '?', '+']).map_or((known, FLAG), |at| known.split_at(at))
@@ -392,7 +396,8 @@ impl Spec {
         known.any(|known| split(known) == (option, kind))
     }
 
-    /// Check of the value of `option` in the next word.
+    /// Returns the check for a value of `option` in the next word. `None` if the option takes none
+    /// there.
     fn separate(&self, option: &str) -> Option<ValueCheck> {
         let checks: [(&str, ValueCheck); 6] = [
             (TEXT, any_value),
@@ -405,16 +410,17 @@ impl Spec {
         checks.into_iter().find(|(kind, _)| self.has(option, kind)).map(|(_, check)| check)
     }
 
-    /// Check of the value of `option` in the same word.
+    /// Returns the check for a value of `option` in the same word. `None` if the option takes none
+    /// there.
     fn attached(&self, option: &str) -> Option<ValueCheck> {
         self.separate(option).or_else(|| self.has(option, OPTIONAL).then_some(plain_value))
     }
 }
 
-/// Check of an option and its value.
+/// Check of a value. Gets the option and the value, and fails with the reason.
 type ValueCheck = fn(&str, &str) -> Result<(), String>;
 
-/// A number, a name or a list of them: nothing that leads to a file.
+/// Accepts a number, a name or a list of them: nothing that leads to a file.
 fn plain_value(option: &str, value: &str) -> Result<(), String> {
     let plain = |c: char| c.is_alphanumeric() || "_-,:=+%@^ ".contains(c);
     let dotted = value.contains('.') && (option.starts_with("--target") || value.contains(".."));
@@ -430,7 +436,7 @@ fn any_value(_: &str, _: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A pattern that selects no file with secrets; one that excludes files selects none.
+/// Accepts a pattern that selects no file with secrets, or that excludes files.
 fn glob_value(option: &str, value: &str) -> Result<(), String> {
     if !value.starts_with('!') && selects_sensitive(value) {
         return Err(format!("{option} {value} may select a file with secrets"));
@@ -438,7 +444,8 @@ fn glob_value(option: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A format of git without a field of a signature: `%G`, also with `+`, `-` or a space between.
+/// Accepts a format of git without a field of a signature: `%G`, also with `+`, `-` or a space
+/// between.
 fn format_value(option: &str, value: &str) -> Result<(), String> {
     let mut fields = value.split('%').skip(1);
     if fields.any(|field| field.trim_start_matches(['+', '-', ' ']).starts_with('G')) {
@@ -447,7 +454,7 @@ fn format_value(option: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A range of lines, with a file that holds no secrets.
+/// Accepts a range of lines, with a file that holds no secrets.
 fn lines_value(option: &str, value: &str) -> Result<(), String> {
     if value.split(':').any(selects_sensitive) {
         return Err(format!("{option} {value} may read a file with secrets"));

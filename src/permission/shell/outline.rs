@@ -2,31 +2,32 @@
 
 use crate::shell::word::Word;
 
-/// Shell text, taken apart.
+/// Parsed shell text.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     /// Simple commands in the order in which they end.
     pub(crate) commands: Vec<SimpleCommand>,
-    /// Events in order.
+    /// Commands, operators and constructs in the order of the text.
     pub(crate) events: Vec<ShellEvent>,
-    /// The texts of here-documents.
+    /// Texts of the here-documents, in the order in which they start. `None`: the text was not
+    /// found.
     pub(crate) bodies: Vec<Option<Word>>,
-    /// Names that functions are defined under.
+    /// Names of the functions that the text defines.
     pub(crate) functions: Vec<String>,
-    /// Number of substitutions; each has a number below this.
+    /// Number of substitutions. Each is identified by a number below this.
     pub(crate) substitutions: usize,
-    /// Reasons why it is not understood or cannot be allowed.
+    /// Reasons why the text is not understood or cannot be allowed.
     pub(crate) flaws: Flaws,
-    /// Text that was nested too deep to be read.
+    /// Texts that were not parsed: nested too deep, or evaluated by bash at a later time.
     pub(crate) unread: Vec<String>,
-    /// Positions of the reserved word `time`, in bytes.
+    /// Positions of the reserved word `time`: start and end in bytes.
     pub(crate) timed: Vec<(usize, usize)>,
 }
 
-/// A simple command. What follows a compound one is a command without words.
+/// Simple command. The redirections after a compound command are one without words.
 #[derive(Debug, Default)]
 pub(crate) struct SimpleCommand {
-    /// `NAME=value` before the program.
+    /// Assignments `NAME=value` before the program.
     pub(crate) assignments: Vec<Word>,
     /// The program and its arguments.
     pub(crate) words: Vec<Word>,
@@ -41,9 +42,9 @@ pub(crate) struct Redirect {
     pub(crate) operator: &'static str,
     /// Prefix of the operator: a number, or a name in braces.
     pub(crate) descriptor: Option<String>,
-    /// The word behind it.
+    /// Word after the operator: a file, a descriptor, or the delimiter of a here-document.
     pub(crate) target: Word,
-    /// Of a here-document: the number of its text.
+    /// Index of the here-document's text in [`Outline::bodies`]. `None` for other redirections.
     pub(crate) body: Option<usize>,
 }
 
@@ -52,13 +53,13 @@ impl Redirect {
         Redirect { operator, descriptor, ..Redirect::default() }
     }
 
-    /// True if output is written there.
+    /// True if the redirection writes to its target.
     pub(crate) fn writes(&self) -> bool {
         matches!(self.operator, ">" | ">>" | ">|" | "<>" | "&>" | "&>>")
             || (self.operator == ">&" && !self.duplicates())
     }
 
-    /// True if it only duplicates an open descriptor.
+    /// True if the redirection only duplicates or closes a descriptor.
     pub(crate) fn duplicates(&self) -> bool {
         matches!(self.operator, "<&" | ">&")
             && self.target.literal().is_some_and(|text| {
@@ -67,19 +68,20 @@ impl Redirect {
             })
     }
 
-    /// True if it provides standard input.
+    /// True if the redirection provides standard input.
     pub(crate) fn feeds(&self) -> bool {
         let input = matches!(self.operator, "<" | "<>" | "<<" | "<<-" | "<<<" | "<&");
         input && self.descriptor.as_deref().is_none_or(|number| number == "0")
     }
 }
 
-/// Element of the outline.
+/// Element of an outline: a command, an operator, or the border of a construct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ShellEvent {
-    /// A simple command runs.
+    /// Simple command that runs, by its index in [`Outline::commands`].
     Run(usize),
-    /// The redirections of the compound command that has just ended.
+    /// Redirections of the compound command that has just ended, by their index in
+    /// [`Outline::commands`].
     After(usize),
     /// `time` before the next element.
     Timed,
@@ -129,11 +131,11 @@ pub(crate) enum Flaw {
     Syntax = 2,
     /// A here-document has no end, or begins where two readings are possible.
     Heredoc = 4,
-    /// Subscript before an assignment, which may continue over blanks.
+    /// `name[` at the beginning of a command: a subscript, which may continue after blanks.
     Subscript = 8,
-    /// Nested deeper than is read.
+    /// Nested too deep to be parsed.
     TooDeep = 16,
-    /// Characters that text never contains.
+    /// Characters that the parser reserves for marks, or an expansion that cannot be followed.
     Odd = 32,
     /// Control flow, a function, a condition, arithmetic or a coprocess.
     Compound = 64,
@@ -141,7 +143,7 @@ pub(crate) enum Flaw {
     PipeBoth = 128,
 }
 
-/// A set of flaws.
+/// Set of flaws.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Flaws(u16);
 

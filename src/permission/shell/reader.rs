@@ -1,5 +1,5 @@
-//! Shell reader: splits text as bash does into commands, words, redirections and enclosing
-//! constructs.
+//! Shell reader: splits text into commands, words, redirections and enclosing constructs, as bash
+//! does.
 //!
 //! One loop with an explicit stack; only the text of backticks and here-documents is read
 //! recursively, with bounded depth. Syntax that is not understood is reported ([`Outline::flaws`]),
@@ -21,16 +21,17 @@ use reserved::{CaseState, Header};
 /// Maximum nesting of backticks and here-documents.
 const TEXTS_MAX: usize = 24;
 
-/// Open construct, which determines how characters are read.
+/// Kind of the current construct, which determines how characters are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderMode {
     /// Commands: the whole text, and every construct that contains commands.
     Commands(Closer),
-    /// `"…"`; in a here-document's body, quotes mean nothing.
+    /// `"…"`. With `body`, the text of a here-document, in which quotes mean nothing.
     Quotes { body: bool },
-    /// `${…}`.
+    /// `${…}`. With `quoted`, inside of double quotes.
     Parameter { quoted: bool },
-    /// `$((…))`, `((…))`, `$[…]`, with parentheses that are open in it. As a command, or in a word.
+    /// `$((…))`, `((…))` or `$[…]`. `depth`: number of parentheses or brackets that are open in it;
+    /// `square`: `$[…]`; `command`: a command, not a part of a word.
     Arithmetic { depth: usize, square: bool, command: bool },
     /// `name=(…)`.
     Array,
@@ -61,19 +62,19 @@ impl ReaderMode {
 enum Closer {
     /// The end of the text.
     End,
-    /// `)` of a subshell.
+    /// `)`, which ends a subshell.
     Paren,
-    /// `)` of a substitution.
+    /// `)`, which ends a substitution.
     Substitution,
     /// `}`.
     Brace,
-    /// `fi`, `done`.
+    /// Reserved word: `fi` or `done`.
     Word(&'static str),
-    /// `esac`.
+    /// `esac`. Contains the current position in the `case`.
     Case(CaseState),
 }
 
-/// An open construct, and the state it interrupted.
+/// State of an outer construct, which is restored when the inner one is closed.
 #[derive(Debug)]
 struct OpenConstruct {
     mode: ReaderMode,
@@ -87,18 +88,18 @@ struct OpenConstruct {
 #[derive(Debug, Default)]
 struct Building {
     command: SimpleCommand,
-    /// The redirection whose target is awaited.
+    /// Redirection that waits for its target.
     redirect: Option<Redirect>,
     header: Option<Header>,
-    /// A compound command has ended; only redirections may follow.
+    /// True if a compound command has just ended, so that only redirections may follow.
     closed: bool,
-    /// The name of the function whose body comes next.
+    /// Name of the function whose body comes next.
     function: Option<String>,
     coprocess: bool,
     timed: bool,
 }
 
-/// Reads `text`.
+/// Parses `text`.
 pub(crate) fn read(text: &str) -> Outline {
     let mut reader = ShellReader::default();
     reader.text(text, ReaderMode::Commands(Closer::End), true);
@@ -108,10 +109,10 @@ pub(crate) fn read(text: &str) -> Outline {
 #[derive(Debug, Default)]
 struct ShellReader {
     outline: Outline,
-    /// The text that is being read, and where.
+    /// Characters of the current text; `at` is the index of the next one.
     source: Vec<char>,
     at: usize,
-    /// Bytes before `at`; kept for the outermost text only.
+    /// Number of bytes before `at`. Counted for the outermost text only.
     byte: usize,
     outermost: bool,
     mode: ReaderMode,
@@ -121,12 +122,12 @@ struct ShellReader {
     /// Number of open `${` in the word: their content is not part of its text.
     silent: usize,
     heredocs: Vec<Heredoc>,
-    /// Number of pending here-documents that started outside of the open construct.
+    /// Number of pending here-documents that started outside of the current construct.
     foreign: usize,
     texts: usize,
     /// Number of open substitutions.
     substituting: usize,
-    /// Number of characters read ahead. Limited to a share of the text.
+    /// Number of characters read ahead so far. Limited to a multiple of the text's length.
     ahead: usize,
 }
 
@@ -135,7 +136,7 @@ impl ShellReader {
         self.outline.flaws.add(flaw);
     }
 
-    /// Reads a whole text in `mode`, inside the current construct.
+    /// Reads a whole text in `mode`, as part of the current construct.
     fn text(&mut self, text: &str, mode: ReaderMode, outermost: bool) {
         if self.texts >= TEXTS_MAX {
             self.add_flaw(Flaw::TooDeep);
@@ -165,7 +166,7 @@ impl ShellReader {
         self.source = source;
     }
 
-    /// End of the text: closes open constructs and reports them as a flaw.
+    /// Handles the end of the text: closes open constructs and reports them as a flaw.
     fn finish(&mut self) {
         loop {
             match self.mode {
@@ -207,7 +208,7 @@ impl ShellReader {
 
     // Characters.
 
-    /// The next character, with line continuations removed.
+    /// Returns the next character without taking it. Line continuations before it are skipped.
     fn peek(&mut self) -> Option<char> {
         while self.source.get(self.at) == Some(&'\\') && self.source.get(self.at + 1) == Some(&'\n')
         {
@@ -220,7 +221,7 @@ impl ShellReader {
         self.source.get(self.at).copied()
     }
 
-    /// The next character, unprocessed.
+    /// Takes the next character as it is.
     fn raw(&mut self) -> Option<char> {
         let c = self.source.get(self.at).copied()?;
         self.at += 1;
@@ -233,7 +234,7 @@ impl ShellReader {
         self.raw()
     }
 
-    /// Takes `c` if it is next.
+    /// Takes the next character if it is `c`, and returns true if so.
     fn take(&mut self, c: char) -> bool {
         let hit = self.peek() == Some(c);
         if hit {
@@ -262,7 +263,7 @@ impl ShellReader {
         }
     }
 
-    /// A character that the shell acts on, or something unknown.
+    /// Adds an active character or a placeholder to the current word.
     fn mark(&mut self, c: char) {
         let silent = self.silent > 0;
         let word = self.word();
@@ -295,7 +296,7 @@ impl ShellReader {
         self.frames.push(OpenConstruct { mode, command, word, silent, heredocs });
     }
 
-    /// Closes the innermost construct.
+    /// Closes the current construct, and restores the outer one.
     fn close(&mut self) {
         let Some(frame) = self.frames.pop() else { return };
         let closed = std::mem::replace(&mut self.mode, frame.mode);
@@ -324,7 +325,7 @@ impl ShellReader {
         }
     }
 
-    /// Opens commands that are part of the current word.
+    /// Opens a substitution: commands that are part of the current word.
     fn open_substitution(&mut self, scope: fn(usize) -> Scope, closer: Closer) {
         let id = self.outline.substitutions;
         self.outline.substitutions += 1;
@@ -342,7 +343,7 @@ impl ShellReader {
 }
 
 impl Building {
-    /// True if a reserved word is possible here.
+    /// True if nothing of the command was read yet, so that a reserved word is possible.
     fn is_blank(&self) -> bool {
         let command = &self.command;
         command.words.is_empty()
@@ -353,7 +354,7 @@ impl Building {
             && !self.closed
     }
 
-    /// True if a following `()` defines a function.
+    /// True if a `()` after the words read so far defines a function.
     fn defines(&self) -> bool {
         let command = &self.command;
         command.words.len() == 1
@@ -370,12 +371,12 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// True if a word begins like `name[`: the rest may continue over blanks.
+/// True if a word begins like `name[`: bash may continue it after blanks.
 fn is_subscript(text: &str) -> bool {
     text.split_once(active('[')).is_some_and(|(name, _)| is_name(name))
 }
 
-/// A mark for something unknown that is not in quotes.
+/// Adds a placeholder for unknown text to the current word. Unquoted, it may become several words.
 fn unknown(reader: &mut ShellReader, quoted: bool) {
     reader.mark(UNKNOWN);
     let form = if quoted { Form::QUOTED } else { Form::SPLITS };

@@ -1,4 +1,5 @@
-//! Names that may hold secrets, for text that is not looked up: wider than what file tools deny.
+//! Names of files that may hold secrets, in the text of commands. Files are not looked at here, so
+//! more names count than those that file tools deny.
 
 use posse_base::secrets::is_secret;
 
@@ -11,14 +12,14 @@ const NAMES: Names = Names(
     .mcp.json .envrc .bash_history .zsh_history .history .python_history .psql_history \
     .mysql_history authorized_keys known_hosts shadow gshadow sudoers master.key environ",
 );
-/// Words in the names of data files.
+/// Words that make the name of a data file sensitive.
 const WORDS: Names =
     Names("service-account secret credential passwd password token apikey kubeconfig");
-/// Endings of data files.
+/// Extensions of data files.
 const DATA: Names = Names("json yaml yml toml ini txt env conf cfg properties xml csv enc db");
-/// Endings that are secret by themselves.
+/// Suffixes that make any name sensitive.
 const ENDINGS: [&str; 6] = [".env", ".tfstate", ".tfvars", ".gpg", ".asc", ".ovpn"];
-/// Samples that a glob is tried on.
+/// Sensitive names against which globs are tested.
 const SAMPLES: Names = Names(
     "\
     prod.env .env .env.local .env.production .npmrc .netrc .envrc .git-credentials .pgpass .pypirc \
@@ -41,12 +42,13 @@ pub(crate) fn is_sensitive(path: &str) -> bool {
         || path.ends_with(".git/config")
 }
 
-/// Folders of credentials.
+/// True for the name of a folder of credentials.
 fn is_store(part: &str) -> bool {
     ["secrets", "secret", "credentials"].iter().any(|name| part.eq_ignore_ascii_case(name))
 }
 
-/// A word alone, such as `token`, is as likely a version or a test.
+/// True if a name looks like that of a file. A single word, such as `token`, may as well be a
+/// version or a test.
 fn looks_like_file(lower: &str) -> bool {
     lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
 }
@@ -69,7 +71,8 @@ pub(crate) fn selects_sensitive(pattern: &str) -> bool {
     })
 }
 
-/// True if a path with globs may match a secret.
+/// True if a glob in `path` may match a secret. `lists`: the program only lists names, so that only
+/// globs which begin with a dot count.
 pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
     path.split('/').filter(|part| !part.is_empty()).any(|part| {
         if !crate::shell::word::is_glob(part) {

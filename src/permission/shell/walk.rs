@@ -1,4 +1,4 @@
-//! Walks through a script: finds the programs that it runs through any wrapper, and parts that are
+//! Walk through a script: finds the programs that it runs through any wrapper, and parts that are
 //! never allowed.
 //!
 //! Constants are not propagated through variables. Parts that are known only at run time make the
@@ -23,23 +23,23 @@ use crate::shell::{Names, reader};
 
 use taint::Taint;
 
-/// Maximum nesting of scripts in words; deeper ones get the coarse check.
+/// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
 const DEPTH_MAX: usize = 48;
 /// Nested scripts are parsed up to a total of `AGAIN_MIN` + `AGAIN_TIMES` * the length of the command,
 /// in bytes; beyond it they get the coarse check.
 const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 12;
-/// Bytes of output that are followed.
+/// Maximum size in bytes of command output that is computed, such as that of `echo`.
 const TEXT_BYTES_MAX: usize = 1 << 14;
-/// Words that one command may become by brace lists.
+/// Maximum number of words of a command after brace expansion.
 const WORDS_MAX: usize = 1 << 16;
 
-/// A simple command with the names that it runs under.
+/// Simple command, and the programs in its words.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
-    /// Its words.
+    /// Words of the command, without marks.
     pub(crate) words: Vec<String>,
-    /// Indices of the programs: wrappers and the programs they run.
+    /// Indices in `words` of the programs: wrappers and the programs that they run.
     pub(crate) programs: Vec<usize>,
 }
 
@@ -48,17 +48,17 @@ pub(crate) struct Run {
 pub(crate) struct Findings {
     /// All simple commands that run.
     pub(crate) runs: Vec<Run>,
-    /// Redirection targets and assigned values.
+    /// Redirection targets, and assignments `NAME=value`.
     pub(crate) files: Vec<String>,
-    /// Files that it writes by a redirection.
+    /// Files that the script writes by redirections.
     pub(crate) written: Vec<String>,
-    /// The first thing that is never allowed.
+    /// First danger, for which the command is never allowed. `None` if none was found.
     pub(crate) danger: Option<Danger>,
-    /// True if programs outside of `runs` may run.
+    /// True if programs that are not in `runs` may run.
     pub(crate) unsure: bool,
 }
 
-/// Looks through `outline`, the reading of `text`.
+/// Walks through `outline`, which was parsed from `text`, and returns its findings.
 pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Findings {
     let mut walker = Walker {
         findings: Findings::default(),
@@ -84,28 +84,28 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
 struct CommandInput {
     /// Sources of unknown content.
     taint: Taint,
-    /// Known text.
+    /// Text of the input. `None` if it is unknown.
     text: Option<Rc<str>>,
 }
 
-/// Output of a command.
+/// Effects of a command on the commands around it.
 #[derive(Debug, Clone, Default)]
 struct Effects {
-    /// Sources of unknown content in its output.
+    /// Sources of unknown content in the output.
     taint: Taint,
-    /// It executes its input.
+    /// True if the command executes its standard input.
     runs_input: bool,
-    /// Known text of its output.
+    /// Text of the output. `None` if it is unknown.
     text: Option<Rc<str>>,
 }
 
-/// A word as an argument: homes and lists are in place, globs are marked.
+/// Argument of a command, after brace and home expansion. Globs are still marked.
 #[derive(Debug, Clone)]
 struct Arg {
     text: String,
-    /// Sources of unknown content in it.
+    /// Sources of unknown content in the argument.
     taint: Taint,
-    /// May be several words, or none.
+    /// True if it may become several words, or none, at run time.
     splits: bool,
 }
 
@@ -115,7 +115,7 @@ struct Call<'a> {
     rest: &'a [Arg],
     /// The texts of `rest`.
     words: &'a [&'a str],
-    /// The index of the first of them in the command.
+    /// Index of the first of `rest` in the words of the command.
     at: usize,
     input: &'a CommandInput,
 }
@@ -123,40 +123,40 @@ struct Call<'a> {
 struct Walker {
     findings: Findings,
     home: String,
-    /// The working directory, if it is known.
+    /// Working directory. `None` if it is unknown.
     cwd: Option<String>,
     again: usize,
     depth: usize,
     functions: HashMap<String, Effects>,
-    /// Call graph of functions; true for calls that multiply.
+    /// Call graph of functions: caller, callee, and true for a call that multiplies processes.
     calls: Vec<(String, String, bool)>,
 }
 
-/// A working directory, if it is known.
+/// Working directory. `None` if it is unknown.
 #[derive(Debug, Clone)]
 struct KnownFolder(Option<String>);
 
-/// Open construct of the walk.
+/// Enclosing construct that the walk has entered and not left.
 #[derive(Default)]
 struct Level {
     scope: Option<Scope>,
-    /// The whole of it so far.
+    /// Effects of its commands so far.
     all: Effects,
-    /// The stage of a pipeline that is being walked.
+    /// Effects of the current stage of a pipeline.
     stage: Effects,
-    /// Output of earlier pipeline stages.
+    /// Output of the earlier stages of the current pipeline. `None` in the first stage.
     piped: Option<CommandInput>,
     input: CommandInput,
-    /// The folder to go back to.
+    /// Working directory to restore at the end. `None`: the construct does not restore it.
     back: Option<KnownFolder>,
-    /// Calls of functions in the pipeline.
+    /// Indices in [`Walker::calls`] of the calls in the current pipeline.
     self_calls: Vec<usize>,
-    /// The function that it is part of.
+    /// Name of the function whose body contains the construct.
     function: Option<Rc<str>>,
 }
 
 impl Level {
-    /// Standard input of a command at this level.
+    /// Returns the standard input of a command at this level.
     fn reads(&self) -> CommandInput {
         self.piped.clone().unwrap_or_else(|| self.input.clone())
     }
@@ -181,12 +181,12 @@ impl Level {
     }
 }
 
-/// One outline being walked.
+/// State of the walk through one outline.
 struct Pass<'a> {
     outline: &'a Outline,
     /// Sources of unknown content in each substitution.
     taints: Vec<Taint>,
-    /// Process substitutions that execute their input.
+    /// For each substitution, true if it is a `>(…)` that executes its input.
     writing: Vec<bool>,
     levels: Vec<Level>,
 }
@@ -239,14 +239,14 @@ impl Walker {
         self.findings.danger.get_or_insert(danger);
     }
 
-    /// Text with this taint is executed.
+    /// Records the danger of executing text with this taint.
     fn runs_unknown(&mut self, taint: Taint) {
         if let Some(danger) = taint.danger() {
             self.found(danger);
         }
     }
 
-    /// Runs `walk` and goes back to the working directory.
+    /// Runs `walk`, and restores the working directory afterwards.
     fn scoped<T>(&mut self, walk: impl FnOnce(&mut Walker) -> T) -> T {
         let cwd = self.cwd.clone();
         let result = walk(self);
@@ -293,7 +293,7 @@ impl Walker {
         root.all
     }
 
-    /// End of an enclosing construct.
+    /// Leaves an enclosing construct: restores the working directory, and passes its effects on.
     fn closed(&mut self, pass: &mut Pass<'_>) {
         let Some(mut closed) = pass.levels.pop() else { return };
         closed.end_stage(false);
@@ -323,7 +323,7 @@ impl Walker {
         }
     }
 
-    /// A simple command runs.
+    /// Walks through the simple command with this index; `at` is the index of its event.
     fn run_simple_command(&mut self, pass: &mut Pass<'_>, at: usize, index: usize) {
         let outline = pass.outline;
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
@@ -346,7 +346,7 @@ impl Walker {
         level.stage = effects;
     }
 
-    /// The redirections behind a compound command.
+    /// Handles the redirections after a compound command.
     fn redirected(&mut self, pass: &mut Pass<'_>, index: usize) {
         let outline = pass.outline;
         let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
@@ -362,7 +362,7 @@ impl Walker {
         level.stage.taint |= effects.taint;
     }
 
-    /// Remembers that a function calls another, or itself.
+    /// Records that the function `from` calls the program of `command`.
     fn call(
         &mut self,
         from: &str,
@@ -387,7 +387,8 @@ impl Walker {
         }
     }
 
-    /// True for a function that multiplies itself.
+    /// True if a function calls itself, directly or through others, in a way that multiplies
+    /// processes.
     fn is_fork_bomb(&self) -> bool {
         const EDGES_MAX: usize = 512;
         let edges: Vec<_> = self
@@ -419,7 +420,7 @@ impl Walker {
         })
     }
 
-    /// One simple command with its input.
+    /// Walks through one simple command with its standard input.
     fn command(
         &mut self,
         command: &SimpleCommand,
@@ -475,7 +476,7 @@ impl Walker {
         effects
     }
 
-    /// The words of a command, through all wrappers.
+    /// Records a command, and walks through the programs in its words.
     fn run(&mut self, arguments: &[Arg], input: &CommandInput) -> Effects {
         let words = arguments.iter().map(|argument| shown(&argument.text)).collect();
         let mut run = Run { words, programs: Vec::new() };
@@ -536,7 +537,7 @@ impl Walker {
         Effects::default()
     }
 
-    /// A program behind all wrappers.
+    /// Walks through a program that is not a wrapper.
     fn program(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
         if let Some(danger) = program_danger(call.name, call.words, place) {
@@ -554,7 +555,7 @@ impl Walker {
         effects
     }
 
-    /// Shell text inside of words.
+    /// Walks through shell text that a word contains. Text beyond the limits gets the coarse check.
     fn nested(&mut self, text: &str, input: CommandInput) -> Effects {
         if self.depth >= DEPTH_MAX || self.again < text.len() {
             self.findings.unsure = true;
@@ -576,7 +577,7 @@ impl Walker {
         }
     }
 
-    /// `cd` and its like.
+    /// Sets the working directory as `cd` does with the arguments `words`.
     fn change_folder(&mut self, words: &[&str]) {
         let target = words.iter().copied().find(|word| !word.starts_with('-') || *word == "-");
         self.cwd = match target {
@@ -588,7 +589,7 @@ impl Walker {
     }
 }
 
-/// Text as a shell would read it, with unknown parts as a variable.
+/// Converts the text of a word to shell text. Unknown parts become a variable.
 fn text_of(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -602,7 +603,7 @@ fn text_of(text: &str) -> String {
     if out.chars().any(is_reserved) { shown(&out) } else { out }
 }
 
-/// True for an assignment after which a name may mean another program.
+/// True for an assignment after which the name of a program may mean another program.
 fn changes_names(assignment: &str) -> bool {
     const NAMES: Names = Names(
         "PATH BASH_ENV ENV IFS SHELLOPTS BASHOPTS LD_PRELOAD LD_LIBRARY_PATH PROMPT_COMMAND PS4 \
@@ -612,7 +613,7 @@ fn changes_names(assignment: &str) -> bool {
     NAMES.has(name) || name.starts_with("BASH_FUNC_")
 }
 
-/// The name of a program, without its folder.
+/// Returns the name of a program without its folder.
 pub(crate) fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }

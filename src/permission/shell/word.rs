@@ -1,21 +1,21 @@
-//! Words of a command without quotes, with the expansions that a shell would still apply.
+//! Words of a command after quote removal, before the shell's expansions.
 //!
-//! An active character (glob, brace, tilde) is distinguished from a quoted one by moving it to a
-//! private plane of Unicode that text never uses.
+//! An active character (glob, brace, tilde) is one that the shell would act on, because it is not
+//! quoted. It is marked by moving it to a private plane of Unicode that text never uses.
 
 use std::borrow::Cow;
 
-/// Offset of active ASCII characters.
+/// Offset that is added to an ASCII character to mark it as active.
 const ACTIVE: u32 = 0x0010_FE00;
 /// Placeholder for text that is known only at run time.
 pub(crate) const UNKNOWN: char = '\u{10FFFD}';
-/// `$HOME`.
+/// Placeholder for `$HOME`.
 pub(crate) const HOME: char = '\u{10FFFC}';
-/// `$PWD`.
+/// Placeholder for `$PWD`.
 pub(crate) const PWD: char = '\u{10FFFB}';
-/// Maximum number of brace alternatives; more are treated as a glob.
+/// Maximum number of alternatives of brace lists in a word. More are treated as a glob.
 const ALTERNATIVES_MAX: usize = 256;
-/// Brace lists in one word above which it is read as a glob.
+/// Maximum number of opening braces in a word. A word with more is treated as a glob.
 const LISTS_MAX: usize = 64;
 
 /// A word after quote removal.
@@ -25,15 +25,16 @@ pub(crate) struct Word {
     pub(crate) text: String,
     /// Quoting of the source.
     pub(crate) form: Form,
-    /// Position in the source, in bytes. Undefined inside nested scripts.
+    /// Start and end in the source, in bytes. Undefined inside nested scripts.
     pub(crate) span: (usize, usize),
-    /// The substitutions in it.
+    /// Numbers of the substitutions in the word.
     pub(crate) substitutions: Vec<usize>,
-    /// Start of the value, after an unquoted `NAME=`.
+    /// Byte index in `text` at which the value begins, after an unquoted `NAME=`. `None` if the
+    /// word is no assignment.
     pub(crate) value_at: Option<usize>,
 }
 
-/// Quoting of a word, as bits.
+/// Kinds of quoting and expansion in a word, as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Form(u8);
 
@@ -42,13 +43,13 @@ impl Form {
     pub(crate) const QUOTED: Form = Form(1);
     /// Contains unquoted text.
     pub(crate) const BARE: Form = Form(2);
-    /// Contains a backslash that hides a character.
+    /// Contains a backslash that quotes the next character.
     pub(crate) const ESCAPED: Form = Form(4);
-    /// `$'…'` or `$"…"`.
+    /// Contains `$'…'` or `$"…"`.
     pub(crate) const DOLLAR_QUOTED: Form = Form(8);
     /// Contains an unquoted part that is known only at run time: it may be several words, or none.
     pub(crate) const SPLITS: Form = Form(16);
-    /// A value in parentheses.
+    /// Is an assignment of an array: `NAME=(…)`.
     pub(crate) const ARRAY: Form = Form(32);
     /// Contains a line continuation, or is followed by one. It quotes nothing.
     pub(crate) const CONTINUED: Form = Form(64);
@@ -61,23 +62,23 @@ impl Form {
         self.0 & other.0 != 0
     }
 
-    /// True if nothing in it is quoted or expanded.
+    /// True if nothing in the word is quoted or expanded.
     pub(crate) fn is_bare(self) -> bool {
         self.0 & !Form::CONTINUED.0 == Form::BARE.0
     }
 
-    /// True if it contains a backslash that is not part of its text.
+    /// True if the source contains a backslash that is not part of the word's text.
     pub(crate) fn has_backslash(self) -> bool {
         self.has(Form::ESCAPED) || self.has(Form::CONTINUED)
     }
 }
 
-/// `c` as the shell acts on it.
+/// Marks an ASCII character as active. Any other character is unchanged.
 pub(crate) fn active(c: char) -> char {
     if c.is_ascii() { char::from_u32(ACTIVE + u32::from(c)).unwrap_or(c) } else { c }
 }
 
-/// The original of an active character.
+/// Returns the original of an active character. `None` if `c` is not active.
 fn inactive_character(c: char) -> Option<char> {
     u32::from(c).checked_sub(ACTIVE).filter(|code| *code < 128).and_then(char::from_u32)
 }
@@ -88,7 +89,8 @@ pub(crate) fn is_reserved(c: char) -> bool {
 }
 
 impl Word {
-    /// The text, if a shell would leave it as it is.
+    /// Returns the text if the shell would leave it as it is. `None` if it contains active
+    /// characters, placeholders, `$'…'`, `$"…"` or an array.
     pub(crate) fn literal(&self) -> Option<&str> {
         let fixed = !self.text.chars().any(is_reserved)
             && !self.form.has(Form::DOLLAR_QUOTED)
@@ -96,7 +98,8 @@ impl Word {
         fixed.then_some(self.text.as_str())
     }
 
-    /// The text, if it is literal and not quoted at all: what can be a reserved word.
+    /// Returns the text, with its marks, if no part of it is quoted. Only such a word can be a
+    /// reserved word.
     pub(crate) fn unquoted_literal(&self) -> Option<&str> {
         let quoted = self.form.has(Form::QUOTED)
             || self.form.has(Form::ESCAPED)
@@ -104,19 +107,20 @@ impl Word {
         if quoted { None } else { Some(self.text.as_str()) }
     }
 
-    /// True if it is quoted as a whole, or not at all.
+    /// True if the word is quoted as a whole or not at all, without backslashes and `$'…'`.
     pub(crate) fn is_evenly_quoted(&self) -> bool {
         let mixed = self.form.has(Form::QUOTED) && self.form.has(Form::BARE);
         !mixed && !self.form.has_backslash() && !self.form.has(Form::DOLLAR_QUOTED)
     }
 
-    /// True if a part of it is known only at run time.
+    /// True if a part of the word is known only at run time, including `$HOME` and `$PWD`.
     pub(crate) fn is_unknown(&self) -> bool {
         self.text.contains([UNKNOWN, HOME, PWD])
     }
 }
 
-/// The text as it is shown: marks are turned back.
+/// Converts the text of a word for display: active characters become plain, placeholders become
+/// `$…`, `$HOME` and `$PWD`.
 pub(crate) fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -130,18 +134,18 @@ pub(crate) fn shown(text: &str) -> String {
     out
 }
 
-/// Turns marks that mean nothing (`=`, `,` outside of braces) back, and leaves the others.
+/// True if `text` contains one of `characters` as an active character.
 pub(crate) fn has_active(text: &str, characters: &[char]) -> bool {
     text.chars().any(|c| inactive_character(c).is_some_and(|plain| characters.contains(&plain)))
 }
 
-/// True if it contains a glob.
+/// True if `text` contains an active `*`, `?` or `[`.
 pub(crate) fn is_glob(text: &str) -> bool {
     has_active(text, &['*', '?', '['])
 }
 
-/// All words of `text` after brace expansion, in order. Beyond the maximum the list becomes a glob,
-/// which matches more.
+/// Returns all words that brace expansion makes of `text`, in order. Beyond the maximum, a list
+/// becomes a glob, which matches more.
 pub(crate) fn braces(text: &str) -> Vec<Cow<'_, str>> {
     if !has_active(text, &['{']) {
         return vec![Cow::Borrowed(text)];
@@ -169,7 +173,7 @@ pub(crate) fn deactivate_braces(text: String) -> String {
     if opens <= LISTS_MAX && brace_groups(&chars).is_empty() { plain_braces(&text) } else { text }
 }
 
-/// The text from the first brace to the last as one glob.
+/// Replaces the text from the first brace to the last by one `*`.
 fn as_glob(chars: &[char]) -> String {
     let brace = |c: &char| matches!(inactive_character(*c), Some('{' | '}'));
     let first = chars.iter().position(brace).unwrap_or(0);
@@ -179,7 +183,7 @@ fn as_glob(chars: &[char]) -> String {
     before.chain(&glob).chain(chars.iter().skip(last)).collect()
 }
 
-/// Braces and commas that are not part of a list are plain characters.
+/// Turns all active braces and commas into plain characters.
 fn plain_braces(text: &str) -> String {
     let plain = |c: char| match inactive_character(c) {
         Some(plain @ ('{' | '}' | ',')) => plain,
@@ -188,14 +192,14 @@ fn plain_braces(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
-/// A list: where it opens, its commas, and where it closes.
+/// Brace list: positions of its opening brace, its commas and its closing brace.
 struct BraceGroup {
     open: usize,
     commas: Vec<usize>,
     close: usize,
 }
 
-/// The lists of `chars`, outermost and inner, by where they open.
+/// Finds the brace lists of `chars`, outer and inner ones, sorted by their opening brace.
 fn brace_groups(chars: &[char]) -> Vec<BraceGroup> {
     let mut open: Vec<BraceGroup> = Vec::new();
     let mut groups = Vec::new();
@@ -282,7 +286,8 @@ fn alternatives(chars: &[char], group: &BraceGroup, groups: &[BraceGroup]) -> Ve
     all
 }
 
-/// `a..e` and `1..9`, without steps.
+/// Expands a sequence such as `a..e` or `1..9`. `None` for sequences with a step or more than 64
+/// numbers, and for other text.
 fn sequence(inside: &str) -> Option<Vec<String>> {
     let (first, last) = inside.split_once("..")?;
     if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
@@ -299,7 +304,8 @@ fn sequence(inside: &str) -> Option<Vec<String>> {
     Some((low..=high).map(String::from).collect())
 }
 
-/// `text` with tildes, `$HOME` and `$PWD` in place.
+/// Replaces tildes, `$HOME` and `$PWD` in `text`. Without `cwd`, the working directory becomes
+/// [`UNKNOWN`].
 pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut start = true;
@@ -331,8 +337,8 @@ pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
     out
 }
 
-/// An absolute path without `.`, `..` and double slashes; globs stay. None if it is not known
-/// where it leads.
+/// Makes `text` an absolute path without `.`, `..` and double slashes; links are not followed,
+/// globs stay. `None` if a part of the path is known only at run time.
 pub(crate) fn resolve(text: &str, cwd: Option<&str>) -> Option<String> {
     if text.is_empty() || text.contains([UNKNOWN, HOME, PWD]) {
         return None;
@@ -392,7 +398,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// `[abc]`, `[a-z]`, `[!a]` at `open`: where it ends and whether it takes `c`.
+/// Parses a set such as `[abc]`, `[a-z]` or `[!a]` at `open`. Returns the index after it, and true
+/// if it matches `c`. `None` if it is no set.
 fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
     let plain = |at: usize| pattern.get(at).map(|c| inactive_character(*c).unwrap_or(*c));
     let negated = matches!(plain(open + 1)?, '!' | '^');
@@ -423,7 +430,7 @@ fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
     None
 }
 
-/// Text of `$'…'`.
+/// Decodes the escapes in the text of `$'…'`.
 pub(crate) fn ansi_c(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars().peekable();
@@ -461,7 +468,8 @@ pub(crate) fn ansi_c(text: &str) -> String {
     out
 }
 
-/// The character of `\xHH`, `\uHHHH`, `\UHHHHHHHH`, `\nnn` and `\cx`, after the letter or digit.
+/// Decodes the character of `\xHH`, `\uHHHH`, `\UHHHHHHHH`, `\nnn` or `\cx`. `kind` is the
+/// character after the backslash, and `chars` continues after it.
 fn coded(kind: char, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> char {
     if kind == 'c' {
         let c = chars.next().unwrap_or('@');

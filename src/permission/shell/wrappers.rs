@@ -1,20 +1,20 @@
-//! Table of wrapper programs that run the rest of their words: their options with values, and the
-//! number of operands before the program.
+//! Table of wrapper programs, which run the command in their last words: their options, and the
+//! number of operands before that command.
 
 use crate::shell::Names;
 
 /// A program that runs the command in its arguments, such as `nice`.
 #[derive(Debug)]
 pub(crate) struct Wrapper {
-    /// Its names.
+    /// Names of the programs.
     names: &'static [&'static str],
     /// Options without a value.
     flags: Names,
     /// Options whose value is the next word; short ones may have it attached.
     valued: Names,
-    /// Operands before the program.
+    /// Number of operands before the program to run.
     operands: usize,
-    /// True if `NAME=value` may precede the program.
+    /// True if `NAME=value` may precede the program to run.
     assigns: bool,
 }
 
@@ -35,7 +35,7 @@ const fn assigning(
     Wrapper { assigns: true, ..wrapper(names, flags, valued, 0) }
 }
 
-/// Programs of the same shape in one entry, by their first names.
+/// All wrappers. Programs with equal options share an entry.
 const WRAPPERS: &[Wrapper] = &[
     wrapper(&["ash-exec", "builtin", "busybox", "bwrap", "catchsegv", "eatmydata"], "", "", 0),
     wrapper(&["firejail", "noglob", "nocorrect", "nohup", "toybox", "valgrind"], "", "", 0),
@@ -118,14 +118,14 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["xvfb-run"], "-a -l", "-e -f -n -p -s -w", 0),
 ];
 
-/// The wrapper of that name.
+/// Returns the wrapper called `name`. `None` if the program is not a wrapper.
 pub(crate) fn wrapper_named(name: &str) -> Option<&'static Wrapper> {
     WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name))
 }
 
 impl Wrapper {
-    /// Index of the program in `words` (without the wrapper's name), and whether everything before
-    /// it was understood.
+    /// Returns the index in `words` of the program to run, and true if everything before it was
+    /// understood. `words` are the arguments of the wrapper.
     pub(crate) fn program<'a>(&self, words: impl Iterator<Item = &'a str>) -> (usize, bool) {
         let mut sure = true;
         let mut left = self.operands;
@@ -180,20 +180,20 @@ impl Wrapper {
     }
 }
 
-/// True if `list` has the option of that letter.
+/// True if `list` contains the short option `-letter`.
 fn has_letter(list: Names, letter: char) -> bool {
     list.iter().any(|known| known.len() == 2 && known.ends_with(letter))
 }
 
-/// `NAME=value`.
+/// True for a word of the form `NAME=value`.
 pub(crate) fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| super::reader::is_name(name))
 }
 
-/// Shells: their input is commands.
+/// Shells, which execute their standard input as commands.
 pub(crate) const SHELLS: Names = Names("ash bash csh dash fish ksh mksh rbash sh tcsh yash zsh");
 
-/// Other programs that execute their input.
+/// Other programs that execute their standard input.
 const INTERPRETERS: Names = Names(
     "\
     bun deno elixir ghci guile irb lua luajit node nodejs osascript perl php pwsh python R ruby \

@@ -17,10 +17,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::protect::is_timestamp_final;
 
-/// Everything that was examined while rules were made.
+/// Mounts, folders and paths that were examined while rules were made.
 #[derive(Debug)]
 pub(super) struct RuleSources {
-    /// Watches for mounts and unmounts since then. `None`: unknown.
+    /// Open mount table, which reports later mounts and unmounts. `None`: it cannot be watched, so
+    /// the rules are never valid again.
     mounts: Option<File>,
     folders: Vec<ListedFolder>,
     places: Vec<RulePath>,
@@ -32,7 +33,8 @@ pub(super) struct RuleSources {
 struct ListedFolder {
     path: PathBuf,
     stamp: Option<FolderStamp>,
-    /// True if a later change would have changed the stamp.
+    /// True if the stamp was old enough when it was taken: any later change of the folder gives
+    /// another stamp.
     is_settled: bool,
     entries: Option<Vec<FolderEntry>>,
 }
@@ -44,7 +46,7 @@ struct RulePath {
     found: Option<(FolderStamp, File)>,
 }
 
-/// One name in a folder.
+/// Entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FolderEntry {
     pub(super) name: OsString,
@@ -53,28 +55,28 @@ pub(super) struct FolderEntry {
     pub(super) is_link: bool,
 }
 
-/// Identifies a state of a folder.
+/// Identity, mode, owner and times of a file or folder.
 #[derive(Debug, PartialEq, Eq)]
 struct FolderStamp {
     device: u64,
     inode: u64,
     mode: u32,
     owner: (u32, u32),
-    /// Last change of its names: seconds and nanoseconds.
+    /// Modification time: seconds and nanoseconds.
     written: (i64, i64),
-    /// Last change of its metadata, which programs cannot set.
+    /// Status change time, which programs cannot set: seconds and nanoseconds.
     changed: (i64, i64),
 }
 
 impl RuleSources {
-    /// Starts recording, with up to `entries_max` entries per folder.
+    /// Starts a record with up to `entries_max` entries per folder.
     pub(super) fn begin(entries_max: usize) -> RuleSources {
         // The first poll reports changes before this point.
         let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
         RuleSources { mounts, folders: Vec::new(), places: Vec::new(), entries_max }
     }
 
-    /// Records a folder that is about to be listed.
+    /// Adds the folder `path`, before it is listed.
     pub(super) fn folder(&mut self, path: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = stamp(path);
@@ -82,20 +84,20 @@ impl RuleSources {
         self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
-    /// Records the entries of the last folder.
+    /// Sets the entries of the folder that was added last. `None`: it cannot be listed.
     pub(super) fn add_listing(&mut self, entries: Option<&[FolderEntry]>) {
         if let Some(folder) = self.folders.last_mut() {
             folder.entries = entries.map(<[FolderEntry]>::to_vec);
         }
     }
 
-    /// Records a path with a rule, and its open file.
+    /// Adds a path with a rule of its own, and its open file. `None`: it cannot be opened.
     pub(super) fn add_path(&mut self, path: &Path, opened: Option<File>) {
         let found = opened.and_then(|file| Some((FolderStamp::of(&file.metadata().ok()?), file)));
         self.places.push(RulePath { path: path.to_owned(), found });
     }
 
-    /// True if everything is unchanged.
+    /// True if no mount, listed folder or path has changed since it was recorded. False in doubt.
     pub(super) fn is_unchanged(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts
@@ -141,18 +143,19 @@ impl FolderStamp {
     }
 }
 
-/// Stamp of a path, without following a link.
+/// Returns the stamp of a path, without following a link. `None` if the path does not exist.
 fn stamp(path: &Path) -> Option<FolderStamp> {
     std::fs::symlink_metadata(path).ok().as_ref().map(FolderStamp::of)
 }
 
-/// Opens `path` for identification only, without following a link.
+/// Opens `path` for identification only, without following a link. `None` if that fails.
 pub(super) fn open(path: &Path) -> Option<File> {
     let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     File::options().read(true).custom_flags(flags).open(path).ok()
 }
 
-/// Names in a folder, at most `entries_max` plus one. `None` if the folder cannot be listed.
+/// Reads the entries of a folder: at most `entries_max` plus one, which shows that there are more.
+/// `None` if the folder cannot be opened.
 pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<FolderEntry>>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
     let entry = |entry: io::Result<std::fs::DirEntry>| {
@@ -168,7 +171,7 @@ pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<F
     entries.take(entries_max + 1).map(entry).collect::<io::Result<_>>().map(Some)
 }
 
-/// True if the mount table has changed since the last query. `None`: unknown.
+/// True if the mount table has changed since the previous call. `None` if that is unknown.
 fn changed(mounts: &File) -> Option<bool> {
     let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
     poll(&mut asked, PollTimeout::ZERO).ok()?;

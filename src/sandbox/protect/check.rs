@@ -1,4 +1,5 @@
-//! Checks the effects of a command on protected names and handles them.
+//! Finds the effects of a command on protected names, and restores, moves aside, cleans or reports
+//! them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -22,15 +23,16 @@ use crate::protect::{
     ProtectionMethod, Watched, is_covered,
 };
 
-/// Maximum number of check rounds while there is something to handle: processes may still be
-/// running.
+/// Maximum number of rounds of a check. A round follows if the previous one changed something,
+/// because processes may still be running.
 const ROUNDS_MAX: usize = 4;
 
-/// Maximum number of findings that are reported one by one.
+/// Maximum number of findings of one check. Further findings are handled but not reported.
 const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
-    /// Compares everything with the baseline and handles differences.
+    /// Compares the protected names with the baseline, and handles the differences in at most
+    /// [`ROUNDS_MAX`] rounds. Discards the baseline if no command is running. Returns the findings.
     pub(super) fn handle_differences(
         &mut self,
         held: ProtectionMethod,
@@ -139,7 +141,7 @@ impl GuardState {
         findings
     }
 
-    /// True if the repository at `key` existed before, there or elsewhere.
+    /// True if the repository at `key` is in the baseline, at any path.
     fn is_known_repository(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
@@ -147,14 +149,15 @@ impl GuardState {
         repositories.any(|before| before.identity == identity)
     }
 
-    /// True if `key` was not scanned before the command, so that it may be the user's.
+    /// True if the incomplete scan before the command may have missed `key`, so that the file may
+    /// be the user's.
     pub(super) fn was_out_of_sight(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let around = key.1.parent().unwrap_or(Path::new(""));
         let scan = &self.roots[key.0].scan;
         !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
     }
 
-    /// True if the folder is a repository that a command of this session created.
+    /// True if the folder `parent` is a repository that a command of this session created.
     pub(super) fn is_born(&self, parent: Option<Identity>) -> bool {
         parent.is_some_and(|parent| self.born.contains_key(&parent))
     }
@@ -199,7 +202,9 @@ impl GuardState {
         self.restore(&folder, name, old, Some(new), &path);
     }
 
-    /// Restores `name`.
+    /// Restores the state `old` of `name` and reports it as `path`. The command's version `new`
+    /// goes to the quarantine; `None` if the command removed it. Folders are restored entry by
+    /// entry.
     fn restore(
         &mut self,
         folder: &OwnedFd,
@@ -324,13 +329,14 @@ impl GuardState {
         self.move_aside(&folder, name, &path, ProtectedChange::Created);
     }
 
-    /// Reports a file that stays because it belongs to a new work tree.
+    /// Leaves a protected file because it belongs to a new work tree, and reports it.
     fn left(&mut self, key: &ProtectedPath, current: &BaselineItem, what: ProtectedChange) {
         self.new_worktrees.note_left(current.identity);
         self.found(&self.path(key), what, ProtectAction::Left);
     }
 
-    /// Removes hooks and dangerous settings from a repository created by a command.
+    /// Removes everything from the git file or folder at `key` that may run programs: hooks,
+    /// settings, rebase steps, and references to other repositories.
     fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
@@ -374,7 +380,8 @@ impl GuardState {
         }
     }
 
-    /// Replaces `bytes` by `text`, without the settings or steps `removed`, and keeps a copy.
+    /// Replaces the content `bytes` of a file by `text`, which lacks the settings or steps
+    /// `removed`. Stores `bytes` in the quarantine.
     fn rewrite(
         &mut self,
         folder: &OwnedFd,
@@ -391,7 +398,7 @@ impl GuardState {
         self.found(path, ProtectedChange::Settings(removed), action);
     }
 
-    /// True if a pointer file leads to a folder that is scanned.
+    /// True if the pointer file at `key` refers to a folder that is scanned.
     pub(super) fn points_to_protected(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
@@ -414,7 +421,8 @@ impl GuardState {
             && std::fs::canonicalize(&whole).is_ok_and(|real| is_scanned(&real))
     }
 
-    /// True if a `.gitmodules` contains only locations of modules, or an `hgrc` only remote paths.
+    /// True if the file at `key` is harmless: a `.gitmodules` with locations of modules only, or an
+    /// `hgrc` with remote paths only.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
@@ -460,13 +468,13 @@ fn is_git_modules(name: &[u8]) -> bool {
     name == b".gitmodules"
 }
 
-/// True for files that clones create and that may be harmless.
+/// True for `.gitmodules` and `hgrc`, which clones create and which may be harmless.
 fn may_be_harmless(key: &ProtectedPath) -> bool {
     let name = name_of(key);
     is_git_modules(&name) || name == b"hgrc"
 }
 
-/// True if settings of Mercurial contain only addresses of other repositories.
+/// True if the Mercurial settings `bytes` contain only addresses of other repositories.
 fn has_only_paths(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut is_in_paths = false;

@@ -9,7 +9,7 @@ use crate::protect::MOUNTS_MAX;
 /// Maximum depth to which a protected folder is split around an exempt path.
 const DEPTH_MAX: usize = 16;
 
-/// Absolute, resolved paths. Each covers itself and its contents.
+/// Exempt paths, absolute and resolved. Each covers itself and its contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lifted(BTreeSet<PathBuf>);
 
@@ -19,23 +19,23 @@ impl Lifted {
         self.0.is_empty()
     }
 
-    /// Adds paths.
+    /// Adds exempt paths.
     pub(super) fn extend(&mut self, paths: &[PathBuf]) {
         self.0.extend(paths.iter().cloned());
     }
 
-    /// True if `path` may be changed.
+    /// True if `path` is exempt: the command may change it.
     pub(super) fn covers(&self, path: &Path) -> bool {
         self.0.iter().any(|lifted| path.starts_with(lifted))
     }
 
-    /// True if a path below `path` may be changed, and `path` itself may not.
+    /// True if a path below `path` is exempt and `path` itself is not.
     pub(super) fn reaches_into(&self, path: &Path) -> bool {
         !self.covers(path) && self.0.iter().any(|lifted| lifted.starts_with(path))
     }
 
-    /// Removes the exempt paths from the read-only mounts. A protected parent folder is replaced by
-    /// its other entries, and must not be renamed itself.
+    /// Removes exempt paths from `read_only` and `pinned`. A read-only folder that contains an
+    /// exempt path is replaced by its other entries, and is pinned so that it cannot be renamed.
     pub(super) fn remove_exempt(&self, read_only: &mut Vec<PathBuf>, pinned: &mut Vec<PathBuf>) {
         if self.is_empty() {
             return;
@@ -65,7 +65,9 @@ impl Lifted {
         pinned.dedup();
     }
 
-    /// Contents of `folder` except exempt paths, and the folders on the way there.
+    /// Adds the entries of `folder` that are not exempt to `beside`, and the folders that contain
+    /// exempt paths to `above`. `None` if there are more than `left` entries, or more than `depth`
+    /// levels.
     fn split_folder(
         &self,
         folder: &Path,

@@ -1,7 +1,7 @@
 //! Cleaning of git configuration that a command created.
 //!
-//! A setting stays if it is on a list of harmless ones. All others are removed: too many run a
-//! program, and each version adds new ones.
+//! A setting stays if it is on a list of harmless ones. Any other setting is removed: too many
+//! settings run a program, and each version of git adds new ones.
 
 /// Maximum size of a configuration file in bytes.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
@@ -88,10 +88,11 @@ const HARMLESS: [(&str, &str); 78] = [
     ("user", "name"),
 ];
 
-/// Exceptions among the remote settings: they name programs.
+/// Keys of section `remote` that are removed although the section is harmless. Most of them name
+/// programs.
 const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
 
-/// One setting with its lines.
+/// One setting, with the range of its lines.
 #[derive(Debug)]
 struct Setting {
     section: String,
@@ -104,7 +105,7 @@ struct Setting {
 /// Result of cleaning.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cleaned {
-    /// The remaining text.
+    /// Text of the remaining lines.
     pub(super) text: Vec<u8>,
     /// Names of removed settings, such as `core.fsmonitor`.
     pub(super) removed: Vec<String>,
@@ -153,8 +154,8 @@ pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
     others(&old) == others(&new) && added.all(|setting| is_harmless(setting) && is_new(setting))
 }
 
-/// Folders and files that a configuration refers to and that act as part of it: `core.hooksPath`
-/// and includes.
+/// Returns the paths that act as part of a configuration: `core.hooksPath` (true) and includes
+/// (false). Empty if the text cannot be parsed.
 pub(super) fn referenced_paths(bytes: &[u8]) -> Vec<(bool, String)> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -194,7 +195,7 @@ fn is_relative(path: &str) -> bool {
     !path.starts_with(['/', '~', '%', '\\'])
 }
 
-/// Parses a configuration as git does. Unknown syntax is an error, because git may accept it.
+/// Parses a configuration as git does. `None` for unknown syntax, because git may accept it.
 fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut section: Option<(String, Option<String>)> = None;
@@ -244,8 +245,8 @@ fn is_blank(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with(['#', ';'])
 }
 
-/// Parses `section]`, `section.sub]` or `section "sub"]`. Returns the name and the rest of the
-/// line.
+/// Parses `section]`, `section.sub]` or `section "sub"]`. Returns section and subsection, and the
+/// rest of the line. `None` if the header is invalid.
 fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     let end = head.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.')?;
     let (name, rest) = head.split_at(end);
@@ -273,7 +274,8 @@ fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     None
 }
 
-/// Parses the value after `=`, including continuation lines. Returns it with the next line.
+/// Parses the value after `=`, including continuation lines. Returns the value and the index of the
+/// line after it. `None` if the value is invalid.
 fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut quoted = false;

@@ -6,17 +6,19 @@ use std::path::{Path, PathBuf};
 use crate::protect::Watched;
 use crate::protect::place::{self, Identity, PlaceKind, Stat};
 
-/// Maximum number of compared entries of one folder.
+/// Maximum number of entries of one folder that are compared.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// Cache of found names. A new link changes the file's time stamp, so nothing is searched twice.
+/// Cache of all names of files with several hard links. A new link alters the time of the file's
+/// last change, so a stale entry is recognized.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     known: HashMap<Identity, ((i64, i64), Vec<PathBuf>)>,
 }
 
 impl Links {
-    /// All names of `files` below the roots, including their own.
+    /// Returns all names of `files` below the roots, including the names under which they were
+    /// found.
     pub(super) fn names(&mut self, files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
         let is_known = |stat: &&Stat| {
             self.known.get(&stat.identity).is_some_and(|(changed, _)| *changed == stat.changed)

@@ -23,20 +23,22 @@ use crate::protect::{
     Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
 };
 
-/// Maximum number of entries of temporary folders in the search for a repository.
+/// Maximum number of entries that are read in temporary folders to find moved repositories.
 const ENTRIES_MAX: usize = 200_000;
 
 /// Reason reported for a lost repository.
 const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
 
-/// Identity of a repository. The inode number of a removed one may be reused.
+/// Identity of a repository: file identity and creation time, because the inode number of a removed
+/// folder may be reused.
 type Repository = (Identity, Option<SystemTime>);
 
-/// Folder that contains the repository, and its name there.
+/// Open folder that contains a repository, and the name of the repository in it.
 type RepositoryPlace = (OwnedFd, PathBuf);
 
 impl GuardState {
-    /// Moves back every `.git` that was moved by itself, without its parent folder.
+    /// Moves back every `.git` that was moved alone, without its parent folder, and that can be
+    /// found. Returns one finding for each.
     pub(super) fn move_back(
         &mut self,
         baseline: &Baseline,
@@ -95,8 +97,8 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// Every `.git` that is missing. Those in folders of package managers that were removed as a
-    /// whole are ignored.
+    /// Reports every `.git` of the baseline that is missing. A `.git` in a folder of a package
+    /// manager is ignored if its parent folder was removed or replaced.
     pub(super) fn lost(
         &self,
         baseline: &Baseline,
@@ -125,7 +127,8 @@ impl GuardState {
         lost
     }
 
-    /// The `.git` folders of the baseline that the command did not create.
+    /// The `.git` folders of the baseline that are neither exempt nor created by commands of this
+    /// session.
     fn watched<'a>(
         &self,
         baseline: &'a Baseline,
@@ -138,19 +141,21 @@ impl GuardState {
         })
     }
 
-    /// Identity of the parent folder of `key`.
+    /// Current identity of the parent folder of `key`. `None` if the folder does not exist.
     fn parent_identity(&self, key: &ProtectedPath) -> Option<Identity> {
         let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
     }
 
-    /// True if the repository is in its place, also if the scan did not reach it.
+    /// True if the repository `before` is still at `key`. Looks at the folder itself, because a
+    /// scan may be incomplete.
     fn is_there(&self, key: &ProtectedPath, before: &BaselineItem) -> bool {
         let Ok(folder) = self.roots[key.0].root.open_folder(&key.1) else { return false };
         is(&folder, repository(before))
     }
 
-    /// Searches for moved repositories that lost their name, and in temporary folders of commands.
+    /// Searches for the repositories `wanted` below the roots, under any name, and in temporary
+    /// folders of commands.
     fn search_elsewhere(
         &self,
         mut wanted: HashSet<Repository>,
@@ -197,12 +202,12 @@ impl GuardState {
     }
 }
 
-/// True if `name` is that repository.
+/// True if `name` in `folder` is the repository `which`.
 fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
     openat(folder, name, FOLDER, Mode::empty()).is_ok_and(|opened| is(&opened, which))
 }
 
-/// True if a folder is that repository.
+/// True if the open folder is the given repository.
 fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
     Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
         && (birth.is_none() || place::creation_time(opened) == birth)

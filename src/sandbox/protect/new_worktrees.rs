@@ -1,7 +1,7 @@
 //! Work trees that commands created, such as clones: protected files in them stay and are reported.
 //!
-//! The exemption belongs to one folder at one path and to its `.git`. It ends when either is gone,
-//! and does not extend to folders that existed before.
+//! This exception belongs to one folder at one path and to its `.git`. It ends when the folder or
+//! the `.git` is gone, and does not extend to folders that existed before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -13,26 +13,26 @@ use crate::protect::place::{self, Identity, Root, Stat};
 use crate::protect::scan::{SETTLED, Sort};
 use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, Watched};
 
-/// Work trees created by commands of the session, and what came with them.
+/// Work trees that commands of the session created, and the protected files left in them.
 #[derive(Debug, Default)]
 pub(super) struct NewWorktrees {
-    /// By the identity of their `.git`.
+    /// Work trees by the identity of their `.git`.
     known: HashMap<Identity, NewWorktree>,
-    /// Protected files that were left in them.
+    /// Identities of the protected files that were left in new work trees.
     left: HashSet<Identity>,
 }
 
 #[derive(Debug)]
 struct NewWorktree {
     folder: Identity,
-    /// Time before its creation; older folders in it were moved there.
+    /// Time before the creation of the work tree. An older folder in the work tree was moved there.
     since: SystemTime,
-    /// Number of the last scan of each root before its creation.
+    /// For each root, the number of the last scan before the creation of the work tree.
     scans: Vec<u64>,
 }
 
 impl NewWorktrees {
-    /// Notes that a protected file was left.
+    /// Records that a protected file was left in a new work tree.
     pub(super) fn note_left(&mut self, identity: Identity) {
         self.left.insert(identity);
     }
@@ -44,7 +44,7 @@ impl NewWorktrees {
 }
 
 impl GuardState {
-    /// Notes the work trees that appeared since the baseline.
+    /// Records the work trees that appeared since the baseline.
     pub(super) fn note_new_worktrees(
         &mut self,
         baseline: &Baseline,
@@ -82,7 +82,9 @@ impl GuardState {
         }
     }
 
-    /// True if `path` is protected by a name that was created with the work tree around it.
+    /// True if the protected file `path` came with a new work tree: all folders between the two are
+    /// as new as the work tree. A name that is protected only because of the work tree's own name
+    /// does not count.
     pub(super) fn is_in_new_worktree(&self, at: usize, path: &Path) -> bool {
         if self.new_worktrees.known.is_empty() {
             return false;
@@ -106,7 +108,8 @@ impl GuardState {
         false
     }
 
-    /// Forgets files that are not in a new work tree any more: an inode number is reused.
+    /// Forgets left files that are not in a new work tree any more, because an inode number may be
+    /// reused.
     pub(super) fn retain_left(&mut self, baseline: &Baseline) {
         if self.new_worktrees.left.is_empty() {
             return;
@@ -119,15 +122,15 @@ impl GuardState {
     }
 }
 
-/// True if git accepts the folder as a repository.
+/// True if the folder has the entries that git requires of a repository.
 fn is_whole(root: &Root, path: &Path) -> bool {
     let Ok(folder) = root.open_folder(path) else { return false };
     ["HEAD", "objects", "refs"].iter().all(|name| Stat::at(&folder, Path::new(name)).is_ok())
 }
 
 impl Watched {
-    /// True if the folder was created with the work tree or later. False if the file system does not
-    /// store creation times.
+    /// True if `folder` was created together with the work tree or later. False if the file system
+    /// does not store creation times.
     fn is_newer(&self, folder: &Path, worktree: &NewWorktree, at: usize) -> bool {
         let Ok(opened) = self.root.open_folder(folder) else { return false };
         let Ok(stat) = Stat::at(&opened, Path::new("")) else { return false };
@@ -139,7 +142,7 @@ impl Watched {
     }
 }
 
-/// True if the name is protected only because of the name of its folder.
+/// True if the name is protected only because of the name of its parent folder.
 fn is_named_by_parent(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let above = path.parent().and_then(Path::file_name).unwrap_or_default().as_encoded_bytes();

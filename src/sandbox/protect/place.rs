@@ -1,4 +1,4 @@
-//! Access to names below a root, by descriptors and without following links.
+//! Access to files below a root, by descriptors and without following links.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,21 +14,22 @@ use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// Flags to look up and list names.
+/// Flags for opening a folder. A link is not followed.
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
 
-/// Flags to read one file, which may turn out to be a pipe.
+/// Flags for opening a file to read. A link is not followed, and opening a pipe does not block.
 const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
 
-/// Length from which a path is opened in pieces; Linux accepts 4095 bytes in one call (`PATH_MAX`).
+/// Length in bytes from which a path is opened in pieces; Linux accepts 4095 bytes in one call
+/// (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 2048;
 
 /// Maximum length of a link's target in bytes.
@@ -41,7 +42,7 @@ pub(super) struct Identity {
     pub(super) inode: u64,
 }
 
-/// File status.
+/// Status of a file, folder, link or other kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) identity: Identity,
@@ -80,7 +81,8 @@ impl Stat {
         }
     }
 
-    /// Status of `name` in `folder`, without following a link.
+    /// Returns the status of `name` in `folder`, without following a link. An empty name means the
+    /// folder itself.
     pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
@@ -116,7 +118,7 @@ impl Root {
         open_beneath(&folder, &piece)
     }
 
-    /// Status of `relative`, without following a link at its end.
+    /// Returns the status of `relative`. A link at its end is not followed.
     pub(super) fn stat(&self, relative: &Path) -> Result<Stat, Errno> {
         if relative.as_os_str().len() < PATH_BYTES_MAX {
             return Stat::at(&self.folder, relative);
@@ -125,7 +127,7 @@ impl Root {
         Stat::at(&folder, name)
     }
 
-    /// Opens the parent folder of `relative`. Returns it and the file name.
+    /// Opens the parent folder of `relative`. Returns the folder, and the file name of `relative`.
     pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
         let name = relative.file_name().ok_or(Errno::EINVAL)?;
         let parent = relative.parent().unwrap_or(Path::new(""));
@@ -167,8 +169,8 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     Ok(folder)
 }
 
-/// Creation time of a folder: an inode number is reused soon, this is not. `None` if the file
-/// system does not store it.
+/// Returns the creation time of a folder, which tells folders with a reused inode number apart.
+/// `None` if the file system does not store it.
 pub(super) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
@@ -181,8 +183,8 @@ pub(super) struct Listed {
     pub(super) inode: u64,
 }
 
-/// Entries of a folder without `.` and `..`, up to `entries_max`. The flag is true if the list is
-/// complete.
+/// Lists the entries of a folder without `.` and `..`, up to `entries_max`. The flag is true if the
+/// list is complete.
 pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
     // A duplicate descriptor would share its position with other readers.
     let mut dir = Dir::from_fd(openat(folder, ".", FOLDER, Mode::empty())?)?;
@@ -210,7 +212,8 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
     Ok((listed, true))
 }
 
-/// Bytes of a regular file. `None` if there are more than `bytes_max`.
+/// Reads a regular file. `None` if it has more than `bytes_max` bytes. Any other kind of file is an
+/// error.
 pub(super) fn read(
     folder: impl AsFd,
     name: &Path,
@@ -229,13 +232,14 @@ pub(super) fn read(
     Ok((length as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Target text of a link.
+/// Returns the target of a link, as text that is not resolved.
 pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
     let target = readlinkat(folder, name)?;
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
 }
 
-/// Replaces `name` by a file with `bytes`, atomically and without following a link.
+/// Replaces `name` by a file with `bytes` and the permissions `mode`, atomically and without
+/// following a link.
 pub(super) fn replace_file(
     folder: &OwnedFd,
     name: &Path,
@@ -259,7 +263,8 @@ pub(super) fn replace_file(
     written
 }
 
-/// Creates a folder, or opens an existing one.
+/// Creates the folder `name` with the permissions `mode` and full rights for the user, or opens an
+/// existing one.
 pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
     match mkdirat(folder, name, mode_of(mode | 0o700)) {
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),

@@ -1,4 +1,4 @@
-//! Quarantine for files that a command placed in protected locations. Nothing is deleted.
+//! Quarantine: folder for files that a command planted or replaced. Nothing is deleted.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
@@ -12,15 +12,15 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::protect::place::{self, FOLDER, PlaceKind, Stat};
 
-/// Maximum size of a copy if the quarantine is on another file system.
+/// Maximum size in bytes of a copy. Files are copied if the quarantine is on another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 const COPY_ENTRIES_MAX: usize = 10_000;
 const COPY_DEPTH_MAX: usize = 32;
 
-/// Maximum length of the part kept from the old name.
+/// Maximum number of characters of the old name in the new one.
 const NAME_LETTERS_MAX: usize = 60;
 
-/// Folder of the session for quarantined files. Created when needed.
+/// Folder of the session for quarantined files. Created on first use.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     path: PathBuf,
@@ -32,7 +32,8 @@ impl Quarantine {
         Quarantine { path, next: 1 }
     }
 
-    /// Moves `name` out of `folder`; returns its new path.
+    /// Moves `name` from `folder` to the quarantine; returns its new path. If that fails, renames
+    /// it within `folder` to a harmless name and returns this name.
     pub(super) fn take(&mut self, folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
         match self.open() {
             Ok(quarantine) => {
@@ -59,7 +60,7 @@ impl Quarantine {
         Ok(beside)
     }
 
-    /// Stores a copy of a file's bytes; returns its path.
+    /// Stores `bytes` in a new file of the quarantine; returns the path of that file.
     pub(super) fn keep(&mut self, name: &Path, bytes: &[u8]) -> Result<PathBuf, Errno> {
         let quarantine = self.open()?;
         let new = self.name_for(name);
@@ -81,7 +82,7 @@ impl Quarantine {
         }
     }
 
-    /// Neutral name that contains the printable part of the old one.
+    /// Returns an unused name: a number, and the old name with unusual characters replaced.
     fn name_for(&mut self, name: &Path) -> PathBuf {
         loop {
             let number = self.next;
@@ -104,7 +105,8 @@ struct QuarantineBudget {
     entries: usize,
 }
 
-/// Copies `name` with links as links, up to the limits.
+/// Copies `name` from `folder` to `new` in `to`, with everything below it. Links are copied as
+/// links. Fails if a limit is exceeded.
 fn copy(
     folder: &OwnedFd,
     name: &Path,
@@ -138,7 +140,7 @@ fn copy(
     }
 }
 
-/// Removes `name` without following links.
+/// Removes `name` and everything below it, without following links.
 fn remove(folder: &OwnedFd, name: &Path, depth: usize) -> Result<(), Errno> {
     match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR | Errno::EPERM) if depth <= COPY_DEPTH_MAX => {

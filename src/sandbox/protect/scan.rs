@@ -1,9 +1,10 @@
 //! Scan for protected names and secrets below a root. An unchanged folder is not read again.
 //!
-//! Inside a git folder only git's own names count: branches may have any name. Only the 256 folders
-//! of loose objects are skipped; no pointer file may lead there. A folder of another role, such as
-//! one below `vendor`, is scanned as an ordinary folder if a link in an ordinary folder leads there,
-//! and so are the names directly in the folders above it, where programs look as well.
+//! Inside a git folder only git's own files are protected, because a branch may have any name. The
+//! 256 folders of loose objects are skipped, and pointer files must not lead there. A folder of
+//! another role, such as one below `vendor`, is scanned as an ordinary folder if a link in an
+//! ordinary folder leads to it, and so are the names directly in the folders above it, where programs
+//! look as well.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +26,7 @@ use crate::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 /// coarse.
 pub(super) const SETTLED: Duration = Duration::from_millis(20);
 
-/// Maximum number of scans until the targets of links are stable.
+/// Maximum number of passes in which a scan searches for new link targets, before its last pass.
 const LINK_ROUNDS_MAX: usize = 3;
 
 /// Number of scanned folders from which further ones are watched for changes; for fewer, examining
@@ -44,8 +45,8 @@ pub(crate) struct ScanBounds {
 }
 
 impl ScanBounds {
-    /// Limits for a workspace that a command has enlarged: files that existed before were within
-    /// the normal limits.
+    /// Returns five times these limits, for a workspace that a command has enlarged beyond them.
+    /// Files that existed before were within the normal limits.
     pub(super) fn enlarged(self) -> ScanBounds {
         let ScanBounds { folders, entries, time } = self;
         ScanBounds {
@@ -62,22 +63,22 @@ impl Default for ScanBounds {
     }
 }
 
-/// Role of a folder for its contents.
+/// Role of a folder: determines the names in it that are protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FolderRole {
     /// Ordinary folder.
     Plain,
     /// Filled by a package manager.
     Vendored,
-    /// Below a `.git`.
+    /// Any other folder below a `.git`.
     Inside,
-    /// `info` of a repository.
+    /// Folder `info` of a repository.
     Info,
-    /// `objects` of a repository.
+    /// Folder `objects` of a repository.
     Objects,
-    /// Protected folder: only secrets are scanned for.
+    /// Folder that is protected as a whole. It is scanned for secrets only.
     Held,
-    /// `.git`, of any form.
+    /// `.git`, in any notation that a file system treats as equal, such as `GIT~1`.
     Git,
 }
 
@@ -121,27 +122,29 @@ pub(super) struct ProtectedItem {
     pub(super) sort: Sort,
 }
 
-/// Folder as of its last reading.
+/// Content of a folder as of its last reading.
 #[derive(Debug)]
 struct ScannedFolder {
     identity: Identity,
-    /// Creation time of a repository, if the file system stores it.
+    /// Creation time of a repository. `None` for other folders, or if the file system does not
+    /// store it.
     birth: Option<SystemTime>,
     changed: (i64, i64),
-    /// True if a later change would be visible in its times.
+    /// True if any change after the reading alters `changed`.
     is_settled: bool,
     role: FolderRole,
     names: NameScope,
     /// Number of the first scan that found a folder of any identity at this path.
     path_met: u64,
-    /// Number of the first scan that found it, and of the last one.
+    /// Numbers of the first and the last scan that found this folder at this path.
     first_met: u64,
     last_met: u64,
     entries: usize,
     below: Vec<(Arc<Path>, FolderRole, NameScope)>,
     items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
-    /// Links in an ordinary folder, with their text. A link cannot change without its folder.
+    /// Links in the folder, with their target text; empty unless the role is ordinary. A link
+    /// cannot change without a change of its folder.
     links: Vec<(Arc<Path>, PathBuf)>,
 }
 
@@ -161,19 +164,21 @@ pub(super) struct ScanResult {
     pub(super) items: Vec<ProtectedItem>,
     pub(super) secrets: Vec<Arc<Path>>,
     pub(super) is_complete: bool,
-    /// Folders that were read, not only checked for changes.
+    /// Number of folders that were read, not only checked for changes.
     pub(super) folders_read: usize,
 }
 
-/// Cached state of one root.
+/// Scanner of one root, with the cached content of all its folders.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// By path as bytes: comparing components costs more than the rest of the scan.
+    /// Folders by path. The keys are byte strings, because comparing paths by component costs more
+    /// than the rest of the scan.
     folders: HashMap<OsString, ScannedFolder>,
-    /// Number of the first scan that found a folder, at any path.
+    /// For each folder, the number of the first scan that found it at any path.
     identities: HashMap<Identity, u64>,
     number: u64,
-    /// Folders of another role to which links of ordinary folders lead.
+    /// Folders that are scanned as ordinary ones, despite their role, because a link in an ordinary
+    /// folder leads to them.
     link_targets: BTreeSet<Arc<Path>>,
     /// Watches of folders. `None` for a small workspace.
     watch: Option<FolderWatch>,
@@ -199,43 +204,46 @@ impl Scan {
         self.number
     }
 
-    /// True if the folder at `path` existed at that scan, as the same folder.
+    /// True if the folder at `path` was already there, with the same identity, in scan `number`.
     pub(super) fn was_there(&self, path: &Path, number: u64) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.first_met <= number)
     }
 
-    /// True if some folder existed at `path` at that scan.
+    /// True if any folder was at `path` in scan `number`.
     pub(super) fn path_existed(&self, path: &Path, number: u64) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.path_met <= number)
     }
 
-    /// True if the folder existed at that scan, at any path.
+    /// True if the folder existed in scan `number`, at any path.
     pub(super) fn existed(&self, folder: Identity, number: u64) -> bool {
         self.identities.get(&folder).is_some_and(|first| *first <= number)
     }
 
-    /// Identity of the folder at `path`.
+    /// Returns the identity of the folder at `path`. `None` if the last scan found no folder there.
     pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
         self.folders.get(path.as_os_str()).map(|folder| folder.identity)
     }
 
-    /// Creation time of the repository at `path`.
+    /// Returns the creation time of the repository at `path`. `None` if there is none, or the file
+    /// system does not store it.
     pub(super) fn creation_time_of(&self, path: &Path) -> Option<SystemTime> {
         self.folders.get(path.as_os_str()).and_then(|folder| folder.birth)
     }
 
-    /// Path of the folder with that identity.
+    /// Returns the path of the folder with this identity, below the root. `None` if the last scan
+    /// did not find it.
     pub(super) fn path_of(&self, identity: Identity) -> Option<&Path> {
         let mut folders = self.folders.iter();
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| Path::new(name))
     }
 
-    /// Every folder found by the last scan.
+    /// Paths of all folders that the last scan found, below the root.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
         self.folders.keys().map(Path::new)
     }
 
-    /// Scans everything below `root`, breadth first.
+    /// Scans `root` and all folders below it, breadth first, up to `bounds`. Reads only folders
+    /// that have changed.
     pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         if let Some(watch) = &mut self.watch {
             watch.update();
@@ -328,7 +336,8 @@ impl Scan {
         found
     }
 
-    /// Folders to which links of ordinary folders lead, and which have another role by their path.
+    /// Returns the folders to which links in ordinary folders lead, and which are not scanned as
+    /// ordinary folders because of their path.
     fn resolve_links(&self, root: &Root) -> BTreeSet<Arc<Path>> {
         let links = self.folders.values().flat_map(|folder| &folder.links);
         links.filter_map(|(link, text)| self.link_target(root, link, text)).collect()
@@ -357,7 +366,8 @@ impl Scan {
         (!is_ordinary(relative) && is_folder()).then(|| relative.into())
     }
 
-    /// Folder at `path`, read if it has changed. `None` if it is not a folder any more.
+    /// Returns the content of the folder at `path`; reads it only if it has changed. `None` if it
+    /// is not a folder any more or cannot be read.
     fn visit(
         &mut self,
         root: &Root,
@@ -463,20 +473,21 @@ impl Scan {
     }
 }
 
-/// True if a folder with this error has nothing to find: it is gone, or no program of the user can
-/// read it either. Any other error makes the scan incomplete.
+/// True if there is nothing to scan in a folder that gives this error: it does not exist, or no
+/// program of the user can read it. Any other error makes the scan incomplete.
 fn is_final(errno: Errno) -> bool {
     matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
 }
 
-/// True if a change after `now` would get a time other than `changed`.
+/// True if any change after `now` gets a time other than `changed`, the time of the last change.
 pub(crate) fn is_timestamp_final(changed: (i64, i64), now: Duration) -> bool {
     let seconds = u64::try_from(changed.0).unwrap_or(0);
     let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
-/// Classifies the content of a folder.
+/// Sorts the entries `listed` of a folder into the lists of `folder`: protected names, secrets,
+/// links and folders to scan.
 fn classify_content(
     path: &Arc<Path>,
     opened: &OwnedFd,
@@ -576,12 +587,12 @@ fn classify_entry(
     }
 }
 
-/// The name of posse's own folder has the same role in every folder.
+/// True for `.posse` and `.agents`, which are protected even in folders of package managers.
 fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
 }
 
-/// Role of a folder within its parent. `None`: it is not scanned.
+/// Returns the role of the folder `name` in a parent of this `role`. `None`: it is not scanned.
 fn role_below(
     (role, names): (FolderRole, NameScope),
     is_repository: bool,
@@ -630,7 +641,7 @@ fn role_below(
     }
 }
 
-/// True if a name is a secret in the folder `above`. `named` is a scratch buffer.
+/// True if `name` is a secret in the folder `above`. `named` is a scratch buffer.
 fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
     if kind == PlaceKind::Other {
         return false;

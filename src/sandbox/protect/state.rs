@@ -1,4 +1,4 @@
-//! State of a protected name before a command, for comparison and restoration.
+//! State of a protected name, for comparison and restoration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -21,10 +21,10 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 const ALL_BYTES_MAX: usize = 8 << 20;
 /// Maximum number of stored entries of one protected folder.
 const ENTRIES_MAX: usize = 4096;
-/// Maximum depth within a protected folder.
+/// Maximum depth of stored entries within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// A name and everything below it.
+/// State of a file, link or folder, with everything below it.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     File {
@@ -39,14 +39,15 @@ pub(super) enum State {
         entries: BTreeMap<PathBuf, State>,
         is_whole: bool,
     },
-    /// A pipe, a socket, a device, or an unreadable file.
+    /// A pipe, socket or device, or a link or folder that cannot be read.
     Other {
         stat: Stat,
     },
 }
 
 impl State {
-    /// True if both are equal for a reader. Folders are compared by content.
+    /// True if both have equal content. Permissions count for files, not for folders. Files without
+    /// stored bytes are equal if identity, time of change and size are.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -78,7 +79,8 @@ impl State {
         State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
     }
 
-    /// Sets or removes `path` below this folder; folders on the way stay.
+    /// Sets the state of `path` below this folder, or removes `path` if `state` is `None`. Missing
+    /// folders in between are created.
     pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
@@ -107,7 +109,7 @@ impl State {
 pub(super) struct FileStateReader {
     copies: HashMap<Identity, Copied>,
     bytes: usize,
-    /// Increased by each survey. Copies not used by recent rounds are dropped.
+    /// Number of surveys so far. Bytes that the last surveys did not use are dropped.
     round: u64,
 }
 
@@ -120,7 +122,7 @@ struct Copied {
 }
 
 impl FileStateReader {
-    /// Drops cache entries that were not used lately.
+    /// Drops the bytes that the last surveys did not use. Called once per survey.
     pub(super) fn drop_unused(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -128,7 +130,7 @@ impl FileStateReader {
         self.bytes = self.copies.values().map(|copied| copied.bytes.len()).sum();
     }
 
-    /// State of `name` in `folder`. `None`: it does not exist.
+    /// Reads the state of `name` in `folder`. `None` if it does not exist.
     pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
         let mut left = ENTRIES_MAX;
         self.state_below(folder, name, DEPTH_MAX, &mut left)
@@ -172,7 +174,8 @@ impl FileStateReader {
         State::Folder { mode, entries, is_whole }
     }
 
-    /// Bytes of a file, if it is small enough.
+    /// Returns the bytes of a file, from the cache if the file is unchanged. `None` if the file is
+    /// too large or cannot be read, or if too many bytes are stored already.
     fn copy(&mut self, folder: &OwnedFd, name: &Path, stat: Stat) -> Option<Arc<[u8]>> {
         let round = self.round;
         if let Some(known) = self.copies.get_mut(&stat.identity)
@@ -199,7 +202,8 @@ impl FileStateReader {
     }
 }
 
-/// Restores `state` at `name`. The name must not exist, unless both are files or both are folders.
+/// Creates `name` in `folder` with the given state. The name must not exist, unless both are files
+/// or both are folders. Fails with `EFBIG` if the content was not stored.
 pub(super) fn restore(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {

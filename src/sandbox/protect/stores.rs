@@ -1,5 +1,5 @@
-//! Secrets that a command must not read: those found by the scan, and credential stores in the home
-//! folder.
+//! Secrets that a command must not read: secret files found by the scan, credential stores in the
+//! home folder, and posse's own folders.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -11,15 +11,17 @@ use posse_base::secrets;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::{GuardState, Protection};
 
-/// Maximum number of bytes that are searched for a private key.
+/// Maximum size in bytes of a `.pem` file that is searched for a private key. A larger file counts
+/// as a secret.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Cache of certificate files that contain a key.
+/// Cache of examined `.pem` files: time of the last change, and true if the file is public.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
 
 impl Keys {
-    /// True if a `.pem` contains only certificates.
+    /// True if `path` is a `.pem` file with a certificate and without a private key. False in
+    /// doubt.
     fn is_public(&mut self, root: &Root, path: &Path) -> bool {
         let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
         if !is_pem {
@@ -46,7 +48,8 @@ impl Keys {
 }
 
 impl Protection {
-    /// Every existing secret, except those that the user lets commands read.
+    /// Returns every existing path to hide: secrets among `found`, credential stores, and posse's
+    /// own folders. Secrets that the user lets commands read are left out.
     pub(super) fn hidden(
         &self,
         inner: &mut GuardState,
@@ -89,7 +92,8 @@ impl Protection {
         hidden.into_iter().collect()
     }
 
-    /// Target of a link with the name of a secret, if it is a file of the user.
+    /// Returns the target of a link that is named like a secret. `None` unless the target is a file
+    /// in a root or in the home folder.
     fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());

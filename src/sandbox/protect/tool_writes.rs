@@ -1,10 +1,10 @@
 //! Registry of permitted writes of posse's own tools while commands run, so that a check does not
-//! attribute them to a command.
+//! attribute the writes to a command.
 //!
-//! A tool takes [exclusive access](ToolWrites::alone), changes a file, and records the result. A
-//! survey or check waits for that and vice versa, so it sees a change together with its record, or
-//! neither. Records are kept as long as a command runs whose survey is older; without one, nothing
-//! is kept.
+//! A tool takes [exclusive access](ToolWrites::begin_write), changes a file, and records the
+//! result. Surveys and checks exclude tools that write, and tools exclude surveys and checks. So a
+//! check sees a change together with its record, or neither. A record is kept as long as a command
+//! runs whose survey is older; if no such command runs, nothing is recorded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -19,12 +19,13 @@ use crate::protect::scan::Sort;
 use crate::protect::state::{self, State};
 use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
 
-/// Maximum bytes of names and contents kept in total.
+/// Maximum number of bytes of paths and contents in the registry.
 const BYTES_MAX: usize = 8 << 20;
-/// Part of it for ordinary names: git settings can make one a hook.
+/// Number of bytes in the registry up to which unprotected paths are recorded. Git settings can
+/// turn an unprotected file into a hook.
 const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
 
-/// Writes of the tools of this process. Clones share it.
+/// Registry of writes by the tools of this process. Clones share one registry.
 #[derive(Debug, Clone, Default)]
 pub struct ToolWrites(Arc<RwLock<Log>>);
 
@@ -32,47 +33,49 @@ pub struct ToolWrites(Arc<RwLock<Log>>);
 pub(super) struct Log {
     /// Number of the last record.
     last: u64,
-    /// Held by every survey that will query later writes.
+    /// Reference count: each [`Since`] holds a clone. Without any, no check will query later
+    /// writes.
     asked: Arc<()>,
     records: BTreeMap<PathBuf, Record>,
     bytes: usize,
 }
 
+/// Last change of one path by a tool: a write or a removal.
 #[derive(Debug)]
 struct Record {
     number: u64,
-    /// `None` if the file was removed.
+    /// Identity and state of the written file. `None` if the tool removed the file.
     made: Option<(Identity, State)>,
-    /// Parent folders at that time, the nearest first.
+    /// Identities of the parent folders when the tool wrote, the nearest first.
     around: Vec<Option<Identity>>,
     bytes: usize,
 }
 
-/// Start of the period that a check queries.
+/// Position in the log. A check queries the writes after it.
 #[derive(Debug, Clone)]
 pub(super) struct Since {
     number: u64,
     _asks: Arc<()>,
 }
 
-/// Exclusive access for one writer, without a running survey.
+/// Exclusive access of one tool: meanwhile no survey or check runs, and no other tool writes.
 #[derive(Debug)]
 pub struct Writing<'a>(RwLockWriteGuard<'a, Log>);
 
 impl ToolWrites {
-    /// Waits until no survey runs and no other tool writes; blocks. Record the write before
+    /// Blocks until no survey or check runs and no other tool writes. Record the write before
     /// dropping the result.
     #[must_use]
     pub fn begin_write(&self) -> Writing<'_> {
         Writing(self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Excludes writers during a survey.
+    /// Excludes tools that write, until the result is dropped. For a survey or check.
     pub(super) fn lock_for_scan(&self) -> RwLockReadGuard<'_, Log> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if a survey would not have to wait.
+    /// True if a survey would not have to wait for a tool.
     pub(super) fn is_free(&self) -> bool {
         self.0.try_read().is_ok()
     }
@@ -107,7 +110,7 @@ impl Writing<'_> {
         }
     }
 
-    /// True if a survey will query. Otherwise older records are dropped.
+    /// True if a check will query later writes. If not, drops all records.
     fn is_asked(&mut self) -> bool {
         let is_asked = Arc::strong_count(&self.0.asked) > 1;
         if !is_asked {
@@ -145,7 +148,7 @@ fn identity_of(metadata: &Metadata) -> Identity {
 }
 
 impl Log {
-    /// Current position in the log.
+    /// Returns the current position in the log.
     pub(super) fn since(&self) -> Since {
         Since { number: self.last, _asks: Arc::clone(&self.asked) }
     }
@@ -157,7 +160,8 @@ impl Log {
 }
 
 impl GuardState {
-    /// Baseline with the changes of our own tools since. `None` if there are none.
+    /// Returns a copy of `baseline` that includes the writes of posse's own tools since then.
+    /// `None` if there are none.
     pub(super) fn with_written(
         &self,
         baseline: &Baseline,
@@ -180,7 +184,8 @@ impl GuardState {
     }
 }
 
-/// Protected name that is or contains `below`.
+/// Returns the location and kind of the protected name that is `below` or one of its parents.
+/// `None` if no name is protected.
 fn protected_name_of(
     at: usize,
     below: &Path,
@@ -214,7 +219,7 @@ fn is_dot_git(name: &[u8]) -> bool {
     matches!(&*protected::fold(name), b".git" | b"git~1")
 }
 
-/// Applies `record` about `below`, which is `key` or a path in it, to `items`.
+/// Applies `record`, a write to `below`, to `items`. `key` is `below` or one of its parents.
 fn amend(
     items: &mut HashMap<ProtectedPath, BaselineItem>,
     key: ProtectedPath,

@@ -4,7 +4,8 @@ use super::ShellReader;
 use crate::shell::outline::Flaw;
 
 impl ShellReader {
-    /// End of `(a)` and `a=(…)`: the word continues.
+    /// Reads the next character of an array `name=(…)`. The words of the array are dropped;
+    /// substitutions in them are kept.
     pub(super) fn array(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
@@ -44,14 +45,15 @@ impl ShellReader {
         }
     }
 
-    /// Discards words of an array or a condition.
+    /// Drops the current word, which belongs to an array or a condition.
     pub(super) fn drop_word(&mut self) {
         if let Some(word) = self.word.take() {
             self.read_later(&word.text);
         }
     }
 
-    /// `[[ … ]]`: words, in which substitutions run.
+    /// Reads the next character of a condition `[[ … ]]`. Its words are dropped; substitutions in
+    /// them are kept.
     pub(super) fn condition(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {

@@ -54,7 +54,7 @@ impl ShellReader {
         }
     }
 
-    /// Passes over the rest of the line.
+    /// Skips a comment: all characters up to the end of the line.
     pub(super) fn comment(&mut self) {
         while self.source.get(self.at).is_some_and(|c| *c != '\n') {
             self.raw();
@@ -90,7 +90,8 @@ impl ShellReader {
         }
     }
 
-    /// A character of a word, outside of quotes. It is taken already.
+    /// Adds `c`, which was taken outside of quotes, to the current word, or reads the quotes or
+    /// expansion that begin with it.
     pub(super) fn word_char(&mut self, c: char) {
         let before = self.byte - c.len_utf8();
         if self.word.is_none() {
@@ -202,7 +203,7 @@ impl ShellReader {
         self.open_compound(Scope::Subshell, Closer::Paren);
     }
 
-    /// Takes `)` after blanks.
+    /// Takes blanks and a `)` and returns true, if they come next. Takes nothing otherwise.
     pub(super) fn next_is_closing(&mut self) -> bool {
         let (at, byte) = (self.at, self.byte);
         while matches!(self.peek(), Some(' ' | '\t')) {

@@ -5,7 +5,8 @@ use crate::shell::outline::{Flaw, Scope};
 use crate::shell::word::{Form, HOME, PWD, ansi_c};
 
 impl ShellReader {
-    /// After `$` outside of single quotes.
+    /// Reads the expansion after a `$` that was taken outside of single quotes. `quoted`: inside
+    /// double quotes.
     pub(super) fn dollar(&mut self, quoted: bool) {
         match self.peek() {
             Some('(') => {
@@ -64,7 +65,7 @@ impl ShellReader {
         self.word().form.add(if quoted { Form::QUOTED } else { Form::SPLITS });
     }
 
-    /// After `${`.
+    /// Reads a simple `${NAME}`, or opens a longer expansion, after `${`.
     fn braced(&mut self, quoted: bool) {
         self.peek();
         let rest = self.source.get(self.at..).unwrap_or_default();
@@ -118,7 +119,8 @@ impl ShellReader {
         }
     }
 
-    /// After a backtick: the text up to the next one, read as commands.
+    /// Reads a substitution after a backtick: takes the text up to the next backtick and parses it
+    /// as commands.
     pub(super) fn backticks(&mut self, quoted: bool) {
         unknown(self, quoted);
         let mut text = String::new();
@@ -165,7 +167,8 @@ impl ShellReader {
         }
     }
 
-    /// Inside `${…}`: only what runs matters.
+    /// Reads the next character inside `${…}`. Only quotes and expansions matter, because they may
+    /// run commands.
     pub(super) fn parameter(&mut self, quoted: bool) {
         let Some(c) = self.next() else { return };
         match c {
@@ -200,7 +203,8 @@ impl ShellReader {
         }
     }
 
-    /// Its content is not part of a word.
+    /// Opens arithmetic, whose content is not part of the word's text. `square`: `$[…]`; `command`:
+    /// the command `((…))`.
     pub(super) fn open_arithmetic(&mut self, square: bool, command: bool) {
         self.open(ReaderMode::Arithmetic { depth: 0, square, command });
         self.silent += 1;
@@ -236,8 +240,9 @@ impl ShellReader {
         }
     }
 
-    /// True if the parenthesis here, the second of two, is closed by two. Otherwise it is a
-    /// substitution or subshell that starts with a subshell.
+    /// Reads ahead. True if the next `(`, which is the second one of `((`, is closed by `))`.
+    /// Otherwise the first one opens a substitution or subshell, and the second one a subshell in
+    /// it.
     pub(super) fn is_arithmetic(&mut self) -> bool {
         let mut depth = 0_usize;
         let mut at = self.at;
@@ -280,7 +285,7 @@ impl ShellReader {
         false
     }
 
-    /// Reads `<(` and `>(`; leaves anything else.
+    /// Takes `<(` or `>(` and returns true, if one comes next. Takes nothing otherwise.
     pub(super) fn takes_process(&mut self) -> bool {
         let (at, byte) = (self.at, self.byte);
         self.raw();
@@ -291,7 +296,7 @@ impl ShellReader {
         process
     }
 
-    /// After `<(` or `>(`.
+    /// Opens a process substitution after `<(` or `>(`; `operator` is `<` or `>`.
     pub(super) fn open_process(&mut self, operator: char) {
         self.mark(crate::shell::word::UNKNOWN);
         self.word().form.add(Form::QUOTED);

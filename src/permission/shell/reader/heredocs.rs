@@ -4,14 +4,14 @@ use super::{ReaderMode, ShellReader};
 use crate::shell::outline::{Flaw, Redirect};
 use crate::shell::word::{Form, Word};
 
-/// A here-document whose text has not come yet.
+/// Here-document whose text was not read yet.
 #[derive(Debug)]
 pub(super) struct Heredoc {
     delimiter: String,
-    /// True if nothing in it is expanded.
+    /// True if the delimiter is quoted, so that nothing in the text is expanded.
     quoted: bool,
     strip: bool,
-    /// The number of its text.
+    /// Index of the text in `Outline::bodies`.
     body: usize,
 }
 
@@ -23,7 +23,7 @@ impl Heredoc {
 }
 
 impl ShellReader {
-    /// Reads `<`, `>` and longer operators.
+    /// Reads an operator that begins with `<` or `>`: a redirection or a process substitution.
     pub(super) fn redirection(&mut self) {
         let Some(first) = self.peek() else { return };
         let here = self.byte;
@@ -40,7 +40,8 @@ impl ShellReader {
         self.await_target(Redirect::new(operator, descriptor));
     }
 
-    /// The rest of an operator that begins with `operator`: each further character makes another.
+    /// Takes the remaining characters of an operator that begins with `operator`; returns the
+    /// longest one.
     fn operator(&mut self, operator: &'static str) -> &'static str {
         const LONGER: [&str; 8] = ["<<", "<&", "<>", "<<<", "<<-", ">>", ">&", ">|"];
         let longer = LONGER.into_iter().find(|longer| {
@@ -58,7 +59,8 @@ impl ShellReader {
         self.building.redirect = Some(redirect);
     }
 
-    /// The number or the name right before the operator; otherwise the word ends here.
+    /// Takes the current word as descriptor if it is a number or a name in braces. Otherwise ends
+    /// the word and returns `None`. `here` is the byte position of the operator.
     fn descriptor(&mut self, here: usize) -> Option<String> {
         let word = self.word.as_ref()?;
         let plain = word.form.is_bare() && word.substitutions.is_empty();
@@ -73,7 +75,7 @@ impl ShellReader {
         None
     }
 
-    /// Reads the texts of the here-documents that were started on the previous line.
+    /// Reads the texts of the here-documents that were started on the line before.
     pub(super) fn read_heredocs(&mut self) {
         if self.heredocs.is_empty() {
             return;

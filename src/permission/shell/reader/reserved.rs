@@ -1,15 +1,16 @@
-//! Reserved words: what opens and closes compound commands.
+//! Reserved words, which open and close compound commands.
 
 use super::{Building, Closer, ReaderMode, ShellReader};
 use crate::shell::outline::{Flaw, Scope, ShellEvent};
 use crate::shell::word::{Word, active};
 
-/// Words between a reserved word and the commands that it is about.
+/// Position in the head of a compound command, such as `for NAME in WORDS`: determines the meaning
+/// of the next word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     /// `for` and `select`: the name comes next.
     ForName,
-    /// Behind the name: `in` or `do` comes next.
+    /// After the name: `in` or `do` comes next.
     ForIn,
     /// The words of a loop: none of them is reserved.
     ForWords,
@@ -19,7 +20,7 @@ pub(super) enum Header {
     CaseIn,
     /// `function`: the name comes next.
     FunctionName,
-    /// Nothing may follow.
+    /// The head is complete; no word may follow except `do` and `{`.
     Done,
 }
 
@@ -32,16 +33,17 @@ impl Header {
 /// Position within a `case`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaseState {
-    /// Before the first word of the patterns: `esac` ends the whole.
+    /// Before the first word of the patterns: `esac` ends the `case`.
     Pattern,
-    /// Behind the first word, or behind `(` or `|`.
+    /// After the first word of the patterns, or after `(` or `|`.
     Patterns,
-    /// In the commands behind one.
+    /// In the commands after a pattern.
     Body,
 }
 
 impl ShellReader {
-    /// True if `word` is reserved here; it has then been processed.
+    /// Processes `word` if it is reserved at this position or part of a head, and returns true.
+    /// Returns false for any other word.
     pub(super) fn reserved(&mut self, word: &Word) -> bool {
         if let Some(header) = self.building.header {
             self.header(header, word);
@@ -122,7 +124,7 @@ impl ShellReader {
         true
     }
 
-    /// True if the commands here are part of a word.
+    /// True if the current commands are part of a word or of a nested text.
     fn substitutes(&self) -> bool {
         self.substituting > 0 || !self.outermost
     }
@@ -176,7 +178,7 @@ impl ShellReader {
         self.add_flaw(Flaw::Syntax);
     }
 
-    /// Before and in the patterns of `case`.
+    /// Reads the next character before or in the patterns of a `case`.
     pub(super) fn pattern(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
@@ -204,8 +206,9 @@ impl ShellReader {
         }
     }
 
-    /// Ends the word before `c`, which is not consumed. As the first word after `in` or `;;`,
-    /// `esac` is always reserved; elsewhere that depends on the version.
+    /// Ends the current word before `c`, which is not taken. Returns true if the word is `esac` and
+    /// has ended the `case`. As the first word after `in` or `;;`, `esac` is always reserved;
+    /// elsewhere that depends on the version of bash.
     fn ends_case(&mut self, c: char) -> bool {
         let Some(word) = self.word.take() else { return false };
         let first = self.mode == ReaderMode::Commands(Closer::Case(CaseState::Pattern));

@@ -1,4 +1,4 @@
-//! End of a word, a command and a list.
+//! Ends of words, commands and lists.
 
 use super::heredocs::Heredoc;
 use super::reserved::Header;
@@ -18,7 +18,8 @@ impl ShellReader {
         }
     }
 
-    /// Handles a word that has just ended.
+    /// Adds a complete word to the command: as a redirection target, reserved word, assignment or
+    /// argument.
     pub(super) fn ended(&mut self, word: Word) {
         let building = &mut self.building;
         if let Some(mut redirect) = building.redirect.take() {
@@ -54,8 +55,9 @@ impl ShellReader {
         }
     }
 
-    /// Text that was quoted, and that bash reads again where it looks for a number: a substitution
-    /// in a subscript runs then (`x='a[$(P)]'; echo $((x))`).
+    /// Records `text` as unread if it contains a substitution in a subscript. Bash evaluates such
+    /// text, even if it was quoted, when it looks for a number: the substitution then runs
+    /// (`x='a[$(P)]'; echo $((x))`).
     pub(super) fn read_later(&mut self, text: &str) {
         let subscript = text.split_once('[').map_or("", |(_, subscript)| subscript);
         if subscript.contains("$(") || subscript.contains('`') {
@@ -63,7 +65,8 @@ impl ShellReader {
         }
     }
 
-    /// The end of a simple command or of what follows a compound one.
+    /// Ends the current simple command, or the redirections after a compound command, and adds it
+    /// to the outline.
     pub(super) fn end_command(&mut self) {
         self.end_word(self.byte);
         let mut building = std::mem::take(&mut self.building);

@@ -1,4 +1,4 @@
-//! A second, coarser look: linear, without any nesting, for what cannot be read properly.
+//! Coarse check of text that cannot be parsed properly: linear, without nesting.
 
 use super::base;
 use super::taint::Taint;
@@ -8,8 +8,8 @@ use crate::shell::danger::{
 use crate::shell::outline::{Outline, Scope, ShellEvent};
 use crate::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
 
-/// Danger of `text` without quotes and nesting. Errs towards danger: such text is deliberately hard
-/// to read.
+/// Returns a danger in `text`, ignoring quotes and nesting. In doubt it reports one, because such
+/// text is deliberately hard to read.
 pub(super) fn text_danger(text: &str, home: &str) -> Option<Danger> {
     let place = CommandLocation { cwd: None, home };
     let (mut removes, mut recursive, mut downloads) = (false, false, false);
@@ -53,7 +53,7 @@ pub(super) fn text_danger(text: &str, home: &str) -> Option<Danger> {
     calls_itself(text).then_some(FORK_BOMB)
 }
 
-/// `$0 & $0` and the classic fork bomb, at any position.
+/// True if a script starts itself twice, as in `$0 & $0 &`, at any position of `text`.
 pub(super) fn calls_itself(text: &str) -> bool {
     if !text.contains("$0") {
         return false;
@@ -62,7 +62,7 @@ pub(super) fn calls_itself(text: &str) -> bool {
     ["$0|$0", "$0&$0&", "./$0&./$0"].iter().any(|bomb| dense.contains(bomb))
 }
 
-/// True if the words after `xargs` are a shell that executes its input.
+/// True if `words`, which follow `xargs`, are a shell that executes the input of `xargs`.
 pub(super) fn is_open_shell(words: &[&str]) -> bool {
     let Some((program, rest)) = words.split_first() else { return false };
     let text = rest.iter().position(|word| word.starts_with('-') && word.contains('c'));
@@ -71,7 +71,7 @@ pub(super) fn is_open_shell(words: &[&str]) -> bool {
     SHELLS.has(base(program)) && !fixed
 }
 
-/// Taint of each substitution by its programs, through any wrapper.
+/// Returns the taint of each substitution by the programs in it, also behind wrappers.
 pub(super) fn taints(outline: &Outline) -> Vec<Taint> {
     let mut tainted = vec![Taint::default(); outline.substitutions];
     let mut open: Vec<Option<usize>> = Vec::new();

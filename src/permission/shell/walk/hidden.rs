@@ -1,4 +1,4 @@
-//! Scripts and commands that hide in the arguments of a program.
+//! Scripts and commands in the arguments of programs.
 
 use super::taint::{Taint, runs_decoded_text};
 use super::{Arg, Call, CommandInput, Effects, Run, Walker, text_of};
@@ -13,7 +13,7 @@ const SELECTORS: Names = Names(
 );
 
 impl Walker {
-    /// Effect of a program.
+    /// Walks through scripts and commands in the arguments of a program, and returns its effects.
     pub(super) fn hidden(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let Call { name, rest, words, at, input } = *call;
         match name {
@@ -65,12 +65,12 @@ impl Walker {
         Effects { text, ..Effects::default() }
     }
 
-    /// Shell text that does not change the working directory.
+    /// Walks through shell text whose `cd` does not affect the commands after it.
     fn nested_apart(&mut self, text: &str, input: CommandInput) -> Effects {
         self.scoped(|walker| walker.nested(text, input))
     }
 
-    /// Options of builtins whose next word is shell text.
+    /// Walks through the values of options of builtins that are shell text.
     fn callbacks(&mut self, words: &[&str]) {
         for (option, text) in words.iter().zip(words.iter().skip(1)) {
             if matches!(*option, "-C" | "-c" | "-F" | "-W" | "-x") {
@@ -82,7 +82,7 @@ impl Walker {
         }
     }
 
-    /// A whole word that is shell text.
+    /// Walks through an argument that is shell text as a whole, such as that of `sh -c`.
     fn texts(&mut self, argument: Option<&Arg>, input: &CommandInput) -> Effects {
         let Some(argument) = argument else { return Effects::default() };
         self.runs_unknown(argument.taint);
@@ -92,7 +92,8 @@ impl Walker {
         effects
     }
 
-    /// `eval`: its words are one text, run here.
+    /// Walks through arguments that form one shell text, as those of `eval` do. A `cd` in it
+    /// affects the commands after it.
     fn joined(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         // One that runs another needs no further reading, if that removes no quotes.
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -106,7 +107,7 @@ impl Walker {
         self.nested(&text.join(" "), input.clone())
     }
 
-    /// `sh -c TEXT`, `sh FILE`, and `sh` that executes its input.
+    /// Handles shells: `sh -c TEXT`, `sh FILE`, and `sh` that executes its input.
     fn shell(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         let mut takes_text = false;
         let mut reads = false;
@@ -148,7 +149,7 @@ impl Walker {
         }
     }
 
-    /// The input is executed.
+    /// Handles a program that executes its standard input.
     fn run_input(&mut self, input: &CommandInput) -> Effects {
         self.findings.unsure |= input.text.is_none();
         self.runs_unknown(input.taint);
@@ -158,7 +159,8 @@ impl Walker {
         }
     }
 
-    /// Judges interpreters such as Python: not their program text, only its source.
+    /// Handles interpreters such as Python: judges the source of the program text. In the text
+    /// itself, it only looks for the decoding of text that is then run.
     fn interpreter(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         self.findings.unsure = true;
         let operand = rest.iter().find(|argument| {
@@ -202,7 +204,7 @@ impl Walker {
         Effects::default()
     }
 
-    /// Programs that give the rest of their words to a shell, after options and perhaps a host.
+    /// Handles programs that pass their last words to a shell, after options and perhaps a host.
     fn remote(&mut self, call: &Call<'_>) -> Effects {
         self.findings.unsure = true;
         let (valued, has_host) = match call.name {
@@ -225,7 +227,7 @@ impl Walker {
         self.scoped(|walker| walker.joined(rest, call.input))
     }
 
-    /// `su -c TEXT`, `script -c TEXT`, `flock FILE PROGRAM`.
+    /// Handles `su -c TEXT`, `script -c TEXT` and `flock FILE PROGRAM`.
     fn command_option(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let Call { name, rest, words, at, input } = *call;
         self.findings.unsure = true;
@@ -253,7 +255,8 @@ impl Walker {
         Effects::default()
     }
 
-    /// A command that is part of another's words.
+    /// Walks through `inner`, a command within the words of another one, and adds its programs to
+    /// `run`. `at` is the index of its first word there.
     fn part(&mut self, inner: &[Arg], run: &mut Run, at: usize, input: &CommandInput) -> Effects {
         if self.depth >= super::DEPTH_MAX {
             let text: Vec<String> = inner.iter().map(|argument| text_of(&argument.text)).collect();
@@ -268,8 +271,8 @@ impl Walker {
         effects
     }
 
-    /// True if a search starts at a whole system or home folder. A search by name or age may use
-    /// the home folder.
+    /// True if a search with `find` or `fd` starts at a whole system or home folder. A search by
+    /// name or age may start at the home folder.
     fn searches_all(&self, name: &str, words: &[&str]) -> bool {
         let starts =
             |word: &&str| !word.starts_with(['-', '(', '!']) || matches!(*word, "-H" | "-L" | "-P");
@@ -292,7 +295,7 @@ impl Walker {
         })
     }
 
-    /// `find … -delete`, `find … -exec PROGRAM … ;`, `fd … -x PROGRAM …`.
+    /// Handles `find … -delete`, `find … -exec PROGRAM … ;` and `fd … -x PROGRAM …`.
     fn find(&mut self, call: &Call<'_>, run: &mut Run) {
         const EXECUTES: Names = Names("-exec -execdir -ok -okdir -x -X --exec --exec-batch");
         const REMOVES: Names = Names("rm shred unlink srm mv truncate chmod chown");
@@ -320,7 +323,8 @@ impl Walker {
         }
     }
 
-    /// Aliases that are shell text, and subcommands that run what follows.
+    /// Handles git: options and aliases that are shell text, and subcommands that run the words
+    /// after them.
     fn git(&mut self, rest: &[Arg]) {
         let mut texts: Vec<&str> = Vec::new();
         let mut tail: Option<usize> = None;
@@ -349,7 +353,8 @@ impl Walker {
         }
     }
 
-    /// Builtins that change the meaning of names, or that execute subscripts.
+    /// Handles builtins that change the meaning of names, or that execute substitutions in
+    /// subscripts.
     fn builtin(&mut self, name: &str, words: &[&str]) {
         let subscript = |word: &&str| word.contains("$(") || word.contains('`');
         self.findings.unsure |= match name {
@@ -367,7 +372,7 @@ impl Walker {
         }
     }
 
-    /// `env -S 'PROGRAM …'`.
+    /// Handles `env -S 'PROGRAM …'`. `None` without that option.
     pub(super) fn split_string(&mut self, words: &[&str], input: &CommandInput) -> Option<Effects> {
         for (at, word) in words.iter().enumerate() {
             if !word.starts_with('-') && !is_assignment(word) {
@@ -396,12 +401,12 @@ fn taint_of(arguments: &[Arg]) -> Taint {
     arguments.iter().fold(Taint::default(), |all, argument| all | argument.taint)
 }
 
-/// Names of standard input.
+/// True if `word` names standard input.
 fn is_input(word: &str) -> bool {
     matches!(word, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }
 
-/// Output of `printf`.
+/// Output of `printf` with these arguments, approximately.
 fn formatted(words: &[&str]) -> String {
     let Some((format, rest)) = words.split_first() else { return String::new() };
     let format = ansi_c(&text_of(format));
@@ -411,7 +416,7 @@ fn formatted(words: &[&str]) -> String {
     rest.iter().map(|word| format.replacen("%s", &text_of(word), 1)).collect()
 }
 
-/// Output of `echo`.
+/// Output of `echo` with these arguments.
 fn echoed(words: &[&str]) -> String {
     let options = words.iter().take_while(|word| {
         word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "neE".contains(c))

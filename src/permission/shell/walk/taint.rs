@@ -1,5 +1,5 @@
-//! Text whose content is not known before a command runs: downloads, and text that the command
-//! decodes.
+//! Taint: marks text whose content is not known before a command runs, because it is downloaded or
+//! decoded.
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -8,7 +8,8 @@ use crate::shell::Names;
 use crate::shell::danger::{DECODED, DOWNLOADED, Danger};
 use crate::shell::wrappers::DOWNLOADERS;
 
-/// Sources of a text whose content is not known.
+/// Set of sources of unknown content. Empty: the text contains neither downloaded nor decoded
+/// parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Taint(u8);
 
@@ -35,7 +36,7 @@ impl Taint {
         if decodes { Taint::DECODED } else { Taint::default() }
     }
 
-    /// Taint of a whole command, whose program may stand behind wrappers.
+    /// Taint of the output of a whole command, whose program may be behind wrappers.
     pub(super) fn of_words(words: &[&str]) -> Taint {
         let mut taint = Taint::default();
         for (at, word) in words.iter().enumerate().take(8) {
@@ -45,7 +46,7 @@ impl Taint {
         taint
     }
 
-    /// Danger of running such text.
+    /// Danger of executing text with this taint. `None` if the taint is empty.
     pub(super) fn danger(self) -> Option<Danger> {
         match self {
             Taint(0) => None,
@@ -69,7 +70,7 @@ impl BitOrAssign for Taint {
     }
 }
 
-/// True if the program text of an interpreter decodes text and runs the result.
+/// True if `program`, the program text of an interpreter, decodes text and runs the result.
 pub(super) fn runs_decoded_text(program: &str) -> bool {
     const RUNS: Names = Names("exec eval system popen spawn subprocess Function compile IEX iex");
     const DECODES: Names = Names(
