@@ -24,7 +24,7 @@ use crate::walk::{open_segment, start_of};
 
 const NAME: &str = "checkpoint.json";
 const FRESH: &str = "checkpoint.json.new";
-/// Version of the checkpoint file.
+/// Version of the format of the checkpoint file.
 const VERSION: u32 = 1;
 /// Maximum bytes of a checkpoint. A larger state is not written.
 const BYTES_MAX: usize = 16 << 20;
@@ -38,7 +38,7 @@ pub(crate) struct Checkpoint {
     pub(crate) replay: Replay,
 }
 
-/// Serialised form of a checkpoint.
+/// Serialised form of a checkpoint, without its hash.
 #[derive(Serialize, Deserialize)]
 struct CheckpointLine<I, R> {
     v: u32,

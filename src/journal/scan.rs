@@ -1,4 +1,5 @@
-//! Reads lines and checks each against the hash chain, up to the first one that does not fit.
+//! Reads the lines of a journal file and checks each against the hash chain, up to the first
+//! invalid line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};

@@ -76,12 +76,12 @@ pub enum SessionState {
     /// The journal has no record.
     #[default]
     Empty,
-    /// The rest of the journal was written by a later version of posse.
+    /// A later version of posse wrote the journal from some record on.
     Newer {
         /// Description of the unknown part.
         what: String,
     },
-    /// The journal is unreadable, fully or in part.
+    /// The journal is damaged or unreadable, fully or in part.
     Damaged {
         /// Description of the damage.
         what: String,

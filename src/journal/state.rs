@@ -34,7 +34,7 @@ pub struct StateDir {
 pub enum Within<'a> {
     /// Sessions of all projects.
     Everywhere,
-    /// Sessions started in this directory.
+    /// Sessions of the project in this directory.
     Project(&'a Path),
 }
 
@@ -68,12 +68,12 @@ impl StateDir {
         &self.root
     }
 
-    /// Folder of all data of the project in `directory`.
+    /// Folder of all data that posse stores for the project in `directory`.
     pub fn project_dir(&self, directory: &Path) -> PathBuf {
         self.root.join("projects").join(project_slug(directory))
     }
 
-    /// Folder of a session of the project in `directory`.
+    /// Folder of session `id` of the project in `directory`. It need not exist.
     pub fn session_dir(&self, directory: &Path, id: &SessionId) -> PathBuf {
         self.project_dir(directory).join("sessions").join(id.as_str())
     }

@@ -44,7 +44,7 @@ pub struct FileJournal {
     _lock: SessionLock,
 }
 
-/// State shared by the store, its journal and the writer thread.
+/// State shared by a [`FileJournal`], the journals that it has opened, and the writer thread.
 #[derive(Debug)]
 struct StoreState {
     dir: PathBuf,

@@ -57,9 +57,9 @@ pub struct SessionSummary {
     /// True if a process owns the session and its attach socket exists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attachable: bool,
-    /// Start time, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970; `None` without a readable record.
     pub started_ms: Option<u64>,
-    /// Time of the last record, in milliseconds since 1970.
+    /// Time of the last record, in milliseconds since 1970; `None` without a readable one.
     pub last_ms: Option<u64>,
     /// Number of the last record; 0 without a readable one.
     pub records: u64,
@@ -68,11 +68,11 @@ pub struct SessionSummary {
     /// Size of the session's folder in bytes: journal, spilled outputs, before-images of changed
     /// files.
     pub total_bytes: u64,
-    /// Working directory at the start.
+    /// Working directory at the start; `None` if it cannot be read.
     pub cwd: Option<String>,
-    /// Name of the agent at the start.
+    /// Name of the agent at the start; `None` if it cannot be read.
     pub agent: Option<String>,
-    /// Name of the model at the start.
+    /// Name of the model at the start; `None` if it cannot be read.
     pub model: Option<String>,
     /// Title that a model gave the session. `None` if none is recorded near the beginning or the
     /// end of the journal.
@@ -88,7 +88,7 @@ pub struct SessionSummary {
     /// the last recorded end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
-    /// Number of requests with unknown cost.
+    /// Number of requests whose cost is unknown, fully or in part.
     #[serde(skip_serializing_if = "is_zero")]
     pub unpriced_requests: u64,
 }

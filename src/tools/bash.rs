@@ -318,8 +318,8 @@ fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, 
     Ok(places)
 }
 
-/// Formats the detail of a call for a person: the whole command, and all paths whose protection it
-/// asks to lift.
+/// Formats the detail of a call for a person: the whole command, and all paths whose protection the
+/// command asks to lift.
 fn detail(command: &str, unprotected: &[Located]) -> String {
     let mut detail = command.to_owned();
     if !unprotected.is_empty() {

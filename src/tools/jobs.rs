@@ -28,7 +28,7 @@ const ENDED_MAX: usize = 64;
 /// killed long before.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
-/// Background jobs of a session. Running jobs are killed when it is dropped.
+/// Background jobs of a session. Dropping this list kills the running jobs.
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
@@ -36,7 +36,7 @@ pub struct Jobs {
     all: Mutex<Vec<Arc<Job>>>,
 }
 
-/// One background command.
+/// A background job: one command that continues after its call.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: CallId,
@@ -61,7 +61,7 @@ pub(crate) struct Job {
     post_call: PostCallSink,
 }
 
-/// End of a job.
+/// End of a background job: its kind, description and figures.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
@@ -255,8 +255,8 @@ impl Job {
         }
     }
 
-    /// Sends the agent a notice of the job's end, unless the agent was informed before or the
-    /// session has ended.
+    /// Sends the agent a notice of the job's end, unless the agent was informed before or the end
+    /// of the session stopped the job.
     fn report_end(&self) {
         let Some(ended) = self.ended() else { return };
         if self.told.swap(true, Ordering::AcqRel) || ended.end == JobEnd::SessionEnded {

@@ -87,8 +87,8 @@ pub struct ToolEnvironment {
     pub jobs: Arc<Jobs>,
     /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.
     pub recall: stored_output::Recall,
-    /// Registry of the file changes of tools. The check of protected files after a command needs it
-    /// to tell them from changes by the command.
+    /// Registry of the file changes of tools. The check of protected files after a command uses it
+    /// to tell these changes from changes by the command.
     pub written: ToolWrites,
     /// Functions that parse a shell command as the policy does.
     pub commands: CommandReader,
@@ -123,7 +123,8 @@ impl CommandReader {
 }
 
 impl ToolEnvironment {
-    /// Environment with default settings.
+    /// Creates an environment with default settings. Its command reader finds no paths and no
+    /// programs.
     pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
         ToolEnvironment {
             workspace,
@@ -193,7 +194,7 @@ pub fn spec(
     }
 }
 
-/// Deserializes arguments that already match their schema.
+/// Deserializes `arguments`, which already match the schema of the tool.
 pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }

@@ -42,9 +42,9 @@ pub struct ReadTable {
 /// Last write of a tool to a file.
 #[derive(Debug)]
 struct LastWrite {
-    /// Key of the agent that wrote, as in [`FileKnowledge`].
+    /// Key of the agent that wrote the file, as `agent` of [`FileKnowledge`].
     reader: String,
-    /// Path of the agent that wrote in the agent tree, from the root.
+    /// Agent path of the writer: the agents from the root to it, separated by `/`.
     path: String,
     call: CallId,
     /// SHA-256 of the written content, in hex.

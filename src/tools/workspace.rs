@@ -1,7 +1,7 @@
 //! Workspace roots, and resolution of paths to locations below them.
 //!
 //! Every path is resolved beneath the open descriptor of its root. Every later access uses that
-//! descriptor, too, and follows no link, so a link that is swapped meanwhile leads nowhere. The
+//! descriptor, too, and follows no link: a path that has become a link meanwhile is refused. The
 //! policy decides about permission.
 
 mod entry;
@@ -41,12 +41,13 @@ pub struct Workspace {
 struct Root {
     /// Descriptor of the folder, only for resolving names below it.
     directory: OwnedFd,
-    /// Real path of the descriptor.
+    /// Real path of the folder, without links.
     path: PathBuf,
 }
 
 impl Workspace {
-    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014`.
+    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014` if
+    /// one of them cannot be used.
     pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
         let mut roots = vec![Root::open(cwd)?];
         for path in extra {
@@ -197,8 +198,8 @@ impl Located {
         self.entry.as_ref()
     }
 
-    /// Name of the path for the model: relative to the working directory if it is below that,
-    /// otherwise absolute.
+    /// Name of the path for the model: relative for a path below the working directory, otherwise
+    /// absolute.
     pub fn shown(&self) -> String {
         match self.root {
             0 if self.beneath.as_os_str().is_empty() => ".".to_owned(),

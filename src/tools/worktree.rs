@@ -55,10 +55,11 @@ pub enum Unavailable {
     /// The repository is bare.
     #[error("the git repository is bare")]
     Bare,
-    /// A submodule is a repository of its own, which a copy cannot share.
+    /// The repository has a submodule at this path. It is a repository of its own, which a copy
+    /// cannot share.
     #[error("{0} is a submodule, which a worktree cannot share")]
     Submodule(String),
-    /// The repository contains another repository.
+    /// The repository contains another repository at this path.
     #[error("{0} is a git repository inside this one")]
     Nested(String),
     /// `.git` is a link, or a pointer to a repository that does not point back.
@@ -67,13 +68,13 @@ pub enum Unavailable {
     /// The settings of the repository name another working tree or repository.
     #[error("the git repository says that its files are elsewhere")]
     Elsewhere,
-    /// The storage format of the branches cannot be shared this way.
+    /// The repository stores its branches in a format that a worktree cannot share.
     #[error("the git repository keeps its branches in the format `reftable`")]
     Format,
-    /// The workspace exceeds a limit of copying.
+    /// The workspace or the worktree exceeds a limit, which the text names.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// Copying or comparing took too long.
+    /// A query of git, copying or comparing took too long.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
     /// The subagent had a worktree, which was removed.
@@ -103,7 +104,7 @@ pub struct WorktreePaths {
     pub cwd: PathBuf,
 }
 
-/// Metadata of a worktree, stored beside it as JSON.
+/// Metadata of a worktree, stored as JSON in the folder that contains the worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WorktreeMetadata {
@@ -116,7 +117,7 @@ struct WorktreeMetadata {
     merged: bool,
 }
 
-/// The worktrees of a session.
+/// The worktrees of a session: creates, compares and removes them.
 #[derive(Debug)]
 pub struct Worktrees {
     /// Parent folder of all worktrees.
@@ -277,7 +278,8 @@ impl Worktrees {
     }
 
     /// Completes a merge: its files become the new base, with which later changes of the agent are
-    /// compared. If `broke_off` is true, only the files that were written do.
+    /// compared. If `broke_off` is true, the merge was interrupted, and only the files that it has
+    /// written become the new base.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| {
             !broke_off || merged_state::is_here(cwd, path, becomes)
@@ -295,8 +297,8 @@ impl Worktrees {
         merged_state::rebase_merged(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes the worktrees in `session_dir` whose invocation is not in `known`. They remain if
-    /// posse is killed while it creates them.
+    /// Removes the worktrees in `session_dir` whose invocation is not in `known`. Such a worktree
+    /// is left over if posse is killed while creating it.
     pub fn remove_unknown(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -358,7 +360,7 @@ fn worktree_paths(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     WorktreePaths { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
-/// A folder that is removed on drop unless it was finished.
+/// Guard of a folder that is removed on drop, unless `finished` was called.
 struct Unfinished(PathBuf);
 
 impl Unfinished {

@@ -48,7 +48,7 @@ async fn prepare(
 }
 
 /// Gives `content` the CR LF line ends and the byte order mark of the old content `before`, unless
-/// it has its own.
+/// `content` has its own.
 fn with_format_of(before: &[u8], mut content: String) -> EditedFile {
     let mut notes = Vec::new();
     if !is_binary(before) {

@@ -1,5 +1,5 @@
-//! Renders a story as one HTML page without scripts or external resources, enforced by a content
-//! security policy in the page.
+//! Renders a story as one HTML page without scripts and external resources. A content security
+//! policy in the page enforces this.
 
 use std::io::{self, Write};
 

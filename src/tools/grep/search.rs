@@ -222,7 +222,8 @@ struct SearchWork<'a> {
 /// Results of the finished batches of files.
 #[derive(Default)]
 struct FinishedBatches {
-    /// Number of files searched, number of matches, and hits, by the index of the first file.
+    /// Results by the index of the first file of the batch: number of files searched, number of
+    /// matches, and hits.
     batches: BTreeMap<usize, (usize, usize, Vec<Hits>)>,
     /// Index of the first file of the first unfinished batch.
     contiguous: usize,

@@ -16,7 +16,7 @@ use crate::text::{BOM, is_binary, lines_ended};
 pub(super) const LINES_DEFAULT: u64 = 2000;
 /// Maximum number of lines per call.
 pub(super) const LINES_MAX: u64 = 5000;
-/// Maximum number of bytes per call.
+/// Maximum bytes of output per call.
 const PAGE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes shown of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
@@ -107,7 +107,7 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 /// State of one pass over a file, which is read in chunks.
 #[derive(Default)]
 struct Scan {
-    /// Number of the current or next line.
+    /// Number of the line that is read next or was read in part, from 1.
     line: u64,
     /// True if a part of that line was read.
     begun: bool,

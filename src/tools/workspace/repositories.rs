@@ -12,8 +12,8 @@ const CONTROLLING: [&str; 8] =
 
 /// Returns the folder in which a write of the file `relative` controls git, or `None`.
 ///
-/// Git accepts this folder as a repository if it contains the files on disk together with those of
-/// `written`. All paths are relative to `root`; `.` is `root` itself.
+/// It is a folder that git accepts as a repository if the files on disk are counted together with
+/// `relative` and `written`. All paths are relative to `root`; `.` is `root` itself.
 pub(super) fn controlled(root: &Path, relative: &Path, written: &[&str]) -> Option<String> {
     let mut folder = Path::new("").to_owned();
     for part in relative.components() {

@@ -29,8 +29,8 @@ use crate::worktree::{TREE, Unavailable, failed, load};
 const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
-/// Name of the file that marks a folder with reproducible content, and the beginning of this file
-/// (<https://bford.info/cachedir/>).
+/// Name of the file that marks a folder with reproducible content (<https://bford.info/cachedir/>).
+/// Such a file begins with `CACHE_SIGNATURE`.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 /// Maximum number of left-out files that are counted.
@@ -75,7 +75,7 @@ impl Changed {
 pub(crate) struct LeftOut {
     /// Number of these files, counted up to 1,000.
     pub(crate) count: usize,
-    /// Paths of the first 20 of these files.
+    /// Paths of the first 20 of these files, escaped.
     pub(crate) named: Vec<String>,
 }
 
@@ -318,7 +318,7 @@ pub(super) fn entry_at(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, FileStat
     Ok((folder, entry))
 }
 
-/// Opens the file `name` in `folder` for reading, without following links or waiting.
+/// Opens the file `name` in `folder` for reading, without following links and without blocking.
 pub(super) fn open_in(folder: &OwnedFd, name: &OsStr) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     open_beneath(folder, Path::new(name), flags).map(File::from)

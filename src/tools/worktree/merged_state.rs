@@ -44,9 +44,9 @@ pub(super) fn begin(
     store(&folder.join(TAKEN), &Taken { becoming, ..read(folder) })
 }
 
-/// Completes the merge in progress, if there is one. A file of the merge for which `is_here`,
-/// called with its path and hash, returns true becomes the new base with its current content in the
-/// worktree.
+/// Completes the merge in progress, if there is one. Calls `is_here` with the path and the hash of
+/// each file of the merge. If it returns true, the current content of the file in the worktree
+/// becomes its new base.
 pub(super) fn rebase_merged(
     folder: &Path,
     prefix: &Path,
