@@ -76,8 +76,8 @@ pub fn show(
     }
 }
 
-/// Creates the failure for a journal that is damaged before its end. `problem` is its text; its fix
-/// is to run `posse sessions verify`.
+/// Creates the failure for a journal that is damaged before its end, with the text `problem`. The
+/// recommended fix is to run `posse sessions verify`.
 pub(crate) fn damaged(found: &StoredSession, problem: String) -> Failure {
     Failure::new(ErrorCode::SessionDamaged, Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
@@ -320,9 +320,11 @@ pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
         .because(error.to_string())
 }
 
-/// Returns the result of a command that printed session `found`. Without a `problem`, it is that of
-/// [`ended`]. A `problem` that stopped the reading of the journal becomes the error [`damaged`];
-/// `meaning` explains its consequence for the output.
+/// Returns the result of a command that printed session `found`.
+///
+/// Without a `problem`, this is the result of [`ended`]. If a `problem` stopped the reading of the
+/// journal, it is the error [`damaged`], and `meaning`, the consequence for the output, is added as
+/// its cause.
 pub(crate) fn ended_at(
     problem: Option<String>,
     meaning: &str,

@@ -17,10 +17,11 @@ use crate::walk::Walked;
 /// Part of a file name that marks a quarantine file.
 const QUARANTINE_MARK: &str = ".jsonl.damaged-";
 
-/// Returns the spending of the session in `dir` that `proven`, the accounts of the valid records,
-/// does not contain. It is found in unproved records after the end of `walked` and in quarantine
-/// files. If `checkpoint` is true, also in the checkpoint, if that covers more records than
-/// `walked`.
+/// Returns the spending of the session in `dir` that is missing in `proven`, the accounts of the
+/// valid records.
+///
+/// The sources are the unproved records after the end of `walked`, the quarantine files, and, if
+/// `checkpoint` is true, a checkpoint that covers more records than `walked`.
 pub(crate) fn recover(
     dir: &Path,
     walked: &Walked,

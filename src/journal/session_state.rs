@@ -78,7 +78,7 @@ pub enum SessionState {
     Empty,
     /// A later version of posse wrote the journal from some record on.
     Newer {
-        /// Description of the unknown part.
+        /// Description for the user, with the format version.
         what: String,
     },
     /// The journal is damaged or unreadable, fully or in part.

@@ -51,7 +51,8 @@ struct StoreState {
     session: SessionId,
     turn: Mutex<WriterTurn>,
     segments: Arc<Mutex<Segments>>,
-    /// Queue and writer thread of the journal that was opened last; `None` if none is open.
+    /// Queue and writer thread of the journal that was opened last; `None` before the first opening
+    /// and after a fold.
     current: Mutex<Option<Arc<WriterThread>>>,
     /// End of the journal that the last fold found; the next opening takes it.
     known: Mutex<Option<open::ValidPrefix>>,

@@ -315,11 +315,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Reserves disk space after a group that was synced or has no records, and updates `scarce`.
+    /// Updates `scarce` after a group was written. If the group was synced or has no records,
+    /// reserves disk space. After any other group, checks only that there is free space, and only
+    /// if `first` is true: it is the first group of the thread.
     ///
-    /// A synced group contains intents, whose later records need the space; a batch without records
-    /// only requests a reservation. After the first group of another kind (`first`), it is enough
-    /// to check that there is free space.
+    /// A synced group contains intents, whose outcomes will need the space. A batch without records
+    /// only requests a reservation.
     fn reserve_space(&mut self, group: &BatchGroup<'_>, first: bool) {
         let disk = self.disk.as_mut();
         if group.sync || group.bytes.is_empty() {

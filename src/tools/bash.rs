@@ -46,7 +46,7 @@ const SPILL_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of protected paths that one command may request to change.
 const UNPROTECT_MAX: usize = 16;
 
-/// Maximum number of characters of a command in the summary of its call.
+/// Maximum number of characters of a command's first line in the summary of its call.
 const SUMMARY_CHARS_MAX: usize = 100;
 
 /// Creates the tool `bash`.

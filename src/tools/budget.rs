@@ -22,7 +22,7 @@ pub enum OnExceed {
     Steer,
 }
 
-/// Budget of one tool: its maximum number of calls in a run.
+/// Budget of one tool: its maximum number of calls in a run, and the effect of further calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallBudget {
     /// Maximum number of calls.

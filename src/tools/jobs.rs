@@ -293,7 +293,7 @@ impl Job {
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 
-    /// Creates the description of the job's end from the `outcome` of its command.
+    /// Creates the end of this job from the `outcome` of its command and from `notes`.
     pub(crate) fn sum_up(&self, outcome: &ProcessOutcome, notes: Vec<String>) -> JobExit {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
         let (end, detail) = match (outcome.exit, why) {

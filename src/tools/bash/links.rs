@@ -15,8 +15,8 @@ const ENTRIES_MAX: usize = 4096;
 const LEVELS_MAX: usize = 16;
 
 /// Finds the paths that lead through a link: in `paths`, and among the entries that their patterns
-/// may match. If a pattern may match too many entries or a folder is unreadable, the result
-/// contains its path without a target.
+/// may match. If a pattern may match too many entries, or a folder is unreadable, the result
+/// contains the path with this pattern, without a target.
 pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     let mut links: Vec<PathLink> = Vec::new();
     let mut entries_left = ENTRIES_MAX;

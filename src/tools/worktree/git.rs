@@ -126,8 +126,8 @@ fn looked_up(
     Ok((top.to_owned(), main.join(".git")))
 }
 
-/// Lists the files that belong into a copy of the working tree, as paths relative to its top:
-/// tracked files, and untracked files that git does not ignore.
+/// Lists the files that a copy of the working tree contains, as paths relative to its top: tracked
+/// files, and untracked files that git does not ignore.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,
