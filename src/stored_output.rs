@@ -1,5 +1,5 @@
-//! Reads outputs and messages from the session's own journal that compaction removed from the
-//! history.
+//! Reads outputs and messages that compaction removed from the history. They are in the session's
+//! own journal, or for a fork in those of the original sessions.
 
 mod origins;
 
@@ -15,13 +15,14 @@ use crate::tools::stored_output::{HISTORY, Recall};
 
 use origins::Origins;
 
-/// Records per read.
+/// Number of records per read of the journal.
 const RECORDS: u64 = 256;
 
-/// Maximum bytes of conversation per page; earlier parts have names of their own.
+/// Maximum bytes of conversation per page. The messages before them are on another page.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Reader for the session of `journal`; the original session of a fork is found in `state`.
+/// Creates the lookup of earlier outputs and messages in `journal`. The original sessions of a fork
+/// are searched in `state`.
 pub(crate) fn reader(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
     let (journal, origins) = (Arc::clone(journal), Origins(state));
     Recall::new(move |context, name| {
@@ -35,7 +36,8 @@ pub(crate) fn reader(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall
     })
 }
 
-/// Page of the conversation: up to a record, in this session or in one it was forked from.
+/// Page of a conversation: the messages before record `end`. `session` is an original session of a
+/// fork, or `None` for the current session.
 #[derive(Debug, PartialEq, Eq)]
 struct HistoryPage {
     session: Option<String>,
@@ -43,7 +45,8 @@ struct HistoryPage {
 }
 
 impl HistoryPage {
-    /// The page of that name; `None`: it is the name of a call.
+    /// Parses the name of a page, such as `history` or `history-before-7`. `None` if it is another
+    /// name, such as the id of a call.
     fn named(name: &str) -> Option<HistoryPage> {
         let rest = name.strip_prefix(HISTORY)?;
         if rest.is_empty() {
@@ -59,7 +62,7 @@ impl HistoryPage {
         Some(HistoryPage { session, end: end.parse().ok()? })
     }
 
-    /// Line that names the id of the page.
+    /// Formats the line that tells the model the name of this page.
     fn pointer(&self) -> String {
         let of = self.session.as_ref().map(|id| format!("-of-{id}")).unwrap_or_default();
         let end = self.end;
@@ -67,8 +70,8 @@ impl HistoryPage {
     }
 }
 
-/// Number of the last record, by binary search: a journal has an index, and each step reads one
-/// record.
+/// Number of the last record in `journal`, 0 without records. Uses binary search: a journal has an
+/// index, and each step reads one record.
 async fn last_record(journal: &dyn JournalStore) -> Result<u64, String> {
     let is_there = async |number: u64| -> Result<bool, String> {
         let read = journal.read(number, number).await;
@@ -90,7 +93,8 @@ async fn last_record(journal: &dyn JournalStore) -> Result<u64, String> {
     Ok(there)
 }
 
-/// Walks backwards through the records before `end`, in ordered chunks, until `look` returns true.
+/// Reads the records before record `end` in chunks, the last chunk first, until `look` returns
+/// true. Within a chunk, the records are in order.
 async fn walk_back(
     journal: &dyn JournalStore,
     end: u64,
@@ -108,7 +112,8 @@ async fn walk_back(
     Ok(())
 }
 
-/// Output of `call`, as the model saw it.
+/// Finds the output of `call` as the model saw it, in this session or before a fork. `None` if
+/// there is none.
 async fn returned(
     journal: &dyn JournalStore,
     origins: &Origins,
@@ -133,7 +138,8 @@ async fn returned(
     }
 }
 
-/// Original session of a fork, and inherited messages.
+/// If `event` is a fork: the record of the original session at which it began, and the inherited
+/// messages. Otherwise `None`.
 fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
     match event {
         Event::SessionForked { parent, parent_record, history, .. } => {
@@ -143,7 +149,7 @@ fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
     }
 }
 
-/// Output of `call` in a history.
+/// Finds the output of `call` in a history; `None` if there is none.
 fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     history.iter().find_map(|message| match &**message {
         Message::Tool { tool_call_id, content, .. } if tool_call_id.as_str() == call => {
@@ -153,7 +159,7 @@ fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     })
 }
 
-/// Output of `call` in `event`.
+/// Output of `call`, if `event` is its outcome or a hook's replacement of it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls return matters")]
 fn outcome(event: &Event, call: &str) -> Option<String> {
     match event {
@@ -170,7 +176,8 @@ fn outcome(event: &Event, call: &str) -> Option<String> {
     }
 }
 
-/// Messages before the end of `page` in the caller's conversation, up to the page size.
+/// Formats `page` of the caller's conversation: the last messages before its end, up to the page
+/// size.
 async fn messages_before(
     journal: &dyn JournalStore,
     origins: &Origins,
@@ -241,7 +248,7 @@ async fn messages_before(
     Ok(text)
 }
 
-/// True for records of the main agent, or without an origin.
+/// Returns true if a record with this origin belongs to the main agent, or to no agent.
 fn is_main(origin: Option<&Origin>) -> bool {
     origin.is_none_or(|origin| origin.parent_invocation_id.is_none())
 }

@@ -1,8 +1,8 @@
 //! A checkpoint caches the folded state of all records before a position in the journal.
 //!
-//! `checkpoint.json` is one line in the format of the journal. Its hash continues that of the
-//! record before its position, so it belongs to exactly one journal and record. If it is missing
-//! or does not fit, the whole journal is read.
+//! `checkpoint.json` is one line in the format of the journal. Its hash continues the hash of the
+//! record before its position, so it belongs to exactly one journal and record. If it is missing or
+//! does not fit, the whole journal is read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,27 +24,28 @@ use crate::walk::{open_segment, start_of};
 
 const NAME: &str = "checkpoint.json";
 const FRESH: &str = "checkpoint.json.new";
-/// Version of the checkpoint file.
+/// Version of the format of the checkpoint file.
 const VERSION: u32 = 1;
-/// Maximum bytes of a checkpoint. For a larger state no checkpoint is written.
+/// Maximum bytes of a checkpoint. A larger state is not written.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Folded state of the records before `place`.
+/// Folded state of all records before the position `place`.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) place: Mark,
-    /// Ids of the last records before `place`.
+    /// Ids of the last records before `place`, for the detection of duplicates.
     pub(crate) recent_ids: Vec<RecordId>,
     pub(crate) replay: Replay,
 }
 
-/// Serialised form of a checkpoint.
+/// Serialised form of a checkpoint, without its hash.
 #[derive(Serialize, Deserialize)]
 struct CheckpointLine<I, R> {
     v: u32,
-    /// Version of the fold: another version may give another result.
+    /// Version of the fold. A checkpoint of another version is not used.
     fold: u32,
-    /// Version of posse that wrote it: the fold may change without a new fold version.
+    /// Version of posse that wrote the checkpoint. It must match too, because a release can change
+    /// the fold without changing the version of the fold.
     posse: String,
     record: u64,
     segment: u32,
@@ -55,23 +56,24 @@ struct CheckpointLine<I, R> {
 }
 
 impl Checkpoint {
-    /// Reads the checkpoint in `dir` if it belongs to session `id` and its current files.
+    /// Reads the checkpoint in `dir`. `None` if it is missing or invalid, of another version of
+    /// posse, or does not fit the journal files of session `id`.
     pub(crate) fn read(dir: &Path, id: &str) -> Option<Checkpoint> {
         let (CheckpointLine { posse, ids, state, .. }, place) = read_line(dir)?;
         let fits = posse == env!("CARGO_PKG_VERSION") && matches(dir, id, place).unwrap_or(false);
         fits.then_some(Checkpoint { place, recent_ids: ids, replay: state })
     }
 
-    /// Accounts of the session in `dir` at its checkpoint, with the number of the next record.
-    /// Also works if the journal no longer reaches that record.
+    /// Reads the accounts in the checkpoint of `dir`, and the number of the first record after it.
+    /// Works even if the journal has lost the records that the checkpoint covers.
     pub(crate) fn last_accounts(dir: &Path) -> Option<(u64, Accounts)> {
         let (CheckpointLine { state, .. }, place) = read_line::<Value>(dir)?;
         let accounts = Accounts::deserialize(state.pointer("/replayed/accounts")?).ok()?;
         Some((place.record, accounts))
     }
 
-    /// Replaces the checkpoint in `dir`. Not synced: a half-written file after a power cut fails
-    /// its hash check.
+    /// Replaces the checkpoint in `dir`. The file is not synced: if it is half-written after a
+    /// power cut, its hash check fails.
     pub(crate) fn write(
         dir: &Path,
         place: Mark,
@@ -105,7 +107,8 @@ impl Checkpoint {
     }
 }
 
-/// Reads the checkpoint in `dir`, with its position, if its hash and the version of its fold fit.
+/// Reads the checkpoint in `dir` and its position. `None` if it is missing, its hash is wrong, or
+/// its format or fold has another version. The journal is not examined.
 fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<RecordId>, R>, Mark)> {
     let mut bytes = Vec::new();
     let limit = BYTES_MAX as u64 + 1;
@@ -118,7 +121,8 @@ fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<Reco
     fits.then_some((line, Mark { record, segment, offset, chain }))
 }
 
-/// Checks that the line before `place` ends there and has its hash.
+/// Returns true if a line of the journal of session `id` ends at the position `place` and has the
+/// hash `place.chain`. The start of the journal matches too.
 fn matches(dir: &Path, id: &str, place: Mark) -> io::Result<bool> {
     if place.segment == 0 || place.record == 0 {
         return Ok(false);
@@ -145,7 +149,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Buffer that fails above the size limit of a checkpoint.
+/// Buffer whose writes fail above the size limit of a checkpoint.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

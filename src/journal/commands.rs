@@ -1,4 +1,4 @@
-//! `posse sessions list`, `show` and `verify`: text for people, JSON for programs.
+//! Commands `posse sessions list`, `show` and `verify`: text for people, JSON for programs.
 
 mod progress;
 
@@ -24,12 +24,12 @@ use crate::walk::ReadError;
 
 use progress::ReadProgress;
 
-/// Output options.
+/// Output options of the `posse sessions` commands.
 #[derive(Debug, Clone)]
 pub struct OutputStyle {
-    /// JSON instead of text.
+    /// True to print JSON, false to print text.
     pub json: bool,
-    /// Text may have colours.
+    /// True if text may contain ANSI colours.
     pub color: bool,
     /// Width of the terminal in characters.
     pub columns: usize,
@@ -39,7 +39,7 @@ pub struct OutputStyle {
     pub zone: TimeZone,
 }
 
-/// Lists sessions, the most recently used first.
+/// Prints a list of the sessions in `within`, the most recently used first.
 pub fn list(
     state: &StateDir,
     within: Within<'_>,
@@ -58,7 +58,9 @@ pub fn list(
     ended(written, out, Exit::Done)
 }
 
-/// Shows one session: a transcript, or the raw records.
+/// Prints the session whose id is `id`, or begins with it: the raw journal lines if `view.json` is
+/// set, otherwise a transcript and the state. If the journal is damaged, prints the valid records
+/// and returns an error.
 pub fn show(
     state: &StateDir,
     id: &str,
@@ -74,14 +76,16 @@ pub fn show(
     }
 }
 
-/// Failure for a journal that is damaged before its end.
+/// Creates the failure for a journal that is damaged before its end, with the text `problem`. The
+/// recommended fix is to run `posse sessions verify`.
 pub(crate) fn damaged(found: &StoredSession, problem: String) -> Failure {
     Failure::new(ErrorCode::SessionDamaged, Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
         .fix(format!("run `posse sessions verify {}` for details", found.id))
 }
 
-/// [`damaged`] with a description of the damaged tail and a fix.
+/// Creates the failure of [`damaged`] with the text `what`, and adds the file, a description of the
+/// damaged tail and the recommended fix.
 fn stopped(found: &StoredSession, what: String) -> Failure {
     let failure = damaged(found, what);
     let verified = verify_session(&found.dir, &found.id).ok();
@@ -100,7 +104,8 @@ fn stopped(found: &StoredSession, what: String) -> Failure {
     failure.because(why).fix(recommended_fix(found, &problem))
 }
 
-/// Checks the hash chain of one session, or of all sessions in `within`.
+/// Verifies the hash chain of session `id`, or of all sessions in `within` if `id` is `None`, and
+/// prints the results. Returns `Exit::Session` if a journal is unreadable or not sound.
 pub fn verify(
     state: &StateDir,
     id: Option<&str>,
@@ -140,7 +145,7 @@ pub fn verify(
     ended(written, out, if sound { Exit::Done } else { Exit::Session })
 }
 
-/// One result of `verify`.
+/// Result of verifying one session, for the output of `verify`.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 struct Checked {
@@ -148,11 +153,12 @@ struct Checked {
     #[serialize_always]
     #[serde(flatten)]
     verified: Option<Verified>,
-    /// Error of reading its files.
+    /// Error of reading the journal files; `None` if they could be read.
     error: Option<String>,
-    /// The part from the damage on.
+    /// Contents of the damaged file from the damage on. `None` if the journal is sound, or if the
+    /// file cannot be read.
     remains: Option<DamagedTail>,
-    /// Recommended fix.
+    /// Recommended fix for the damage; `None` if the journal is sound or unreadable.
     fix: Option<String>,
 }
 
@@ -208,7 +214,8 @@ fn write_list(
     Ok(())
 }
 
-/// Cost of the session up to its last record.
+/// Formats the known cost of a session: `-` if none is known, with `> ` before the amount if some
+/// requests have no known price.
 fn cost_text(session: &SessionSummary) -> String {
     match (session.cost_nano_usd, session.unpriced_requests) {
         (None, _) => "-".to_owned(),
@@ -217,7 +224,7 @@ fn cost_text(session: &SessionSummary) -> String {
     }
 }
 
-/// State of the session, and if it can be attached to.
+/// Formats the state of a session, followed by ` (attach)` if a client can attach to it.
 fn state_text(session: &SessionSummary, zone: &TimeZone) -> String {
     let joined = if session.attachable { " (attach)" } else { "" };
     session.state.short_text(zone) + joined
@@ -270,7 +277,9 @@ fn verified_text(verified: &Verified) -> String {
     format!("{text}; then {what}, where record {} belongs{empty}{place}{torn}", problem.record)
 }
 
-/// Writes the records up to the first problem and returns that problem.
+/// Writes the records up to the first problem: as raw lines with `view.json`, otherwise as a
+/// transcript that ends with the state and the existing worktrees. Returns a description of the
+/// problem, or `None` if there is none.
 fn write_session(
     found: &StoredSession,
     view: &OutputStyle,
@@ -311,8 +320,11 @@ pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
         .because(error.to_string())
 }
 
-/// Ends an output about `found`. `problem` ended the reading early; `meaning` says what follows for
-/// the output.
+/// Returns the result of a command that printed session `found`.
+///
+/// Without a `problem`, this is the result of [`ended`]. If a `problem` stopped the reading of the
+/// journal, it is the error [`damaged`], and `meaning`, the consequence for the output, is added as
+/// its cause.
 pub(crate) fn ended_at(
     problem: Option<String>,
     meaning: &str,
@@ -326,13 +338,14 @@ pub(crate) fn ended_at(
     }
 }
 
-/// Ends an output. A closed pipe is not an error.
+/// Flushes `out` and returns `exit`, or an error if `written` or the flush failed. A closed pipe is
+/// not an error: the result is then `Exit::Done`.
 pub(crate) fn ended(
     written: io::Result<()>,
     out: &mut dyn Write,
     exit: Exit,
 ) -> Result<Exit, Failure> {
-    // Buffered output is not written.
+    // Buffered output may be written only now.
     match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(exit),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
@@ -343,7 +356,7 @@ pub(crate) fn ended(
     }
 }
 
-/// `12 B`, `3.4 KiB`.
+/// Formats a number of bytes: `12 B`, `3.4 KiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let mut tenths = u128::from(bytes) * 10;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -358,7 +371,8 @@ pub(crate) fn size(bytes: u64) -> String {
     String::new()
 }
 
-/// `now`, `5 min ago`, `3 days ago`.
+/// Formats the time from `then_ms` to `now_ms`, both in milliseconds since 1970: `now`,
+/// `5 min ago`, `3 days ago`.
 pub fn relative(then_ms: u64, now_ms: u64) -> String {
     let Some(seconds) = now_ms.checked_sub(then_ms).map(|ms| ms / 1000) else {
         return "in the future".to_owned();

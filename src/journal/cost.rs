@@ -16,7 +16,8 @@ use crate::walk::{start_of, walk};
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 
-/// Prints the cost of session `id`; with `each`, also of every request.
+/// Prints the cost of session `id`; if `each` is true, also of every request. If the journal is
+/// damaged, the result is an error after the output.
 pub fn show(
     state: &StateDir,
     id: &str,
@@ -71,7 +72,7 @@ fn write_text(
     writeln!(out, "\ncost: {}", accounts.total.cost_text())
 }
 
-/// The stored event with its record number and agent.
+/// Converts a record to JSON: its event, with record number, time and agent path.
 fn to_json(record: &StoredRecord) -> Value {
     let mut value = serde_json::to_value(&record.event).unwrap_or_default();
     value["record"] = json!(record.record);

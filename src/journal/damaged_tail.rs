@@ -1,4 +1,4 @@
-//! Describes the part of a journal behind the last proven record, and the fix.
+//! Describes the part of a journal after the last valid record, and recommends a fix.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -11,23 +11,23 @@ use crate::state::StoredSession;
 use crate::transcript::counted;
 use crate::verify::Problem;
 
-/// Maximum bytes examined: enough for a useful count.
+/// Maximum bytes of a damaged tail in which lines are counted.
 const LOOK_BYTES_MAX: u64 = 64 << 20;
 
 /// Contents of the damaged file from the damage on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DamagedTail {
-    /// Number of bytes.
+    /// Number of bytes from the damage to the end of the file.
     bytes: u64,
-    /// Number of lines within the examined bytes.
+    /// Number of lines in the first `LOOK_BYTES_MAX` of these bytes.
     lines: u64,
-    /// Lines that parse as records, although the chain does not prove them.
+    /// Number of these lines that parse as records. The hash chain does not prove them.
     readable: u64,
 }
 
 impl DamagedTail {
-    /// Examines file `name` in `dir` from `offset` on. A missing file counts as empty.
+    /// Examines the file `name` in `dir` from byte `offset` on. A missing file counts as empty.
     pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<DamagedTail> {
         let Some(mut file) = if_exists(open_to_read(&dir.join(name)))? else {
             return Ok(DamagedTail::default());
@@ -54,7 +54,7 @@ impl fmt::Display for DamagedTail {
     }
 }
 
-/// Recommended fix for a journal with `problem`.
+/// Returns advice for the user: the recommended fix for `problem` in the journal of `found`.
 pub(crate) fn recommended_fix(found: &StoredSession, problem: &Problem) -> String {
     let StoredSession { id, dir, .. } = found;
     let file = dir.join(&problem.file);

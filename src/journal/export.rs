@@ -1,8 +1,8 @@
 //! Exports a session as Markdown or as one self-contained HTML page.
 //!
-//! Everything in a journal may come from a model, a repository or a server, so none of it becomes
-//! markup: control characters and direction overrides are escaped, HTML is text, links lead to
-//! http or https only, and nothing is loaded.
+//! Everything in a journal may come from a model, a repository or a server, so nothing in it
+//! becomes markup: control characters and direction overrides are escaped, HTML is text, links lead
+//! to http or https only, and the document loads nothing.
 
 mod html;
 mod markdown;
@@ -22,7 +22,7 @@ use crate::export::story::Story;
 use crate::read;
 use crate::state::{StateDir, Within};
 
-/// Document format.
+/// Format of an exported document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
     /// Markdown, for other tools.
@@ -31,8 +31,9 @@ pub enum ExportFormat {
     Html,
 }
 
-/// Writes session `id` as a document into `file`, or to `out`. An existing file is not
-/// overwritten.
+/// Writes session `id` as a document into a new `file`, or to `out` if `file` is `None`. It is an
+/// error if the file exists. If the journal is damaged, the document contains the valid records,
+/// and the result is an error.
 pub fn export(
     state: &StateDir,
     id: &str,
@@ -72,7 +73,7 @@ pub fn export(
     }
 }
 
-/// Creates the file for the user alone: sessions contain private data.
+/// Creates a new file that only the user can access, because sessions contain private data.
 fn create(file: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)
 }

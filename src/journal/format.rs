@@ -1,40 +1,41 @@
 //! Line format of the journal: a record is one JSON object whose last member is the running hash.
 //!
-//! The hash covers the previous line's hash and the raw bytes before the member. It is at a fixed
-//! distance from the end of the line, so verification needs no JSON parser.
+//! The hash covers the hash of the previous line and the raw bytes of this line before the member
+//! `hash`. The member is at a fixed distance from the end of the line, so verification needs no
+//! JSON parser.
 
 use std::io;
 
 use posse_actors::event::{RecordId, StoredRecord};
 use sha2::{Digest, Sha256};
 
-/// Hex digits of a hash.
+/// Number of hex digits of a hash: a SHA-256 truncated to 128 bits.
 const HASH_LEN: usize = 32;
 const OPENING: &[u8] = b",\"hash\":\"";
 const CLOSING: &[u8] = b"\"}\n";
-/// Bytes from the comma before the hash to the end of the line.
+/// Number of bytes from the comma before the hash to the end of the line, newline included.
 pub(crate) const SUFFIX_LEN: usize = OPENING.len() + HASH_LEN + CLOSING.len();
-/// Maximum bytes of a line.
+/// Maximum bytes of a line, newline included.
 pub(crate) const LINE_BYTES_MAX: usize = 128 << 20;
-/// Maximum bytes of the beginning of a line, up to its id.
+/// Maximum bytes of the [`Head`] of a line.
 pub(crate) const HEAD_BYTES_MAX: usize = 160;
 
-/// Hash of a line. The next line's hash is computed from it.
+/// Hash of a line, as hex digits. The hash of the next line is computed from it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HashChain([u8; HASH_LEN]);
 
 impl HashChain {
-    /// Initial value for the first line of `session`.
+    /// Start value of the chain: the first line of `session` continues it.
     pub(crate) fn start(session: &str) -> HashChain {
         HashChain::of(Sha256::new().chain_update(b"posse journal 1\n").chain_update(session))
     }
 
-    /// Hash of a following line with this body.
+    /// Computes the hash of the next line from this hash and the body of that line.
     pub(crate) fn next(&self, body: &[u8]) -> HashChain {
         HashChain::of(Sha256::new().chain_update(self.0).chain_update(body))
     }
 
-    /// Parses a hash from hex digits.
+    /// Converts hex digits to a hash. `None` if their number is wrong; the digits are not checked.
     pub(crate) fn parse(text: &str) -> Option<HashChain> {
         text.as_bytes().try_into().ok().map(HashChain)
     }
@@ -62,8 +63,8 @@ impl std::fmt::Debug for HashChain {
     }
 }
 
-/// Appends `record` to `buffer` as the line after `chain` and returns its hash. On an error
-/// `buffer` is unchanged.
+/// Appends `record` to `buffer` as a line that continues `chain`. Returns the hash of the line. On
+/// an error, such as a line of more than `LINE_BYTES_MAX`, `buffer` is unchanged.
 pub(crate) fn append_line(
     buffer: &mut Vec<u8>,
     chain: &HashChain,
@@ -86,7 +87,8 @@ pub(crate) fn append_line(
     Ok(append_hash(buffer, start, chain))
 }
 
-/// Ends the line that begins at `start` with the hash that continues `chain`.
+/// Completes the line that begins at `start` in `buffer`: appends its hash, which continues
+/// `chain`, and the closing brace with a newline. Returns the hash.
 pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &HashChain) -> HashChain {
     let next = chain.next(&buffer[start..]);
     buffer.extend_from_slice(OPENING);
@@ -95,14 +97,15 @@ pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &HashChain)
     next
 }
 
-/// Splits a line, newline included, into its hashed body and the hash it claims.
+/// Splits a line, newline included, into its body and the hash that is written in it. `None` if it
+/// does not end with a hash. The hash is not verified.
 pub(crate) fn split(line: &[u8]) -> Option<(&[u8], HashChain)> {
     let (body, suffix) = line.split_at_checked(line.len().checked_sub(SUFFIX_LEN)?)?;
     let hash = suffix.strip_prefix(OPENING)?.strip_suffix(CLOSING)?;
     Some((body, HashChain(hash.try_into().ok()?)))
 }
 
-/// Members at the beginning of a line.
+/// First members of a line: format version, record number, time and id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: u32,
@@ -111,8 +114,8 @@ pub(crate) struct Head {
     pub(crate) id: RecordId,
 }
 
-/// Reads the beginning of a line without parsing JSON: `StoredRecord` fixes the order of its
-/// first members.
+/// Reads the first members of a line without parsing JSON: `StoredRecord` fixes their order. `None`
+/// if the line does not begin with them.
 pub(crate) fn head(line: &[u8]) -> Option<Head> {
     let (version, rest) = digits(line.strip_prefix(b"{\"v\":")?, 10)?;
     let (record, rest) = digits(rest.strip_prefix(b",\"record\":")?, 10)?;
@@ -124,7 +127,8 @@ pub(crate) fn head(line: &[u8]) -> Option<Head> {
     Some(Head { version: version.try_into().ok()?, record, ts, id })
 }
 
-/// Splits off the number at the beginning of `text`.
+/// Splits off the number in base `radix` at the beginning of `text`. Returns the number and the
+/// remaining bytes, or `None` if there is no number.
 fn digits(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
     let end = text.iter().position(|byte| !char::from(*byte).is_digit(radix))?;
     let (digits, rest) = text.split_at(end);

@@ -1,5 +1,5 @@
-//! Session storage: `session.jsonl` with its hash chain, segments and repair, and the output of
-//! `posse sessions`.
+//! Session storage: the journal `session.jsonl` with its hash chain, segments and repair, and the
+//! output of `posse sessions`.
 //!
 //! The journal is the source of truth. The checkpoint is a cache, used only if the hash chain
 //! proves that it belongs to the journal.

@@ -1,9 +1,9 @@
 //! Session lock: one process owns a session, and the kernel releases the lock when that process
 //! ends.
 //!
-//! Ownership is decided by the lock alone; the text in the file only names the owner, so a file
-//! left by a killed process is harmless. A name is used only while the process that wrote it is
-//! alive: same id, boot and start time.
+//! Ownership is decided by the lock alone. The text in the lock file only names the owner, so a
+//! file left by a killed process is harmless. The name is used only while the process that wrote it
+//! is alive: its id, boot and start time must match.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -19,25 +19,28 @@ use nix::unistd::{Pid, gettid};
 use posse_actors::ports::JournalError;
 
 const NAME: &str = "lock";
-/// Attempts to take the lock: a process that only probes it holds it for a moment.
+/// Number of attempts to take the lock, `PAUSE` apart. A process that only checks for an owner can
+/// hold the lock for a moment.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Time after which a file system is considered to hang. A disk that is busy with the writes of
-/// others can block for a second or more.
+/// Time after which [`SessionLock::take`] checks if the file system hangs. A disk that is busy with
+/// other writes can block for a second or more.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Number of checks of the thread's state that must find it blocked.
+/// Number of checks of the locking thread, `HANG_CHECK_PAUSE` apart. The file system hangs if all
+/// of them find the thread blocked.
 const HANG_CHECKS: u32 = 20;
 const HANG_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
-/// The lock, held until it is dropped.
+/// Exclusive lock of a session, released on drop.
 #[derive(Debug)]
 pub(crate) struct SessionLock {
     _file: File,
 }
 
 impl SessionLock {
-    /// Takes the lock of the session in `dir`, or names its owner. An existing session may be on a
-    /// file system that hangs: that is an error after `ANSWER_MAX`.
+    /// Takes the lock of the session in `dir`. Fails with [`JournalError::Locked`] and a
+    /// description of the owner if another process holds it, and with a write error if the file
+    /// system does not answer for `ANSWER_MAX`.
     pub(crate) fn take(dir: &Path) -> Result<SessionLock, JournalError> {
         SessionLock::take_before(dir, ANSWER_MAX, |dir| SessionLock::take_now(&dir))
     }
@@ -74,7 +77,8 @@ impl SessionLock {
         }
     }
 
-    /// Takes the lock at once, as for a new session that no other process knows yet.
+    /// Takes the lock on the calling thread, without the time limit of [`SessionLock::take`] for a
+    /// file system that hangs. Used for a new session, whose folder was just created.
     pub(crate) fn take_now(dir: &Path) -> Result<SessionLock, JournalError> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -109,7 +113,7 @@ impl SessionLock {
     }
 }
 
-/// Checks that a thread of this process is blocked, not only waiting for a busy CPU.
+/// Returns true if `thread` of this process is blocked, and false if it only waits for a busy CPU.
 fn is_blocked(thread: Pid) -> bool {
     let path = format!("/proc/self/task/{thread}/stat");
     (0..HANG_CHECKS).all(|_| {
@@ -118,14 +122,18 @@ fn is_blocked(thread: Pid) -> bool {
     })
 }
 
-/// Field of a `stat` file of a process or thread, counted from 1; only those after the second one,
-/// the name in brackets, which may contain anything. `None` where the system does not report it.
+/// Reads field `number` of the `stat` file `path` of a process or thread. `None` if the file or the
+/// field is missing.
+///
+/// Fields are counted from 1, and `number` must be at least 3: field 2, the name in brackets, can
+/// contain any character.
 fn stat_field(path: &str, number: usize) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     text.rsplit_once(')')?.1.split_whitespace().nth(number - 3).map(str::to_owned)
 }
 
-/// Description of the process that owns the session in `dir`, if there is one.
+/// Description of the process that owns the session in `dir`, such as `process 123`. `None` if no
+/// process holds the lock.
 pub(crate) fn owner_of(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));
@@ -135,7 +143,7 @@ pub(crate) fn owner_of(dir: &Path) -> Option<String> {
 }
 
 /// Id of the process that owns the session in `dir`, if that process is stopped (`SIGSTOP`) and
-/// cannot answer.
+/// therefore cannot answer. `None` in all other cases.
 pub fn stopped_owner(dir: &Path) -> Option<u32> {
     let pid = owner_of(dir)?.strip_prefix("process ")?.parse().ok()?;
     let state = stat_field(&format!("/proc/{pid}/stat"), 3)?;
@@ -148,13 +156,14 @@ fn signature() -> String {
     format!("pid {pid}\nboot {}\nstart {start}\n", boot_id())
 }
 
-/// Start time of a process in ticks since the boot, where the system reports it. Process ids are
-/// reused.
+/// Start time of process `pid` in clock ticks since the boot; `None` if the system does not report
+/// it. It tells processes apart that had the same id one after the other.
 fn start_of(pid: u32) -> Option<String> {
     stat_field(&format!("/proc/{pid}/stat"), 22)
 }
 
-/// Id of the current boot, where the system reports it. Process ids repeat after a boot.
+/// Id of the current boot; empty if the system does not report it. It tells processes of different
+/// boots apart.
 fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()

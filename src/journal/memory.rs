@@ -1,4 +1,4 @@
-//! In-memory journal for `--no-transcript`; its records end with the process.
+//! In-memory journal for `--no-transcript`. Its records are lost when the process ends.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,13 +9,13 @@ use posse_actors::ports::{
 
 use crate::writer::lock;
 
-/// Maximum bytes of records, as JSON.
+/// Maximum total bytes of the records, measured as JSON.
 const BYTES_MAX: usize = 256 << 20;
-/// Number of recent record ids kept to detect duplicates.
+/// Maximum number of recent record ids that are returned for the detection of duplicates.
 const RECENT_IDS: usize = 1024;
 
-/// Keeps records in memory up to a limit. Further records are refused, as on a full disk: dropping
-/// old records would break replay.
+/// Journal that keeps its records in memory, up to `BYTES_MAX`. Further records are refused with a
+/// write error, because dropping old records would break replay.
 #[derive(Debug, Default)]
 pub struct MemoryJournal {
     kept: Arc<Mutex<MemoryRecords>>,

@@ -14,11 +14,12 @@ use crate::state::{StateDir, StoredSession, Within};
 use crate::verify::empty_journal;
 use crate::walk::{ReadError, start_of, walk};
 
-/// Maximum bytes of journal read into memory at once.
+/// Maximum bytes of journal that [`until`] reads; a larger journal is an error.
 const BYTES_MAX: usize = 512 << 20;
 
-/// Calls `each` with every line and its head. Returns a description of the problem that ends the
-/// reading early, such as damage.
+/// Calls `each` with every valid line of the journal and its head, in order. Returns a description
+/// of the problem that stopped the reading, such as damage, or `None`. An incomplete last line is
+/// not a problem.
 pub(crate) fn records(
     found: &StoredSession,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,
@@ -43,8 +44,8 @@ pub(crate) fn records(
     })
 }
 
-/// Passes every record to `each`, in order. Returns the problem that ends the reading early, if
-/// any.
+/// Passes every valid record to `each`, in order. Returns a description of the problem that stopped
+/// the reading, or `None`.
 pub(crate) fn each_record(
     found: &StoredSession,
     each: &mut dyn FnMut(StoredRecord),
@@ -56,16 +57,17 @@ pub(crate) fn each_record(
     read.map_err(|error| unreadable(found, &error.into()))
 }
 
-/// Folds the records of a session up to the last proven one. Also returns the problem that ends
-/// the reading early, if any.
+/// Folds the valid records of a session. Also returns a description of the problem that stopped the
+/// reading, or `None`.
 pub fn replayed(found: &StoredSession) -> Result<(Replayed, Option<String>), Failure> {
     let mut replay = Replay::new(None);
     let problem = each_record(found, &mut |record| replay.push(&record))?;
     Ok((replay.finish(), problem))
 }
 
-/// Passes the records up to `last` that match `wanted` to `each`, in order. Returns a description
-/// of the problem that ends the reading before `last`.
+/// Passes the records up to and including number `last` to `each`, in order. Skips a record if
+/// `wanted` returns false for its line. Returns a description of the problem that stopped the
+/// reading before `last`, or `None`.
 pub fn until(
     found: &StoredSession,
     last: u64,
@@ -93,7 +95,8 @@ pub fn until(
     }
 }
 
-/// Every record of session `id`, for callers that need them all. Damage is an error.
+/// Reads all records of session `id` into memory. Damage is an error, and so is a journal of more
+/// than 512 MiB.
 pub fn whole_session(
     state: &StateDir,
     id: &str,

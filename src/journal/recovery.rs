@@ -1,5 +1,5 @@
-//! Recovers spending from records behind damage, in place or in quarantined files. The chain does
-//! not prove these records, so they are used for costs only.
+//! Recovers spending from records after damage, in the damaged files or in quarantine files. The
+//! hash chain does not prove these records, so they are used for costs only.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -14,11 +14,14 @@ use crate::scan::{Damage, Stop, if_exists, open_to_read, record_of};
 use crate::segments::{ACTIVE, closed_name, closed_segments};
 use crate::walk::Walked;
 
-/// Part of the name of a quarantined file.
+/// Part of a file name that marks a quarantine file.
 const QUARANTINE_MARK: &str = ".jsonl.damaged-";
 
-/// Cost records that are neither among the proven ones of `walked` nor in `proven`. With
-/// `checkpoint`, the checkpoint is used if it covers more records.
+/// Returns the spending of the session in `dir` that is missing in `proven`, the accounts of the
+/// valid records.
+///
+/// The sources are the unproved records after the end of `walked`, the quarantine files, and, if
+/// `checkpoint` is true, a checkpoint that covers more records than `walked`.
 pub(crate) fn recover(
     dir: &Path,
     walked: &Walked,
@@ -46,7 +49,8 @@ pub(crate) fn recover(
     proven.recover(&unproved)
 }
 
-/// Reads the damaged file from the damage on, and the files after it.
+/// Reads the cost records after the damage: from the damaged file, and from the journal files after
+/// it.
 fn read_unverified(dir: &Path, walked: &Walked) -> UnverifiedRecords {
     let mut reader = UnverifiedReader {
         last: walked.end.record.saturating_sub(1),
@@ -71,7 +75,7 @@ fn read_unverified(dir: &Path, walked: &Walked) -> UnverifiedRecords {
     reader.found
 }
 
-/// Names of the quarantined files.
+/// Names of the quarantine files in `dir`, sorted.
 fn quarantined_files(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -80,7 +84,7 @@ fn quarantined_files(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Request number of a cost record.
+/// Number of the model request to which a cost record belongs; `None` for another event.
 fn request_of(event: &Event) -> Option<u64> {
     match event {
         Event::ModelUsage { billing: Some(billing), .. } => Some(billing.request),
@@ -89,13 +93,13 @@ fn request_of(event: &Event) -> Option<u64> {
     }
 }
 
-/// Reads lines that the chain does not prove.
+/// Collects cost records from lines that the hash chain does not prove.
 #[derive(Default)]
 struct UnverifiedReader {
     found: UnverifiedRecords,
-    /// Number of the last record.
+    /// Number of the last record; a record with this or a lower number is a duplicate.
     last: u64,
-    /// Hash that the previous line claims.
+    /// Hash written in the previous line; `None` if there is none.
     before: Option<HashChain>,
 }
 

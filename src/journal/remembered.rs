@@ -1,5 +1,5 @@
 //! `posse sessions show ID --memory`: reports that agents of a session leave for later agents of
-//! the same name, read from its records alone.
+//! the same name, read from the session's records alone.
 
 use std::io::Write;
 

@@ -11,8 +11,9 @@ use crate::lock::SessionLock;
 use crate::state::{StateDir, StoredSession, Within};
 use crate::summary::SessionSummary;
 
-/// Deletes session `id` after `agreed` confirms its summary. Refuses a session that a process
-/// owns.
+/// Deletes session `id` if `agreed`, which is called with its summary, returns true. If `agreed`
+/// returns false, nothing is deleted and the result is `Exit::Failed`. A session that a process
+/// owns is refused with an error.
 ///
 /// Only the session's own folder is deleted. Links in it are removed, not followed.
 pub fn remove(
@@ -39,8 +40,8 @@ pub fn remove(
     Ok(Exit::Done)
 }
 
-/// Checks that every folder on the path is a real folder and the last one is where it appears to
-/// be.
+/// Checks that the folder of session `found` is reached from `root` without symbolic links.
+/// Otherwise returns the error for the user.
 fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
     let place = || -> io::Result<bool> {
         let sessions = root.join("projects").join(&found.project).join("sessions");

@@ -1,4 +1,5 @@
-//! Reads lines and checks each against the hash chain, up to the first one that does not fit.
+//! Reads the lines of a journal file and checks each against the hash chain, up to the first
+//! invalid line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,20 +16,20 @@ use crate::segments::Mark;
 /// Bytes of the read buffer.
 const BUFFER: usize = 1 << 20;
 
-/// Reason for the end of the valid records.
+/// Reason why reading stopped after the last valid record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// All records were read.
     End,
     /// The file ends within a line.
     Torn,
-    /// The next line was written by a later version.
+    /// A later version of posse wrote the next line, in this format version.
     Newer(u32),
     /// The next line or file is not the expected one.
     Damaged(Damage),
 }
 
-/// Kind of damage of a line or of its file.
+/// Kind of damage of a line or of a journal file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Damage {
@@ -44,21 +45,21 @@ pub enum Damage {
     /// The line ends in CR LF: a program treated the journal as a text file.
     #[error("a line that ends in CR LF")]
     CarriageReturn,
-    /// A record that is already in the journal.
+    /// The line is a record that is already in the journal.
     #[error("record {found} once more")]
     Repeated {
-        /// Its number.
+        /// Number of the repeated record.
         found: u64,
     },
-    /// A record with a later number than expected: records are missing.
+    /// The line is a record with a later number than expected: records are missing.
     #[error("record {found} where record {expected} belongs")]
     Gap {
-        /// Its number.
+        /// Number of the record in the line.
         found: u64,
-        /// The expected number.
+        /// Number of the record that belongs there.
         expected: u64,
     },
-    /// A line longer than the limit for written lines.
+    /// The line is longer than `LINE_BYTES_MAX`.
     #[error("a line of more than {} MiB", LINE_BYTES_MAX >> 20)]
     TooLong,
     /// A closed segment ends within a line.
@@ -67,20 +68,21 @@ pub enum Damage {
     /// A segment file is missing.
     #[error("{name} is missing")]
     Missing {
-        /// Its name.
+        /// Name of the missing file.
         name: String,
     },
 }
 
 impl Damage {
-    /// One word for programs.
+    /// Name of the kind for programs, in snake case: `no_record`.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 }
 
-/// Describes a line that does not continue the chain. The description is a guess for people: only
-/// the hash decides that the line is damaged.
+/// Describes a line that does not continue the hash chain; `expected` is the number of the record
+/// that belongs there. The description is a guess for people: only the hash decides that the line
+/// is damaged.
 fn damage_of(line: &[u8], expected: u64) -> Damage {
     if line.ends_with(b"\r\n") {
         return Damage::CarriageReturn;
@@ -98,22 +100,23 @@ fn wrong_number(found: u64, expected: u64) -> Damage {
     if found < expected { Damage::Repeated { found } } else { Damage::Gap { found, expected } }
 }
 
-/// Reads and checks the lines of one file.
+/// Reads the lines of one journal file and checks each against the hash chain.
 pub(crate) struct Scanner<R> {
     reader: BufReader<R>,
-    /// Bytes of the last record's line, newline included.
+    /// The line that was read last, newline included.
     pub(crate) line: Vec<u8>,
-    /// Position after the last record.
+    /// Position after the last valid record.
     pub(crate) at: Mark,
 }
 
 impl<R: Read> Scanner<R> {
-    /// Scanner for a file that is positioned at `at`.
+    /// Creates a scanner for `reader`, whose next byte is at position `at`.
     pub(crate) fn new(reader: R, at: Mark) -> Scanner<R> {
         Scanner { reader: BufReader::with_capacity(BUFFER, reader), line: Vec::new(), at }
     }
 
-    /// Reads and checks the next line.
+    /// Reads and checks the next line. Returns its head, or the reason why no valid record follows.
+    /// The outer error is an I/O error.
     pub(crate) fn step(&mut self) -> io::Result<Result<Head, Stop>> {
         self.line.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
@@ -154,7 +157,8 @@ impl<R: Read> Scanner<R> {
     }
 }
 
-/// Parses the record of a line, without checking its hash. `None` if this version cannot parse it.
+/// Parses the record of a line without checking its hash. `None` if this version of posse cannot
+/// parse it.
 pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
     StoredRecord::parse(line).ok()
 }
@@ -184,7 +188,7 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// `None` for a missing file.
+/// Converts the error of a missing file to `None`. Other errors stay errors.
 pub(crate) fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

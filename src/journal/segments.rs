@@ -8,7 +8,7 @@ use crate::format::{self, HEAD_BYTES_MAX, HashChain, Head, SUFFIX_LEN};
 
 /// Name of the active segment, which records are appended to.
 pub(crate) const ACTIVE: &str = "session.jsonl";
-/// Size at which the active segment is closed and a new one begins.
+/// Size in bytes at which the active segment is closed and a new one begins.
 pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
 /// Number of records between two marks of the index.
 const MARK_EVERY: u64 = 512;
@@ -18,28 +18,30 @@ pub(crate) fn closed_name(number: u32) -> String {
     format!("session-{number:06}.jsonl")
 }
 
-/// Closed segments of a session.
+/// Numbers of the closed segments of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// Number of segments without a gap, from 1.
+    /// Number of closed segments before the first gap: segments 1 to `count` exist.
     pub(crate) count: u32,
-    /// Numbers of the segments behind a gap, in order.
+    /// Numbers of the segments after the first gap, in ascending order. Empty if no segment is
+    /// missing.
     pub(crate) stray: Vec<u32>,
 }
 
 impl Closed {
-    /// Name of the missing segment, if there is a gap.
+    /// File name of the first missing segment; `None` if no segment is missing.
     pub(crate) fn gap(&self) -> Option<String> {
         self.last_before_gap().map(|last| closed_name(last + 1))
     }
 
-    /// Number of the last segment before the gap, if there is one.
+    /// Number of the last segment before the first gap, 0 if segment 1 is missing. `None` if there
+    /// is no gap.
     pub(crate) fn last_before_gap(&self) -> Option<u32> {
         (!self.stray.is_empty()).then_some(self.count)
     }
 }
 
-/// Lists the closed segments in `dir`. Reads only names.
+/// Lists the closed segments in `dir`. Reads only file names.
 pub(crate) fn closed_segments(dir: &Path) -> io::Result<Closed> {
     let mut numbers: Vec<u32> = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -62,7 +64,7 @@ pub(crate) fn closed_segments(dir: &Path) -> io::Result<Closed> {
     Ok(closed)
 }
 
-/// Head of the first line, if the file has one.
+/// Reads the head of the first line of `file`. `None` if the file does not begin with a record.
 pub(crate) fn first_head(file: &mut File) -> io::Result<Option<Head>> {
     let mut bytes = Vec::with_capacity(HEAD_BYTES_MAX);
     file.seek(SeekFrom::Start(0))?;
@@ -70,13 +72,15 @@ pub(crate) fn first_head(file: &mut File) -> io::Result<Option<Head>> {
     Ok(format::head(&bytes))
 }
 
-/// Hash that the last complete line claims, if there is one.
+/// Reads the hash written at the end of the last line of `file`, without verifying it. `None` if
+/// the file does not end with a complete line.
 pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<HashChain>> {
     let length = file.metadata()?.len();
     chain_before(file, length)
 }
 
-/// Hash that the line ending at `length` claims.
+/// Reads the hash written at the end of the line that ends at byte `length` of `file`, without
+/// verifying it. `None` if no complete line ends there.
 pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<HashChain>> {
     let mut bytes = [0; SUFFIX_LEN];
     let Some(start) = length.checked_sub(SUFFIX_LEN as u64) else { return Ok(None) };
@@ -85,20 +89,21 @@ pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<Ha
     Ok(format::split(&bytes).map(|(_, chain)| chain))
 }
 
-/// A position at which reading can begin.
+/// Position in the journal between two records, at which reading or writing can begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Number of the record that begins here.
+    /// Number of the record after this position.
     pub(crate) record: u64,
-    /// Its segment, from 1; the active file comes after the last closed one.
+    /// Number of the segment, from 1. The active file has the number after the last closed segment.
     pub(crate) segment: u32,
-    /// Offset in the file.
+    /// Offset in the segment's file, in bytes.
     pub(crate) offset: u64,
-    /// Hash of the record before it.
+    /// Hash of the record before this position.
     pub(crate) chain: HashChain,
 }
 
-/// In-memory index from record numbers to positions, built when the journal is opened.
+/// In-memory index from record numbers to positions, with a mark about every `MARK_EVERY` records.
+/// It is built when the journal is opened and extended when records are written.
 #[derive(Debug)]
 pub(crate) struct Segments {
     dir: PathBuf,
@@ -115,7 +120,7 @@ impl Segments {
         self.marks.clear();
     }
 
-    /// Drops all marks from `mark` on.
+    /// Drops the marks at and after the position of `mark`.
     pub(crate) fn forget_from(&mut self, mark: Mark) {
         let after = self
             .marks
@@ -128,7 +133,8 @@ impl Segments {
         &self.dir
     }
 
-    /// Adds `mark` if it is far enough from the last one.
+    /// Adds `mark` if it is in another segment than the last mark, or at least `MARK_EVERY` records
+    /// after it.
     pub(crate) fn note(&mut self, mark: Mark) {
         let far = self.marks.last().is_none_or(|last| {
             last.segment != mark.segment || mark.record >= last.record + MARK_EVERY
@@ -138,13 +144,14 @@ impl Segments {
         }
     }
 
-    /// Drops the marks behind the active segment.
+    /// Drops the marks in segments with a number above `active`.
     pub(crate) fn forget_after(&mut self, active: u32) {
         let after = self.marks.partition_point(|mark| mark.segment <= active);
         self.marks.truncate(after);
     }
 
-    /// Nearest mark at or before `record`.
+    /// Finds the nearest mark at or before record number `record`, or else the first mark. `None`
+    /// if the index is empty.
     pub(crate) fn mark_before(&self, record: u64) -> Option<Mark> {
         let after = self.marks.partition_point(|mark| mark.record <= record);
         self.marks[..after].last().or(self.marks.first()).copied()

@@ -13,33 +13,34 @@ use crate::segments::{ACTIVE, closed_name};
 use crate::transcript::{counted, formatted};
 use crate::verify::Problem;
 
-/// Time of the last write to the journal in `dir`, from the file system.
+/// Time of the last write to the active journal file in `dir`, from the file system. `None` if the
+/// file cannot be examined.
 pub fn last_change(dir: &Path) -> Option<SystemTime> {
     dir.join(ACTIVE).metadata().and_then(|about| about.modified()).ok()
 }
 
-/// Description of the process that owns the session in `dir`, if there is one.
+/// Description of the process that owns the session in `dir`; `None` if no process owns it.
 pub fn owner(dir: &Path) -> Option<String> {
     lock::owner_of(dir)
 }
 
-/// Checks that the journal in `dir` is not empty.
+/// Returns true if the journal in `dir` is not empty.
 pub fn has_begun(dir: &Path) -> bool {
     let has_bytes = dir.join(ACTIVE).metadata().is_ok_and(|about| about.len() > 0);
     has_bytes || dir.join(closed_name(1)).exists()
 }
 
-/// State of a session.
+/// State of a session, for lists and transcripts.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionState {
-    /// A process owns it.
+    /// A process owns the session.
     Running {
         /// Description of that process.
         owner: String,
     },
-    /// A process owns it and waits for the answer to a permission request.
+    /// A process owns the session and waits for the answer to a permission request.
     Waiting {
         /// Description of that process.
         owner: String,
@@ -50,14 +51,14 @@ pub enum SessionState {
     Parked {
         /// Cause of the wait.
         cause: String,
-        /// Time of the next retry, in milliseconds since 1970, if it is known.
+        /// Time of the next retry, in milliseconds since 1970; `None` if unknown.
         next_try_ms: Option<u64>,
-        /// Description of the process that waits, if there is one.
+        /// Description of the process that waits; `None` if no process owns the session.
         owner: Option<String>,
     },
     /// The process died before the session ended. It can be resumed.
     Killed {
-        /// Summary of the permission request that was open, if any.
+        /// Summary of the permission request that was open; `None` if none was.
         question: Option<String>,
     },
     /// The session ended normally.
@@ -75,12 +76,12 @@ pub enum SessionState {
     /// The journal has no record.
     #[default]
     Empty,
-    /// The rest of the journal was written by a later version of posse.
+    /// A later version of posse wrote the journal from some record on.
     Newer {
-        /// Description of the unknown part.
+        /// Description for the user, with the format version.
         what: String,
     },
-    /// The journal is unreadable, fully or in part.
+    /// The journal is damaged or unreadable, fully or in part.
     Damaged {
         /// Description of the damage.
         what: String,
@@ -96,7 +97,8 @@ impl SessionState {
         }
     }
 
-    /// State of the same session while `owner` runs it.
+    /// Converts a state read from the records, which assumes that no process owns the session, to
+    /// the state while `owner` owns it.
     pub(crate) fn owned(self, owner: String) -> SessionState {
         match self {
             SessionState::Killed { question: Some(question) } => {
@@ -132,7 +134,7 @@ impl SessionState {
         }
     }
 
-    /// State of a journal with `problem`.
+    /// State of a session whose journal has `problem`.
     pub(crate) fn of_problem(problem: &Problem) -> SessionState {
         let what = problem.what.clone();
         match problem.kind.as_str() {
@@ -165,7 +167,8 @@ impl SessionState {
     }
 }
 
-/// State of the session in `dir` with these folded records.
+/// Describes the state of the session in `dir`, whose folded records are `replayed`. If its last
+/// run has no end and no process owns it, also names the calls of unknown outcome.
 pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
     let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
     let state = of_replayed(replayed, broke_off);
@@ -190,8 +193,8 @@ pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) ->
     format!("{}, with {count} of unknown outcome: {}", state.long(zone), lost.join("; "))
 }
 
-/// State of a session with these folded records that no process owns. `broke_off`: its last run has
-/// no end.
+/// State of a session that no process owns, computed from its folded records. `broke_off` is true
+/// if its last run has no recorded end.
 pub(crate) fn of_replayed(replayed: &Replayed, broke_off: bool) -> SessionState {
     match (&replayed.parked, &replayed.ended) {
         (Some(Parked { cause, next_try_ms }), _) => {

@@ -1,6 +1,6 @@
 //! Location of sessions in the user's state directory, and lookup by id.
 //!
-//! The folder of a session is `projects/<slug>/sessions/<id>/`. File names are the only index:
+//! The folder of a session is `projects/<slug>/sessions/<id>/`. Folder names are the only index:
 //! every folder is listed, even if its journal is unreadable.
 
 use std::ffi::OsStr;
@@ -18,9 +18,9 @@ use crate::scan::if_exists;
 use crate::session_state::last_change;
 use crate::summary::{SessionSummary, WHOLE_BYTES_TOTAL_MAX};
 
-/// Maximum characters of the readable part of a project's slug.
+/// Maximum characters of the readable part of a project slug.
 const NAME_MAX: usize = 40;
-/// Number of similar ids that an error suggests.
+/// Maximum number of session ids that an error suggests.
 const NEAREST_MAX: usize = 5;
 
 /// State directory of the user.
@@ -29,28 +29,28 @@ pub struct StateDir {
     root: PathBuf,
 }
 
-/// Selection of sessions.
+/// Selection of sessions by project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Within<'a> {
     /// Sessions of all projects.
     Everywhere,
-    /// Sessions started in this directory.
+    /// Sessions of the project in this directory.
     Project(&'a Path),
 }
 
-/// A session found in the state directory.
+/// Id and location of a session in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoredSession {
     /// Session id.
     pub id: String,
-    /// Slug of the project.
+    /// Slug of the project: the name of its folder below `projects/`.
     pub project: String,
     /// Folder of the session.
     pub dir: PathBuf,
 }
 
 impl StoredSession {
-    /// Error about this session: `what` follows its id.
+    /// Creates an error about this session. Its text is the session id followed by `what`.
     pub(crate) fn failure(&self, code: ErrorCode, exit: Exit, what: &str) -> Failure {
         let what = format!("session `{}` {what}", self.id);
         Failure::new(code, exit, what).at(self.dir.display().to_string())
@@ -68,17 +68,18 @@ impl StateDir {
         &self.root
     }
 
-    /// Folder of all data of the project in `directory`.
+    /// Folder of all data that posse stores for the project in `directory`.
     pub fn project_dir(&self, directory: &Path) -> PathBuf {
         self.root.join("projects").join(project_slug(directory))
     }
 
-    /// Folder of a session of the project in `directory`.
+    /// Folder of session `id` of the project in `directory`. It need not exist.
     pub fn session_dir(&self, directory: &Path, id: &SessionId) -> PathBuf {
         self.project_dir(directory).join("sessions").join(id.as_str())
     }
 
-    /// All sessions, the most recently started first. Reads only names.
+    /// Lists the sessions in `within`, the most recently started first. Reads only folder names;
+    /// session ids sort by start time.
     pub fn sessions(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let projects = match within {
             Within::Project(directory) => vec![project_slug(directory)],
@@ -95,22 +96,23 @@ impl StateDir {
         Ok(found)
     }
 
-    /// All sessions, the most recently used first. This order is used for lists, selectors and
-    /// "the newest".
+    /// Lists the sessions in `within`, the one with the latest write to its journal first. Lists,
+    /// selectors and "the newest session" use this order.
     pub fn by_use(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let mut found = self.sessions(within)?;
         found.sort_by_cached_key(|found| std::cmp::Reverse(last_change(&found.dir)));
         Ok(found)
     }
 
-    /// Summaries of all sessions, the most recently used first.
+    /// Reads the summaries of the sessions in `within`, in the order of [`StateDir::by_use`].
     pub fn summaries(&self, within: Within<'_>) -> Result<Vec<SessionSummary>, Failure> {
         let mut room = WHOLE_BYTES_TOTAL_MAX;
         let of = |found| SessionSummary::within(found, &mut room);
         Ok(self.by_use(within)?.into_iter().map(of).collect())
     }
 
-    /// The session whose id is `text` or begins with it.
+    /// Finds the session in `within` whose id is `text`, or the only one whose id begins with
+    /// `text`. It is an error if no session or several sessions match.
     pub fn find(&self, within: Within<'_>, text: &str) -> Result<StoredSession, Failure> {
         let mut sessions = self.sessions(within)?;
         if let Some(at) = sessions.iter().position(|session| session.id == text) {
@@ -140,7 +142,7 @@ impl StateDir {
     }
 }
 
-/// Ids with the longest common prefix with `text`.
+/// Formats the session ids that share the longest prefix with `text`, at most `NEAREST_MAX`.
 fn similar_ids(sessions: &[StoredSession], text: &str) -> String {
     let mut ranked: Vec<&StoredSession> = sessions.iter().collect();
     ranked.sort_by_key(|session| {
@@ -156,7 +158,7 @@ fn ids(sessions: &[&StoredSession]) -> String {
     ids.join(", ")
 }
 
-/// Names of the directories in `parent`; empty if it does not exist.
+/// Names of the directories in `parent`, without symbolic links; empty if `parent` does not exist.
 fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     let unreadable = |error: io::Error| {
         let what = "cannot list the stored sessions";
@@ -178,7 +180,8 @@ fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Slug of the project in `directory`: readable, and unique for each path.
+/// Computes the slug of the project in `directory`: the readable name of the directory and a hash
+/// of its path.
 pub fn project_slug(directory: &Path) -> String {
     let path = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let name = path.file_name().map_or_else(|| "root".into(), OsStr::to_string_lossy);
@@ -192,8 +195,8 @@ pub fn project_slug(directory: &Path) -> String {
     format!("{}-{hash:08x}", readable.trim_matches(|c| c == '.' || c == '-'))
 }
 
-/// New session id: the start time in UTC, so that ids sort by time, and six hex digits of
-/// `random`.
+/// Creates a session id from the start time in UTC and six hex digits of `random`:
+/// `20261121-215652-3f9a2c`. Ids sort by start time.
 pub fn new_session_id(now_ms: u64, random: u32) -> SessionId {
     let time = i64::try_from(now_ms)
         .ok()

@@ -1,6 +1,7 @@
 //! Points at which a test can end the process, to simulate a kill between two steps.
 
-/// Receives every step of writing and repairing. Unused outside of tests.
+/// Reports every step of writing and repairing a journal to the listener of a test. Does nothing
+/// outside of tests.
 #[derive(Clone, Default)]
 pub(crate) struct Steps {
     #[cfg(test)]

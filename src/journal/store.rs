@@ -1,7 +1,7 @@
 //! File journal of one session.
 //!
-//! A [`FileJournal`] holds the session's lock. A new session costs a directory and two empty
-//! files; the writer thread starts with the first record.
+//! A [`FileJournal`] holds the session's lock. A new session costs a directory, a lock file and an
+//! empty journal; the writer thread starts with the first record.
 
 mod fold;
 mod open;
@@ -28,12 +28,14 @@ use crate::writer::{self, BatchQueue, Tail, WriterTurn, io_error, lock};
 
 pub use fold::Folded;
 
-/// Journals smaller than this are opened synchronously, larger ones on a thread.
+/// Maximum size of an active file that is opened on the calling thread, in bytes. A larger one is
+/// opened on a thread of its own.
 const SMALL_BYTES: u64 = 256 << 10;
-/// Stack of the writer thread: it serialises records, whose JSON is shallow.
+/// Stack size of the writer thread in bytes. Small, because the thread only serialises records,
+/// whose JSON is shallow.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Journal of one session in its directory, with the session's lock held.
+/// Journal of one session, stored in the session's folder. Holds the session's lock.
 ///
 /// Dropping it waits until all submitted records are written.
 #[derive(Debug)]
@@ -42,36 +44,37 @@ pub struct FileJournal {
     _lock: SessionLock,
 }
 
-/// State shared by the store, its journal and the writer thread.
+/// State shared by a [`FileJournal`], the journals that it has opened, and the writer thread.
 #[derive(Debug)]
 struct StoreState {
     dir: PathBuf,
     session: SessionId,
     turn: Mutex<WriterTurn>,
     segments: Arc<Mutex<Segments>>,
-    /// The journal that was opened last.
+    /// Queue and writer thread of the journal that was opened last; `None` before the first opening
+    /// and after a fold.
     current: Mutex<Option<Arc<WriterThread>>>,
-    /// End of the journal as found by a fold.
+    /// End of the journal that the last fold found; the next opening takes it.
     known: Mutex<Option<open::ValidPrefix>>,
-    /// Directories created for this session that are not yet synced.
+    /// Directories in which folders of this session were created, and which are not synced yet.
     new_entries: Mutex<Vec<PathBuf>>,
     segment_bytes: u64,
-    /// Bytes that must have been read for a checkpoint to be written; `u64::MAX` disables
+    /// Minimum number of bytes that a fold must read to write a checkpoint; `u64::MAX` disables
     /// checkpoints.
     checkpoint_bytes: u64,
     steps: Steps,
 }
 
-/// Queue of a journal and the thread that empties it.
+/// Queue of a journal and the thread that writes its batches.
 #[derive(Debug, Default)]
 struct WriterThread {
     queue: BatchQueue,
-    /// Started with the first batch.
+    /// The thread; `None` until the first batch starts it.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FileJournal {
-    /// Creates the directory of `session` if it is missing and takes its lock.
+    /// Creates the folder `dir` of `session` if it is missing, and takes the session's lock.
     pub fn lock(dir: &Path, session: SessionId) -> Result<FileJournal, JournalError> {
         FileJournal::with_sizes(dir, session, SEGMENT_BYTES, fold::WORTH_BYTES, Steps::default())
     }
@@ -105,7 +108,7 @@ impl FileJournal {
         Ok(FileJournal { shared: Arc::new(shared), _lock: lock })
     }
 
-    /// Folder of the session; `outputs/` and blobs are stored next to the journal.
+    /// Folder of the session, which contains the journal, `outputs/` and `blobs/`.
     pub fn dir(&self) -> &Path {
         &self.shared.dir
     }
@@ -168,7 +171,7 @@ impl StoreState {
     }
 }
 
-/// Runs `work` on its own thread.
+/// Runs `work` on a new thread called `name`. The future resolves to its result.
 fn run_on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, JournalError> + Send + 'static,
@@ -184,18 +187,19 @@ fn run_on_thread<T: Send + 'static>(
     })
 }
 
-/// Appends to the files. An instance from an earlier opening only answers `Closed`.
+/// Journal that one opening returned. After a later opening it answers every batch with
+/// `JournalError::Closed`.
 #[derive(Debug)]
 struct FileAppender {
     shared: Arc<StoreState>,
     generation: u64,
     writer: Arc<WriterThread>,
-    /// Start position of the writer thread; taken when the thread starts.
+    /// Start position of the writer thread; `None` after the thread was started.
     tail: Mutex<Option<Tail>>,
 }
 
 impl FileAppender {
-    /// Starts the writer thread with the first batch. An error closes the journal.
+    /// Starts the writer thread if it was not started before. If that fails, the journal is closed.
     fn start(&self) -> Result<(), String> {
         let Some(tail) = lock(&self.tail).take() else { return Ok(()) };
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));

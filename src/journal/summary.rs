@@ -1,7 +1,7 @@
-//! Summary of a session for lists. It is read from the first and last lines and, for small
-//! journals, from all of them, so that a list agrees with `verify`.
+//! Summary of a session for lists. It is read from the first and last lines of a large journal, and
+//! from all lines of a small one, so that the list agrees with `verify`.
 //!
-//! A damaged journal never breaks a list; its line shows the part that is readable.
+//! A damaged journal never breaks a list: its summary shows the readable part.
 
 mod whole;
 
@@ -23,23 +23,24 @@ use crate::segments::{ACTIVE, closed_name, closed_segments};
 use crate::session_state::{SessionState, of_replayed};
 use crate::state::StoredSession;
 
-/// Bytes read at the beginning and the end: first attempt, and retry for longer lines.
+/// Number of bytes read at the beginning and at the end of a journal: in the first attempt, and in
+/// the second if lines are longer.
 const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
-/// Number of lines searched for the first prompt.
+/// Number of lines at the beginning of a journal that are searched for the first prompt.
 const LINES_MAX: usize = 32;
-/// Maximum characters of a prompt.
+/// Maximum characters of a prompt or title in a summary.
 const PROMPT_MAX: usize = 400;
 
-/// Maximum entries of a session's folder that are added up.
+/// Maximum number of entries of a folder that are added up.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Bytes of journals that are read whole for one list.
+/// Maximum total bytes of the journals that are read whole for one list.
 pub(crate) const WHOLE_BYTES_TOTAL_MAX: u64 = 256 << 20;
 
-/// Maximum bytes of one journal that is read whole.
+/// Maximum bytes of a journal that is read whole.
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
-/// Maximum depth of the folders that are added up.
+/// Maximum depth of folders below the session's folder that are added up.
 const DEPTH_MAX: usize = 4;
 
 /// Summary of one session.
@@ -53,38 +54,41 @@ pub struct SessionSummary {
     /// State of the session.
     #[serde(flatten)]
     pub state: SessionState,
-    /// The session is running and can be attached to.
+    /// True if a process owns the session and its attach socket exists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attachable: bool,
-    /// Start time, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970; `None` without a readable record.
     pub started_ms: Option<u64>,
-    /// Time of the last record, in milliseconds since 1970.
+    /// Time of the last record, in milliseconds since 1970; `None` without a readable one.
     pub last_ms: Option<u64>,
-    /// Number of the last record.
+    /// Number of the last record; 0 without a readable one.
     pub records: u64,
-    /// Bytes of the journal.
+    /// Total size of the journal files, in bytes.
     pub bytes: u64,
-    /// Bytes of the whole folder: journal, outputs, file contents from before changes.
+    /// Size of the session's folder in bytes: journal, spilled outputs, before-images of changed
+    /// files.
     pub total_bytes: u64,
-    /// Working directory at the start.
+    /// Working directory at the start; `None` if it cannot be read.
     pub cwd: Option<String>,
-    /// The agent.
+    /// Name of the agent at the start; `None` if it cannot be read.
     pub agent: Option<String>,
-    /// The model.
+    /// Name of the model at the start; `None` if it cannot be read.
     pub model: Option<String>,
-    /// Title by a model, if one was recorded near the beginning or the end.
+    /// Title that a model gave the session. `None` if none is recorded near the beginning or the
+    /// end of the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Beginning of the first prompt.
+    /// Beginning of the first prompt; `None` if it is not near the beginning of the journal.
     pub prompt: Option<String>,
-    /// Replies of the main agent, if the session ended. For a large journal: as recorded by its
-    /// last end.
+    /// Number of model replies; `None` if no end of the session is recorded near the end of the
+    /// journal. For a large journal, the number in the last recorded end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// Known cost in billionths of a dollar. For a large journal: as recorded by its last end.
+    /// Known cost in billionths of a US dollar; `None` if unknown. For a large journal, the cost in
+    /// the last recorded end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
-    /// Number of requests with unknown cost.
+    /// Number of requests whose cost is unknown, fully or in part.
     #[serde(skip_serializing_if = "is_zero")]
     pub unpriced_requests: u64,
 }
@@ -94,7 +98,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Total bytes of the files in `dir`.
+/// Total size of the files in `dir` and its subfolders, in bytes. `depth` is the depth of `dir`
+/// below the session's folder, 0 for the folder itself.
 fn size_of(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -106,17 +111,18 @@ fn size_of(dir: &Path, depth: usize) -> u64 {
 }
 
 impl SessionSummary {
-    /// Title of the session, or else its first prompt.
+    /// Title of the session; its first prompt if it has no title.
     pub fn about(&self) -> Option<&str> {
         self.title.as_deref().or(self.prompt.as_deref())
     }
 
-    /// Reads the summary of `found`.
+    /// Reads the summary of session `found`.
     pub fn of(found: StoredSession) -> SessionSummary {
         SessionSummary::within(found, &mut { WHOLE_BYTES_TOTAL_MAX })
     }
 
-    /// Reads the summary of `found`. Reads at most `room` bytes whole and subtracts them.
+    /// Reads the summary of session `found`. If its journal has at most `room` bytes and is small
+    /// enough, reads it whole and subtracts its size from `room`.
     pub(crate) fn within(found: StoredSession, room: &mut u64) -> SessionSummary {
         let dir = found.dir;
         let mut summary = SessionSummary {
@@ -188,7 +194,8 @@ impl SessionSummary {
         Ok(())
     }
 
-    /// Reads the last lines. Returns the last record if it is near enough to the end.
+    /// Sets the state, the totals and the title from the last lines of `file`. Returns the last
+    /// record, or `None` if it is not near enough to the end.
     fn read_end(&mut self, file: &mut File) -> io::Result<Option<StoredRecord>> {
         let length = file.metadata()?.len();
         for window in WINDOWS {
@@ -218,7 +225,7 @@ impl SessionSummary {
         Ok(None)
     }
 
-    /// Takes totals from the last end of the session.
+    /// Takes turns and cost from `event` if it is the end of the session.
     fn read_totals(&mut self, event: &Event) {
         if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event {
             self.turns = Some(*turns);
@@ -248,7 +255,7 @@ impl SessionSummary {
     }
 }
 
-/// The bytes of `file` from `start` on, at most `length`.
+/// Reads at most `length` bytes of `file` from byte `start` on.
 fn part_of(file: &mut File, start: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(start))?;
@@ -256,7 +263,7 @@ fn part_of(file: &mut File, start: u64, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Text of a prompt; of a skill only its name.
+/// Text of a prompt for a list. A skill in it is shown as `/skill NAME`, without its instructions.
 fn title(content: &[ContentPart]) -> String {
     let said: Vec<ContentPart> =
         content.iter().filter(|part| !skills::is_skill(part)).cloned().collect();

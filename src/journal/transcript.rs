@@ -14,19 +14,19 @@ use posse_actors::event::{Event, JobEnd, StoredRecord};
 use posse_actors::text::clipped;
 use posse_base::failure::{printable, printable_lines};
 
-/// Width of the column with the kind of a line.
+/// Width of the column with the label of a line, in characters.
 const WORD_WIDTH: usize = 9;
-/// Maximum characters shown of a tool's result.
+/// Maximum characters shown of the first line of a tool's result.
 const ANSWER_MAX: usize = 160;
 
-/// Writes records as text.
+/// Writes the records of a session as text.
 pub(crate) struct Transcript<'a> {
     out: &'a mut dyn Write,
     zone: &'a TimeZone,
     color: bool,
 }
 
-/// Kind of a line, with the code of its colour.
+/// Kind of a line. The value is the terminal code of its colour.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Tone {
     Said = 1,
@@ -40,7 +40,8 @@ impl<'a> Transcript<'a> {
         Transcript { out, zone, color }
     }
 
-    /// Writes the line for `record`; nothing for a detail.
+    /// Writes `record` as one or more lines. Writes nothing for an event that the transcript does
+    /// not show.
     pub(crate) fn add(&mut self, record: &StoredRecord) -> io::Result<()> {
         let Some((tone, word, text)) = describe(&record.event) else { return Ok(()) };
         let who = record.origin.as_ref().filter(|origin| origin.parent_invocation_id.is_some());
@@ -74,7 +75,8 @@ fn clock(ms: u64, zone: &TimeZone) -> String {
     formatted(ms, zone, "%H:%M:%S").unwrap_or_else(|| "--:--:--".to_owned())
 }
 
-/// Time in the user's time zone by a `strftime` format, if `ms` is a valid time.
+/// Formats a time in milliseconds since 1970 in `zone`, with a `strftime` format. `None` if `ms` is
+/// no valid time.
 pub(crate) fn formatted(ms: u64, zone: &TimeZone, format: &str) -> Option<String> {
     let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(time.to_zoned(zone.clone()).strftime(format).to_string())
@@ -87,7 +89,7 @@ fn describe(event: &Event) -> Option<Line> {
     describe_work(event).or_else(|| describe_question(event)).or_else(|| describe_note(event))
 }
 
-/// Messages, calls and the two ends of a session.
+/// Describes a message, a call, or the start or end of a session; `None` for another event.
 fn describe_work(event: &Event) -> Option<Line> {
     Some(match event {
         Event::SessionStarted { cwd, agent, provider, model, posse, .. } => (
@@ -161,7 +163,8 @@ fn describe_question(event: &Event) -> Option<Line> {
     })
 }
 
-/// Interruptions, failures and other facts beside the conversation.
+/// Describes an interruption, a failure or another fact beside the conversation; `None` for another
+/// event.
 pub(crate) fn describe_note(event: &Event) -> Option<Line> {
     Some(match event {
         Event::SessionForked { parent, parent_record, history, .. } => {
@@ -212,7 +215,7 @@ pub(crate) fn describe_note(event: &Event) -> Option<Line> {
     })
 }
 
-/// First line of a tool's result, and the number of further lines.
+/// Formats the result of a tool: its first line, the number of further lines, and the duration.
 fn answer(text: &str, duration_ms: Option<u64>) -> String {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
@@ -240,7 +243,7 @@ fn tokens(usage: &Usage) -> String {
     }
 }
 
-/// `1 line`, `2 lines`.
+/// Formats a count with its noun: `1 line`, `2 lines`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

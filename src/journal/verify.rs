@@ -20,54 +20,56 @@ const PROGRESS_BYTES: u64 = 32 << 20;
 pub struct Verified {
     /// Number of valid records before the first problem.
     pub records: u64,
-    /// Bytes of the valid records.
+    /// Total size of the valid records, in bytes.
     pub bytes: u64,
-    /// Number of files read.
+    /// Number of journal files read: closed segments and the active file.
     pub segments: u32,
-    /// Hash of the last valid record.
+    /// Hash of the last valid record, in hex; the start value of the hash chain if there is none.
     pub last_hash: String,
-    /// A process owns the session.
+    /// True if a process owns the session.
     pub running: bool,
-    /// First problem, if any.
+    /// First problem of the journal; `None` if there is none.
     pub problem: Option<Problem>,
 }
 
-/// Position and kind of the first invalid line.
+/// First problem of a journal: its position, kind and description.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// Name of the file.
+    /// Name of the file with the problem.
     pub file: String,
-    /// Line in the file, from 1.
+    /// Number of the invalid line in the file, from 1; 0 if the file is missing or empty.
     pub line: u64,
-    /// Offset of that line.
+    /// Offset of that line in the file, in bytes.
     pub offset: u64,
-    /// Number of the record expected there.
+    /// Number of the record that belongs at this position.
     pub record: u64,
     /// Kind of the problem in one word: `torn`, `newer`, `hash`, `no_record`, `zeros`,
     /// `carriage_return`, `repeated`, `gap`, `too_long`, `missing` or `empty`.
     pub kind: String,
     /// Description of the problem.
     pub what: String,
-    /// Only the last line is incomplete: it is being written now, or was when its process was
-    /// killed.
+    /// True if the problem is only an incomplete last line: the line is being written, or its
+    /// process was killed while writing it.
     pub torn_tail: bool,
 }
 
 impl Verified {
-    /// Checks that every announced record is present: the journal is complete except for an
-    /// incomplete last line.
+    /// Returns true if the journal has no problem, except possibly an incomplete last line, whose
+    /// record was never announced.
     pub fn is_sound(&self) -> bool {
         self.problem.as_ref().is_none_or(|problem| problem.torn_tail)
     }
 }
 
-/// Verifies the journal in `dir` of session `id`.
+/// Verifies the journal of session `id` in `dir`. Damage is part of the result; only a file that
+/// cannot be read is an error.
 pub fn verify_session(dir: &Path, id: &str) -> io::Result<Verified> {
     verify_with_progress(dir, id, &mut |_| ())
 }
 
-/// [`verify_session`] with a callback for the number of bytes checked so far.
+/// Like [`verify_session`], and calls `progress` about every 32 MiB with the number of bytes
+/// verified so far.
 pub(crate) fn verify_with_progress(
     dir: &Path,
     id: &str,
@@ -96,8 +98,9 @@ pub(crate) fn verify_with_progress(
     })
 }
 
-/// Problem of a journal without any record. Such a journal remains only if the process was killed
-/// while it created the folder. An empty active file after a closed segment is normal.
+/// Returns the problem "empty" if `walked` found neither a record nor another problem; otherwise
+/// `None`. A journal without records remains if the process was killed while it created the folder.
+/// An empty active file after a closed segment is normal.
 pub(crate) fn empty_journal(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
     if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);
@@ -116,7 +119,7 @@ pub(crate) fn empty_journal(dir: &Path, walked: &Walked) -> io::Result<Option<Pr
 }
 
 impl Problem {
-    /// Problem that ended a walk.
+    /// Describes the problem that stopped a walk; `None` if the walk read all records.
     pub(crate) fn of(walked: &Walked) -> Option<Problem> {
         let (what, kind) = match &walked.stop {
             Stop::End => return None,

@@ -1,6 +1,7 @@
-//! Reads all segments of a session in order, as one chain.
+//! Reads all segments of a session in order, as one hash chain.
 //!
-//! No lock is taken: a running session may grow and close a segment meanwhile.
+//! No lock is taken: meanwhile, the process that owns the session may append records and close a
+//! segment.
 
 use std::fs::File;
 use std::io;
@@ -27,31 +28,32 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// Callback for every line, with its head and position.
+/// Callback for every valid line, with its head and the position at which it begins.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
 
-/// Position and reason of the end of a walk.
+/// Result of a walk: the position at which it ended, and the reason.
 #[derive(Debug)]
 pub(crate) struct Walked {
     pub(crate) stop: Stop,
     /// Position after the last valid record.
     pub(crate) end: Mark,
-    /// File of `end`.
+    /// Name of the file in which the walk ended, or of the missing segment.
     pub(crate) file: String,
-    /// Number of lines in that file before `end`.
+    /// Number of valid lines read from that file.
     pub(crate) lines: u64,
     /// Number of files read.
     pub(crate) files: u32,
-    /// Bytes of valid records.
+    /// Total bytes of the valid lines read.
     pub(crate) bytes: u64,
 }
 
-/// Start position of session `id`.
+/// Position of the first record in the journal of session `id`.
 pub(crate) fn start_of(id: &str) -> Mark {
     Mark { record: 1, segment: 1, offset: 0, chain: HashChain::start(id) }
 }
 
-/// Calls `each` with every line from `from` on, its head and its position.
+/// Reads the journal in `dir` from position `from` on and calls `each` for every valid line. Stops
+/// at the first invalid line or at the end. An error of `each` ends the walk as [`ReadError::Out`].
 pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, ReadError> {
     let gap = closed_segments(dir).map_err(ReadError::Journal)?.last_before_gap();
     let mut walked = Walked {
@@ -108,7 +110,8 @@ fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, Re
     }
 }
 
-/// Opens segment `number` and reports if it is closed. `None` if it does not exist yet.
+/// Opens segment `number`. The flag is true for a closed segment and false for the active file.
+/// `None` if neither file exists.
 pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, bool)>> {
     let open = |name: &str| {
         if_exists(open_to_read(&dir.join(name)))

@@ -1,5 +1,5 @@
-//! Writer thread: takes all queued batches, writes them together, syncs at most once and reports
-//! the result of each.
+//! Writer thread: takes all queued batches, writes them together, syncs at most once, and reports a
+//! result for each batch.
 //!
 //! After a failed write or sync nothing is written until the journal is opened again: the contents
 //! of the file are unknown after an error.
@@ -28,40 +28,45 @@ use crate::writer::disk::{Disk, NextDisk};
 
 pub(crate) use rotation::NEXT;
 
-/// Maximum bytes written together.
+/// Size in bytes at which a group of batches is complete: no further batch is added. The batches of
+/// a group are written together.
 const GROUP_BYTES: usize = 4 << 20;
-/// Buffer capacity kept for the next group.
+/// Capacity of the write buffer that is kept for the next group, in bytes.
 const BUFFER_KEPT: usize = 256 << 10;
-/// Number of retries of a write that would block, `BLOCKED_PAUSE` apart.
+/// Maximum number of retries of a write that would block, `BLOCKED_PAUSE` apart.
 const BLOCKED_MAX: u32 = 1000;
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 
-/// Write permission: only the journal opened last may write.
+/// Write permission of a session's journal: only the journal whose generation is current may write.
 #[derive(Debug, Default)]
 pub(crate) struct WriterTurn {
-    /// Incremented by each opening.
+    /// Current generation; each opening and each fold increments it.
     pub(crate) generation: u64,
-    /// A sync failed: the file may differ from the disk.
+    /// True if a sync failed: the file may differ from the disk.
     pub(crate) suspect: bool,
 }
 
-/// End of the journal, where the writer thread continues.
+/// State of the writer thread: the active file, and the position at which the next record is
+/// appended.
 pub(crate) struct Tail {
-    /// `None` if the file must not be written any more: the next segment cannot be opened.
+    /// The active file. `None` after a rotation that failed half-way; then nothing is written any
+    /// more.
     pub(crate) disk: Option<Box<dyn Disk>>,
     pub(crate) next_disk: NextDisk,
     /// Position after the last record, in the active file.
     pub(crate) end: Mark,
-    /// Directories with new entries: a file is durable only after its directory is synced.
+    /// Directories with new entries that are not synced yet. A new file is durable only after its
+    /// directory is synced.
     pub(crate) new_entries: Vec<PathBuf>,
     pub(crate) segments: Arc<Mutex<Segments>>,
-    /// Length at which the active file is closed.
+    /// Length in bytes at which the active file is closed.
     pub(crate) segment_bytes: u64,
-    /// Length at which a failed rotation is tried again.
+    /// Minimum length in bytes at which the next rotation is attempted; 0 unless an earlier attempt
+    /// failed.
     pub(crate) rotate_from: u64,
-    /// The disk is nearly full.
+    /// True if the disk is nearly full.
     pub(crate) scarce: bool,
-    /// Called with the number of each closed segment.
+    /// Callback that receives the number of each segment after it was closed.
     pub(crate) closed: Box<dyn Fn(u32) + Send>,
     pub(crate) steps: Steps,
 }
@@ -86,7 +91,7 @@ struct QueuedBatches {
 }
 
 impl BatchQueue {
-    /// Queues a batch, or returns it if the queue is closed.
+    /// Queues a batch. Returns the batch as the error if the queue is closed.
     pub(crate) fn push(&self, batch: JournalBatch) -> Result<(), JournalBatch> {
         let mut waiting = lock(&self.state);
         if waiting.closed {
@@ -98,13 +103,13 @@ impl BatchQueue {
         Ok(())
     }
 
-    /// Closes the queue: the thread finishes the queued batches and ends.
+    /// Closes the queue: the writer thread finishes the queued batches and ends.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_one();
     }
 
-    /// Waits for batches. Empty after the queue is closed.
+    /// Waits for batches and takes all of them. Returns an empty list only if the queue is closed.
     fn take(&self) -> VecDeque<JournalBatch> {
         let mut waiting = lock(&self.state);
         while waiting.batches.is_empty() && !waiting.closed {
@@ -114,12 +119,14 @@ impl BatchQueue {
     }
 }
 
-/// Locks even if the mutex is poisoned: every change under these locks is atomic.
+/// Locks `mutex` even if it is poisoned: no change under the locks of the journal can be left half
+/// done.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Main loop of the writer thread, until the queue is closed.
+/// Main loop of the writer thread. Writes only while `generation` is current, and returns when the
+/// queue is closed and empty.
 pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64, mut tail: Tail) {
     let mut buffer = Vec::new();
     let mut failed: Option<String> = None;
@@ -169,16 +176,16 @@ pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64,
 
 #[derive(Debug)]
 enum CommitError {
-    /// The journal was opened again.
+    /// A later opening or fold took the write permission.
     Superseded,
-    /// The disk failed.
+    /// Writing or syncing failed.
     Failed(io::Error),
 }
 
-/// Batches that are written together.
+/// Batches that are written together, with the result for each.
 struct BatchGroup<'a> {
     bytes: &'a mut Vec<u8>,
-    /// Position after the last of their records.
+    /// Position after the last record of the group.
     end: Mark,
     marks: Vec<Mark>,
     sync: bool,
@@ -191,7 +198,7 @@ impl<'a> BatchGroup<'a> {
         BatchGroup { bytes, end: tail.end, marks: Vec::new(), sync: false, ends: Vec::new() }
     }
 
-    /// True if there is nothing to write and nothing to sync.
+    /// Returns true if the group has nothing to write and nothing to sync.
     fn is_idle(&self) -> bool {
         self.bytes.is_empty() && !self.sync
     }
@@ -208,7 +215,7 @@ impl<'a> BatchGroup<'a> {
         self.ends.push((batch.done, end));
     }
 
-    /// Appends the records of a batch to the buffer, all or none.
+    /// Appends the records of a batch to the buffer: all of them, or none after an error.
     fn encode(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         let start = (self.bytes.len(), self.end, self.marks.len());
         batch.records.iter().try_for_each(|record| self.append(record)).map_err(|error| {
@@ -219,7 +226,7 @@ impl<'a> BatchGroup<'a> {
         })
     }
 
-    /// Appends a record to the buffer.
+    /// Appends a record to the buffer as the next line. Its number must be the next one.
     fn append(&mut self, record: &StoredRecord) -> io::Result<()> {
         let (number, expected) = (record.record, self.end.record);
         if number != expected {
@@ -235,7 +242,8 @@ impl<'a> BatchGroup<'a> {
         Ok(())
     }
 
-    /// Reports the result to every batch, and `scarce` if the disk is nearly full.
+    /// Calls the callback of every batch with its result. `result` is that of writing the group;
+    /// `scarce` is passed on to successful batches.
     fn finish(self, result: &Result<(), CommitError>, scarce: bool) {
         for (done, end) in self.ends {
             let end = match result {
@@ -249,7 +257,8 @@ impl<'a> BatchGroup<'a> {
     }
 }
 
-/// Converts an I/O error. A full disk is a separate error, because space may become free.
+/// Converts an I/O error. A full disk, an exceeded quota and an exceeded file size are
+/// [`JournalError::Full`], because space may become free; other errors are [`JournalError::Write`].
 pub(crate) fn io_error(error: impl Borrow<io::Error>) -> JournalError {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let error = error.borrow();
@@ -265,7 +274,8 @@ fn write_error(source: impl Into<posse_actors::ports::BoxError>) -> JournalError
 }
 
 impl Tail {
-    /// Writes the group, syncs it if a batch asks for that, and closes a full segment.
+    /// Writes the group, syncs it if one of its batches asks for a sync, and closes the active file
+    /// if it is full.
     fn commit(
         &mut self,
         group: &mut BatchGroup<'_>,
@@ -305,9 +315,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Reserves disk space for the records that follow an intent, which is what is synced. A batch
-    /// without records only asks for this reservation; at first it is enough to know that there is
-    /// space.
+    /// Updates `scarce` after a group was written. If the group was synced or has no records,
+    /// reserves disk space. After any other group, checks only that there is free space, and only
+    /// if `first` is true: it is the first group of the thread.
+    ///
+    /// A synced group contains intents, whose outcomes will need the space. A batch without records
+    /// only requests a reservation.
     fn reserve_space(&mut self, group: &BatchGroup<'_>, first: bool) {
         let disk = self.disk.as_mut();
         if group.sync || group.bytes.is_empty() {
@@ -327,7 +340,7 @@ fn sync_all(dirs: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Appends all of `bytes`, in as many writes as needed.
+/// Appends all of `bytes`, in as many writes as needed. Retries a write that would block.
 fn append_all(disk: &mut dyn Disk, mut bytes: &[u8]) -> io::Result<()> {
     let mut blocked = 0;
     while !bytes.is_empty() {

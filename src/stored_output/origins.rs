@@ -1,4 +1,5 @@
-//! Journals of the sessions that a session was forked from: read up to the fork, never written.
+//! Reads the journals of the sessions from which a session was forked: up to the fork, and without
+//! writing.
 
 use std::collections::VecDeque;
 
@@ -12,15 +13,15 @@ use super::{
     BYTES_MAX, HistoryPage, append_event, branched, copied_outcome, is_main, outcome, write_message,
 };
 
-/// Most sessions in a chain of forks.
+/// Maximum number of sessions that are followed in a chain of forks.
 const ORIGINS_MAX: usize = 32;
 
-/// State directory with the journals.
+/// Access to the journals of other sessions in the state directory.
 #[derive(Debug, Clone)]
 pub(super) struct Origins(pub(super) StateDir);
 
 impl Origins {
-    /// Runs `read` on a blocking thread.
+    /// Runs `read` on a blocking thread and returns its result.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Origins) -> Result<T, String> + Send + 'static,
@@ -30,7 +31,9 @@ impl Origins {
         done.unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    /// Output of `call` before `branch`; `copied`: as the fork contains it.
+    /// Finds the output of `call` in the sessions before a fork, from `branch` backwards. `copied`
+    /// is the output in the history that the fork inherited: it is returned if it is complete, or
+    /// if no session contains the call.
     pub(super) fn returned_before(
         &self,
         mut branch: Branch,
@@ -65,7 +68,8 @@ impl Origins {
         Err(too_many())
     }
 
-    /// Messages before `branch`, about `room` bytes.
+    /// Formats the messages before a fork, from `branch` backwards through all original sessions:
+    /// about the last `room` bytes.
     pub(super) fn messages_before(&self, branch: Branch, room: usize) -> Result<String, String> {
         let mut text = String::new();
         let mut next = Some((branch, room));
@@ -87,7 +91,9 @@ impl Origins {
         Ok(format!("({})\n{text}", too_many()))
     }
 
-    /// Messages in `session` before record `end`, if it is an ancestor.
+    /// Formats the messages of the original session `session` before record `end`: at most about
+    /// one page. The search for that session begins at the fork `branch`; it is an error if the
+    /// chain of forks does not contain the session.
     pub(super) fn page_of(
         &self,
         mut branch: Branch,
@@ -118,7 +124,8 @@ impl Origins {
         Err(too_many())
     }
 
-    /// Messages of an ancestor before record `end`, about `room` bytes.
+    /// Formats the messages of the session of `branch` before record `end`, and not after the fork:
+    /// about the last `room` bytes.
     fn messages(&self, branch: &Branch, end: u64, room: usize) -> Result<SessionHistory, String> {
         let found = self.find(branch)?;
         let mut pieces: VecDeque<(u64, String)> = VecDeque::new();
@@ -178,13 +185,15 @@ impl Origins {
     }
 }
 
-/// Messages of one session, and the rest of its ancestors.
+/// Messages of one session as text. `before` is the fork at which earlier messages continue in
+/// another session; `None` if there are none to read.
 struct SessionHistory {
     text: String,
     before: Option<Branch>,
 }
 
-/// True if `text` is only the reference to the output of `call`.
+/// Returns true if `text` is only the reference with which compaction replaced the output of
+/// `call`.
 fn is_placeholder(text: &str, call: &str) -> bool {
     text.starts_with('[') && text.ends_with(&format!("read_file output:{call}]"))
 }

@@ -24,12 +24,12 @@ use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec};
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::DIFF;
 
-/// Maximum bytes of diff per call.
+/// Maximum bytes of diff that one call returns.
 const PAGE_BYTES: usize = 24 << 10;
-/// Maximum number of changed files that are compared.
+/// Maximum number of changed files in a worktree that are shown or merged at once.
 pub(crate) const FILES_MAX: usize = 2000;
 
-/// Creates the tool.
+/// Creates the tool `agent_diff`.
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -45,7 +45,7 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
     Arc::new(BuiltinTool::new(spec, state, prepare, run))
 }
 
-/// State of the tools that show and merge worktrees.
+/// State of the tools `agent_diff` and `agent_merge`.
 pub(crate) struct AgentWorktrees {
     pub(crate) env: Arc<ToolEnvironment>,
     pub(crate) worktrees: Arc<Worktrees>,
@@ -57,7 +57,7 @@ struct Arguments {
     from: Option<u64>,
 }
 
-/// The whole diff, and the position to start from.
+/// Prepared result: the whole text, and the byte offset at which the returned page begins.
 struct DiffText {
     text: String,
     from: usize,
@@ -91,7 +91,8 @@ async fn run(
     Ok(ToolOutput::text(page(&text, from)))
 }
 
-/// Opens the worktree of `id`, if it exists and belongs to the caller.
+/// Opens the worktree of subagent `id` for comparison. Fails if it does not exist, was merged
+/// completely, or belongs to another caller than `origin`.
 pub(crate) fn opened(
     worktrees: &Worktrees,
     id: &str,
@@ -104,7 +105,8 @@ pub(crate) fn opened(
     worktrees.of_caller(id, asker(origin)).map_err(|why| unavailable(id, &why))
 }
 
-/// Changes of the worktree.
+/// Finds the changes in the worktree of subagent `id`. Fails if there are too many to show or merge
+/// at once.
 pub(crate) fn found(
     worktrees: &Worktrees,
     tree: &OpenWorktree,
@@ -128,13 +130,14 @@ pub(crate) fn found(
     }
 }
 
-/// Path of the subagent's worktree.
+/// Path of the working directory in the worktree of subagent `id`, for a message.
 pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     let cwd = worktrees.cwd_of(id).unwrap_or_default();
     printable(&cwd.display().to_string())
 }
 
-/// Files that a merge leaves out, and their location. Empty if there are none.
+/// Formats the files that a merge leaves out, and the folder that contains them, as one line. Empty
+/// if there are none.
 pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
     if left_out.count == 0 {
         return String::new();
@@ -151,7 +154,8 @@ pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -
     )
 }
 
-/// Caller of the subagent: the main agent has another invocation for each prompt.
+/// Invocation id with which the caller `origin` asks for worktrees. `None` for the main agent,
+/// which has another invocation for each prompt.
 fn asker(origin: &Origin) -> Option<&str> {
     origin.parent_invocation_id.as_ref().map(|_| origin.invocation_id.as_str())
 }
@@ -169,8 +173,8 @@ pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
     ToolError::new("DLG006", what)
 }
 
-/// Read operations for `files` here, for the policy. Of a secret file, only its existence is
-/// reported.
+/// Creates the operations of reading `files` in the workspace, for the policy. Secret files are
+/// omitted, because only their existence is reported.
 pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> {
     let root = workspace.cwd();
     let read = |file: &Changed| Operation::Read {
@@ -181,7 +185,7 @@ pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> 
     files.iter().filter(|file| !is_secret(&file.path)).map(read).collect()
 }
 
-/// Formats a list of the files, followed by their diffs.
+/// Formats a list of the changed files, followed by their diffs. Secret files are only counted.
 fn format_all(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let (mut list, mut diffs, mut secrets) = (String::new(), String::new(), 0);
     for one in changed {

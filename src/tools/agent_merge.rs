@@ -1,9 +1,9 @@
 //! `agent_merge`: applies the changes of a subagent's worktree to the workspace.
 //!
-//! A merge is an edit of all these files and is judged as such. A file that is unchanged in the
-//! workspace gets the subagent's version; a file changed on both sides is merged line by line. As
-//! long as one file has a conflict, nothing is changed, so the result of a merge always applies to
-//! the whole of it; the caller can name files to merge the others.
+//! The policy judges a merge as an edit of all its files. A file that is unchanged in the workspace
+//! gets the subagent's version; a file changed on both sides is merged line by line. If one file
+//! has a conflict, no file is changed; the caller can then name the files without a conflict to
+//! merge only these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ const DETAIL_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of conflicts listed in an error.
 const CONFLICTS_MAX: usize = 50;
 
-/// Creates the tool.
+/// Creates the tool `agent_merge`.
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -70,15 +70,17 @@ struct Arguments {
     files: Option<Vec<String>>,
 }
 
-/// Prepared merge.
+/// Prepared merge of files from the worktree of subagent `id`.
 struct Merge {
     id: String,
     changes: Vec<FileChange>,
-    /// Number of files that equal the subagent's version already.
+    /// Number of requested files that need no change: they were merged before, or equal the
+    /// subagent's version.
     already: usize,
-    /// SHA-256 of each file after the merge; `None`: removed.
+    /// SHA-256 of each file's content after the merge, by path; `None` for a file that is removed.
     becoming: BTreeMap<String, Option<String>>,
-    /// True if the worktree then contains nothing but files that were left out.
+    /// True if the merge covers all changed files of the worktree, possibly except those in
+    /// `left_out`.
     is_whole: bool,
     left_out: LeftOut,
 }
@@ -151,7 +153,7 @@ fn merge(
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }
 
-/// Files that are left out unless `chosen` names them.
+/// Returns the left-out files of the worktree, except those that `chosen` contains.
 fn without(
     WorktreeChanges { changed, mut left_out }: WorktreeChanges,
     chosen: &[Changed],
@@ -164,7 +166,8 @@ fn without(
     left_out
 }
 
-/// The chosen files, and the number that were merged before.
+/// Finds the changed files that `files` names, and counts the named files that were merged before,
+/// which `taken` lists. A named file that is neither is an error.
 fn chosen(
     tree: &OpenWorktree,
     id: &str,
@@ -206,18 +209,19 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
     ToolError::new("DLG007", what)
 }
 
-/// Merge of one file.
+/// Result of merging one file, before anything is written.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
 enum MergeStep {
-    /// Already equal; its hash.
+    /// The file in the workspace contains the subagent's change already. SHA-256 of its content;
+    /// `None` if it does not exist.
     Already(Option<String>),
-    /// Change to apply.
+    /// The change to apply to the file.
     Change(FileChange),
-    /// The file cannot be merged; the reason.
+    /// The file cannot be merged. The reason, for the model.
     Conflict(String),
 }
 
-/// Merge of `one`.
+/// Merges the file `one` without writing anything.
 fn step(
     env: &ToolEnvironment,
     tree: &OpenWorktree,

@@ -18,8 +18,11 @@ use crate::workspace::FileStatus;
 /// Maximum number of temporary names tried.
 const NAMES_MAX: u32 = 16;
 
-/// Writes `bytes` to a temporary file and renames it to `name` in `folder`. With `old`, replaces it
-/// and keeps its permissions; without, the name must not exist. Returns the new file.
+/// Writes `bytes` to a temporary file, syncs it and renames it to `name` in `folder`. Returns the
+/// new file.
+///
+/// `old` is the status of the file that is replaced; the new file gets its owner and permissions.
+/// If `old` is `None`, a file called `name` is an error.
 pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
@@ -32,7 +35,8 @@ pub(crate) fn replace(
         adopt(&temporary.file, old)?;
     }
     temporary.file.sync_all()?;
-    // From the moment that it has its name, others can change it.
+    // Read before the rename: as soon as the file has its final name, other processes can change
+    // it.
     let mode = temporary.file.metadata()?.mode();
     let file = temporary.file.try_clone()?;
     match old {
@@ -43,10 +47,10 @@ pub(crate) fn replace(
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// A file that was just created.
+/// Status of a file that was just written.
 pub(crate) struct Made {
     pub(crate) metadata: Metadata,
-    /// Permission bits that it was given.
+    /// Mode that posse gave the file. `metadata` can contain a later change by another process.
     pub(crate) mode: u32,
 }
 
@@ -56,7 +60,7 @@ pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     sync(folder)
 }
 
-/// Syncs a folder where the file system can do that.
+/// Syncs a folder. A file system that cannot sync folders is not an error.
 fn sync(folder: &OwnedFd) -> io::Result<()> {
     match fsync(folder) {
         Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
@@ -64,8 +68,8 @@ fn sync(folder: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sets or clears the executable bits of the file `name` in `folder`, which is `known`, for users
-/// that may read it.
+/// Sets (`may` is true) or clears the executable bits of the file `name` in `folder`. They are set
+/// only for users that may read the file. Fails if the file is not the one in `known`.
 pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -101,7 +105,7 @@ pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()
     written
 }
 
-/// Copies the owner and the permissions of `old`, except set-user-id and set-group-id.
+/// Gives `file` the owner and the permissions of `old`, except set-user-id and set-group-id.
 fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
     let new = FileStatus::of(file)?;
     if (new.uid, new.gid) != (old.uid, old.gid) {
@@ -146,7 +150,7 @@ impl Temporary<'_> {
         Ok(())
     }
 
-    /// Like `rename`, but never replaces a file.
+    /// Gives the file its final name like `rename`, but never replaces a file.
     fn link(self, name: &OsStr) -> io::Result<()> {
         let none = AtFlags::empty();
         match linkat(self.folder, self.name.as_str(), self.folder, name, none) {

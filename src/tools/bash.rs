@@ -31,7 +31,7 @@ use crate::{ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 /// Name of the tool.
 pub const NAME: &str = "bash";
 
-/// Linux accepts no single argument of 128 KiB or more.
+/// Maximum length of a command in bytes. Linux accepts no single argument of 128 KiB or more.
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -46,10 +46,10 @@ const SPILL_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of protected paths that one command may request to change.
 const UNPROTECT_MAX: usize = 16;
 
-/// Maximum length of the first line in the summary, in characters.
+/// Maximum number of characters of a command's first line in the summary of its call.
 const SUMMARY_CHARS_MAX: usize = 100;
 
-/// Creates the tool.
+/// Creates the tool `bash`.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     let mut properties = json!({
         "command": {"type": "string"},
@@ -99,7 +99,7 @@ struct Arguments {
 struct BashPayload {
     command: String,
     directory: OwnedFd,
-    /// The directory, in words.
+    /// Name of the directory for a message.
     shown: String,
     timeout: Duration,
     note: Option<String>,
@@ -168,7 +168,8 @@ impl Tool for Bash {
     }
 }
 
-/// Forwards progress updates of the command.
+/// Handles an update of the running command: records the enforced sandbox, or forwards output to
+/// observers.
 fn announce(context: &RunContext, update: Update) {
     match update {
         Update::Enforced { tier, report } => {
@@ -201,7 +202,8 @@ fn refused(error: &RunError) -> ToolOutput {
     })
 }
 
-/// Exemptions of a command: exactly those that were judged. No policy permits them without asking.
+/// Returns the exemptions of a command: exactly those that `action` contains and the policy has
+/// judged. No policy permits them without asking a person.
 fn exemptions_of(action: &Action) -> Exemptions {
     let mut besides = Exemptions::default();
     for operation in &action.operations {
@@ -279,7 +281,8 @@ fn check(command: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The timeout within its limits, and a note if it was adjusted.
+/// Returns the requested timeout, clamped to the limits, or the default without a request. Also
+/// returns a note for the model if the request was changed.
 fn timeout(
     asked_ms: Option<f64>,
     (default, max): (Duration, Duration),
@@ -294,7 +297,7 @@ fn timeout(
     (timeout, note)
 }
 
-/// Resolves `paths`, each of which must be protected.
+/// Resolves `paths`, which must all be protected, and removes duplicates.
 fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, ToolError> {
     if paths.len() > UNPROTECT_MAX {
         let count = paths.len();
@@ -315,7 +318,8 @@ fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, 
     Ok(places)
 }
 
-/// The whole command, and all paths whose protection it asks to lift.
+/// Formats the detail of a call for a person: the whole command, and all paths whose protection the
+/// command asks to lift.
 fn detail(command: &str, unprotected: &[Located]) -> String {
     let mut detail = command.to_owned();
     if !unprotected.is_empty() {

@@ -1,7 +1,7 @@
 //! Tool budgets of a run: calls per tool, and bytes of output per turn.
 //!
-//! Output is not truncated here. A call beyond the budget is denied or the model is informed, and a
-//! turn with too much output ends with one note.
+//! A call beyond the budget of its tool is denied, or it runs and the model is informed. If a turn
+//! has too much output, one note for the model is appended; output is not truncated here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +18,11 @@ use serde_json::Value;
 pub enum OnExceed {
     /// The call is denied.
     Block,
-    /// The call runs, and the model is informed once.
+    /// The call runs. The model is informed at the first such call.
     Steer,
 }
 
-/// Maximum calls of a tool in one run.
+/// Budget of one tool: its maximum number of calls in a run, and the effect of further calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallBudget {
     /// Maximum number of calls.
@@ -31,29 +31,30 @@ pub struct CallBudget {
     pub on_exceed: OnExceed,
 }
 
-/// Budgets of a run. Tools without an entry are not limited.
+/// Tool budgets of a run, and their usage so far.
 #[derive(Debug, Default)]
 pub struct Budgets {
     /// `tools.outputBudgetBytes`: limit for the outputs of one turn in bytes; `None` is unlimited.
     pub turn_bytes_max: Option<usize>,
-    /// `tools.callBudgets`, by tool.
+    /// `tools.callBudgets`: budgets of calls, by tool name. Tools without an entry are not limited.
     pub calls: BTreeMap<String, CallBudget>,
     spent: Mutex<CallUsage>,
 }
 
-/// Usage so far.
+/// Usage of the budgets so far.
 #[derive(Debug, Default)]
 struct CallUsage {
     /// Calls of this run, by tool.
     calls: BTreeMap<String, u32>,
-    /// Bytes of this turn.
+    /// Bytes of output in this turn.
     bytes: usize,
-    /// True if the model was informed.
+    /// True if the model was informed about too much output in this turn.
     told: bool,
 }
 
 impl Budgets {
-    /// Budgets with limits for one turn and for some tools.
+    /// Creates budgets with a limit for the output of one turn, and with limits for the calls of
+    /// some tools.
     pub fn new(
         turn_bytes_max: Option<usize>,
         calls: impl IntoIterator<Item = (String, CallBudget)>,
@@ -61,23 +62,24 @@ impl Budgets {
         Budgets { turn_bytes_max, calls: calls.into_iter().collect(), spent: Mutex::default() }
     }
 
-    /// Start of a run: resets usage.
+    /// Resets all usage at the start of a run.
     pub fn run_began(&self) {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = CallUsage::default();
     }
 
-    /// Resets the byte counter at the start of a turn.
+    /// Resets the count of output bytes at the start of a turn.
     pub fn turn_began(&self) {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         (spent.bytes, spent.told) = (0, false);
     }
 
-    /// True if there is no limit.
+    /// Returns true if nothing is limited.
     fn is_unlimited(&self) -> bool {
         self.turn_bytes_max.is_none() && self.calls.is_empty()
     }
 
-    /// Counts a call of `tool`. `Err`: reason of the denial; `Ok`: note for the model.
+    /// Counts a call of `tool`. Returns the note for the model, if there is one, or as an error the
+    /// reason of the denial.
     fn call(&self, tool: &str) -> Result<Option<String>, String> {
         let Some(budget) = self.calls.get(tool) else { return Ok(None) };
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +99,8 @@ impl Budgets {
         }
     }
 
-    /// Counts output. Returns a note for the model if the limit is exceeded.
+    /// Counts `bytes` of output. Returns a note for the model when the limit of the turn is
+    /// exceeded for the first time.
     fn output(&self, bytes: usize) -> Option<String> {
         let max = self.turn_bytes_max?;
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +163,7 @@ impl Tool for Budgeted {
     }
 }
 
-/// Size as sent: text as it is, images as their URL.
+/// Size of an output as sent, in bytes: its texts, and the URLs of its images.
 fn bytes_of(output: &ToolOutput) -> usize {
     let size = |part: &ContentPart| match part {
         ContentPart::Text { text } => text.len(),
@@ -169,7 +172,7 @@ fn bytes_of(output: &ToolOutput) -> usize {
     output.content.iter().map(size).sum()
 }
 
-/// Appends `note` to the first text.
+/// Appends `note` to the first text of the output, or as a new text if it has none.
 fn append(output: &mut ToolOutput, note: &str) {
     for part in &mut output.content {
         if let ContentPart::Text { text } = part {

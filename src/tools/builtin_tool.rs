@@ -16,24 +16,25 @@ use crate::{parsed, refusal};
 /// Output of a call, or the error for the model.
 pub type RunResult = Result<ToolOutput, ToolError>;
 
-/// A tool with state `S`. `prepare` gets the parsed arguments `A`, and `run` the payload `P` that
-/// `prepare` attached to the call. A call that was refused with a reason fails without `run`.
+/// A tool made of two functions with shared state `S`. `prepare` gets the parsed arguments `A`, and
+/// `run` the payload `P` that `prepare` attached to the call. A call that `prepare` turned into a
+/// refusal fails without `run`.
 #[derive(Debug)]
 pub struct BuiltinTool<S, A, P, F, G> {
     spec: ToolSpec,
     state: Arc<S>,
     prepare: fn(Arc<S>, A, CallContext) -> F,
     run: fn(Arc<S>, P, RunContext) -> G,
-    /// See [`Tool::denial_advice`].
+    /// Advice for the model after a denial, if any. See [`Tool::denial_advice`].
     pub(crate) if_denied: Option<&'static str>,
-    /// See [`Tool::history_shortened`].
+    /// Called after a compaction of the history. See [`Tool::history_shortened`].
     pub(crate) history_shortened: fn(&S),
-    /// See [`Tool::background_work`].
+    /// Lists the background work of an agent. See [`Tool::background_work`].
     pub(crate) background_work: fn(&S, &Origin) -> Vec<String>,
 }
 
 impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
-    /// A tool without background work.
+    /// Creates a tool without background work and without advice after a denial.
     pub fn new(
         spec: ToolSpec,
         state: Arc<S>,

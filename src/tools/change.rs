@@ -1,4 +1,4 @@
-//! Change of one file, shared by the writing tools.
+//! Change of one file, shared by the tools that write files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,18 +19,19 @@ use crate::text::count;
 use crate::workspace::{FileKind, FileStatus, Located, refused};
 use crate::{ToolEnvironment, atomic_write, blocking, digest, prepared, refusal};
 
-/// Larger files are neither stored as before-images nor edited.
+/// Maximum size of a file that is edited or stored as a before-image, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file before a change, or the path at which one will be created.
 pub(crate) struct ChangeTarget {
     pub(crate) place: Located,
     pub(crate) before: Option<FileBefore>,
-    /// The parent folder, if it exists. Kept open so that its inode number is not reused.
+    /// The parent folder; `None` if it does not exist. It is kept open so that its inode number is
+    /// not reused.
     parent: Option<(FileStatus, OwnedFd)>,
 }
 
-/// File before a change.
+/// Content and status of a file before a change.
 pub(crate) struct FileBefore {
     pub(crate) bytes: Vec<u8>,
     entry: FileStatus,
@@ -38,7 +39,8 @@ pub(crate) struct FileBefore {
 }
 
 impl ChangeTarget {
-    /// Reads the file at `place`, if it exists.
+    /// Reads the file at `place`, if it exists. Fails if it is read-only, larger than
+    /// `FILE_BYTES_MAX`, or not a regular file.
     pub(crate) fn load(place: Located) -> Result<ChangeTarget, ToolError> {
         let before = match place.entry() {
             None => None,
@@ -60,18 +62,18 @@ impl ChangeTarget {
         Ok(ChangeTarget { place, before, parent })
     }
 
-    /// True if it is executable.
+    /// Returns true if the file exists and is executable.
     pub(crate) fn is_executable(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.entry.is_executable())
     }
 
-    /// Content of the file; empty if it does not exist.
+    /// Content of the file before the change; empty if the file does not exist.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.before.as_ref().map_or(&[], |before| &before.bytes)
     }
 }
 
-/// Reads the whole file and its status.
+/// Reads the whole file at `place`, and its status.
 fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     let file = place.open_file(OFlag::O_RDONLY)?;
     let entry = place.status(&file)?;
@@ -100,7 +102,10 @@ pub(crate) struct EditedFile {
 }
 
 /// Prepares a call of `tool` that replaces the content of the file at `place` with the result of
-/// `edit`, which gets the content, the displayed name, and true if it may match approximately.
+/// `edit`; `verb` begins the summary.
+///
+/// `edit` gets the content, the displayed name, and true if an approximate match is allowed. If
+/// `edit` fails, the prepared call is judged as a read and then returns the error.
 pub(crate) fn prepare(
     (tool, verb): (&str, &str),
     place: Located,
@@ -122,8 +127,8 @@ pub(crate) fn prepare(
             let (operations, digest) = (vec![change.target.place.write()], change.digest(tool));
             Ok(prepared(tool, operations, words, digest, change))
         }
-        // The content of a file may only be revealed after the policy permits reading it, so it
-        // judges this error first.
+        // The error may reveal content of the file, so the policy judges the call as a read before
+        // the model gets the error.
         Err(error) => {
             let summary = format!("read {shown} for an edit that does not fit");
             Ok(refusal::prepared(tool, vec![target.place.read()], summary, error))
@@ -131,7 +136,7 @@ pub(crate) fn prepare(
     }
 }
 
-/// Applies the prepared change.
+/// Applies the prepared change on a blocking thread.
 pub(crate) async fn run(
     env: Arc<ToolEnvironment>,
     change: FileChange,
@@ -143,14 +148,14 @@ pub(crate) async fn run(
 /// A prepared change of one file.
 pub(crate) struct FileChange {
     target: ChangeTarget,
-    /// New content; `None`: the file is removed.
+    /// New content; `None` if the file is removed.
     after: Option<Vec<u8>>,
     pub(crate) diff: Diff,
     /// Notes for the model.
     notes: Vec<String>,
     /// True if the replaced text matched only approximately.
     fuzzy: bool,
-    /// New executable bit, if it changes.
+    /// New executable bit; `None` if it stays as it is.
     pub(crate) exec: Option<bool>,
 }
 
@@ -169,17 +174,18 @@ impl FileChange {
         FileChange { target, after, diff, notes, fuzzy: false, exec: None }
     }
 
-    /// SHA-256 of the new content; `None`: the file is removed.
+    /// SHA-256 of the new content in hex; `None` if the file is removed.
     pub(crate) fn hash(&self) -> Option<String> {
         self.after.as_deref().map(posse_base::hex::sha256)
     }
 
-    /// Path relative to its root.
+    /// Path of the file relative to its workspace root.
     pub(crate) fn relative(&self) -> &str {
         self.target.place.relative()
     }
 
-    /// The operation, in one call with `written`.
+    /// Creates the operation of writing this file in a call that writes all files in `written`.
+    /// Their paths are relative to the root.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         self.target.place.write_with(written)
     }
@@ -188,7 +194,7 @@ impl FileChange {
         self.after.as_deref().unwrap_or_default()
     }
 
-    /// Digest that identifies exactly this change of exactly this file.
+    /// Computes a digest that identifies exactly this change, by `tool`, of exactly this file.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let inode =
             |entry: &FileStatus| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
@@ -210,7 +216,7 @@ impl FileChange {
         ])
     }
 
-    /// Fails if the file differs from the prepared version.
+    /// Fails if the file or its folder has changed since the call was prepared.
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, &name),
@@ -220,7 +226,8 @@ impl FileChange {
         }
     }
 
-    /// Applies the change if the file is unchanged since it was prepared.
+    /// Applies the change if the file is unchanged since the call was prepared, and stores the old
+    /// content as a before-image. A dry run only describes the change.
     pub(crate) fn apply(&self, env: &ToolEnvironment, call: &CallContext) -> RunResult {
         let ChangeTarget { place, before, .. } = &self.target;
         if env.dry_run {
@@ -260,7 +267,8 @@ impl FileChange {
         Ok(self.report(verdict, self.sentence(verdict)))
     }
 
-    /// Writes or removes the file. Registers the new file also if a later step fails.
+    /// Writes or removes the file `name` in the folder `parent`, and registers each step in
+    /// `writing`. A written file is registered even if a later step fails.
     fn write_to(
         &self,
         parent: &OwnedFd,
@@ -283,7 +291,8 @@ impl FileChange {
         Ok(())
     }
 
-    /// Fails if the file or its folder differs from the prepared version.
+    /// Fails if the file `name` in the folder `parent`, or the folder itself, is not the prepared
+    /// one.
     fn require_unchanged(
         &self,
         env: &ToolEnvironment,
@@ -356,7 +365,7 @@ fn stale(place: &Located, who: &str) -> ToolError {
     ToolError::new("EDT004", what)
 }
 
-/// Converts an I/O error for the model.
+/// Converts an I/O error about the file `shown` to an error for the model.
 pub(crate) fn failed(shown: &str, error: &io::Error) -> ToolError {
     match error.raw_os_error() {
         Some(number) => refused(shown, Errno::from_raw(number)),

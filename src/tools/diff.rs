@@ -1,4 +1,4 @@
-//! Unified diff of a change, bounded, with line counts.
+//! Unified diff of a change, limited in size, with counts of changed lines.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,24 +9,26 @@ use crate::text::{is_binary, lines, lines_ended};
 
 /// Maximum size of a diff in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Above this number of changed lines, the diff is not minimized.
+/// Maximum number of compared lines, of both texts together, for which a minimal diff is computed.
+/// Above it, all compared lines are shown as replaced.
 const SEARCHED_LINES_MAX: usize = 6000;
-/// Unchanged lines around a change.
+/// Number of unchanged lines shown before and after a change.
 const CONTEXT: usize = 3;
 
 /// Diff of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Diff {
-    /// Added lines.
+    /// Number of added lines.
     pub(crate) added: usize,
-    /// Removed lines.
+    /// Number of removed lines.
     pub(crate) removed: usize,
-    /// The unified diff, at most [`TEXT_BYTES_MAX`] plus a truncation notice. Bytes that are not
-    /// UTF-8 are replaced.
+    /// The unified diff, at most [`TEXT_BYTES_MAX`] bytes plus a truncation notice. Invalid UTF-8
+    /// is replaced.
     pub(crate) text: String,
 }
 
-/// Diff for replacing `before` by `after` in the file `path`.
+/// Computes the diff for replacing `before` by `after` in the file `path`. `before` is `None` for a
+/// new file.
 pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");
@@ -54,11 +56,12 @@ pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     diff
 }
 
-/// The range in which two texts differ, in whole lines, with some context.
+/// Byte ranges of two texts that contain all their differences, in whole lines and with some
+/// context.
 struct Window {
     old: Range<usize>,
     new: Range<usize>,
-    /// Number of lines before it.
+    /// Number of lines before these ranges.
     line: usize,
 }
 
@@ -86,12 +89,12 @@ impl Window {
     }
 }
 
-/// Start of the line that contains `position`.
+/// Offset of the start of the line that contains byte `position`.
 fn line_start(bytes: &[u8], position: usize) -> usize {
     bytes[..position].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
-/// Lines of `bytes`, with their line ends.
+/// Splits `bytes` into lines, which keep their line ends.
 pub(crate) fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n').collect()
 }
@@ -133,7 +136,8 @@ fn hunk(
     }
 }
 
-/// A line range in unified diff notation. An empty one names the line before it.
+/// Formats a range of lines in unified diff notation: `start,length`. An empty range begins at the
+/// line before it. `lines_before` is added to the start.
 fn range(range: &Range<usize>, lines_before: usize) -> String {
     let start = range.start + lines_before + usize::from(!range.is_empty());
     if range.len() == 1 { start.to_string() } else { format!("{start},{}", range.len()) }

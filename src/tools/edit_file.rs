@@ -18,7 +18,7 @@ use crate::{ToolEnvironment, refusal, sized, spec};
 
 const NAME: &str = "edit_file";
 
-/// Creates the tool.
+/// Creates the tool `edit_file`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -54,8 +54,9 @@ async fn prepare(
     prepare_edit(NAME, &path, env, call, make).await
 }
 
-/// Prepares a call of `tool` that replaces the content of the file at `path` with the result of
-/// `make`.
+/// Prepares a call of `tool` that replaces the content of the existing file at `path` with the
+/// result of `make`. `make` gets the content, the displayed name, and true if an approximate match
+/// is allowed.
 pub(crate) async fn prepare_edit(
     tool: &'static str,
     path: &str,

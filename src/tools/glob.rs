@@ -22,10 +22,10 @@ use crate::{ToolEnvironment, digest, grep, output, prepared, refusal, spec};
 
 const NAME: &str = "glob";
 
-/// Maximum number of paths.
+/// Maximum number of paths in a result.
 const PATHS_MAX: usize = 1000;
 
-/// Creates the tool.
+/// Creates the tool `glob`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -115,14 +115,15 @@ fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     }))
 }
 
-/// Modification time of a file beneath the opened folder.
+/// Modification time of the file `path` beneath `directory`: seconds and nanoseconds since 1970.
+/// `None` if the file cannot be opened.
 fn changed(directory: &OwnedFd, path: &Path) -> Option<(i64, i64)> {
     let opened = open_beneath(directory, path, OPEN).ok()?;
     let stat = fstat(&opened).ok()?;
     Some((stat.st_mtime, stat.st_mtime_nsec))
 }
 
-/// Only metadata is needed, and opening a pipe must not block.
+/// Flags for opening a file to read its metadata. Opening a pipe must not block.
 #[cfg(target_os = "linux")]
 const OPEN: OFlag = OFlag::O_PATH;
 #[cfg(not(target_os = "linux"))]

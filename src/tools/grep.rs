@@ -35,10 +35,10 @@ const PATTERN_BYTES_MAX: usize = 10_000;
 /// Maximum bytes of a compiled pattern and of its search cache.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum bytes of an error message of the regex engine.
+/// Maximum bytes shown of an error message of the regex engine.
 const REASON_BYTES_MAX: usize = 1000;
 
-/// Creates the tool.
+/// Creates the tool `grep`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -140,7 +140,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         .map_err(|error| invalid("pattern: ", &error))
 }
 
-/// Path pattern. Without `/` it matches file names at any depth.
+/// Compiles a path pattern. A pattern without `/` matches file names at any depth.
 pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     if pattern.is_empty() || pattern.len() > 1000 {
         return Err(ToolError::new("ARG005", "the glob is empty or longer than 1000 bytes"));
@@ -161,7 +161,7 @@ fn invalid(what: &str, error: &dyn Error) -> ToolError {
     ToolError::new("ARG005", format!("{what}{reason}"))
 }
 
-/// Clamps a number of the model to its bounds.
+/// Converts a number from the model to an integer between `min` and `max`, both inclusive.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -228,19 +228,20 @@ fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> Tool
     }))
 }
 
-/// Lines for the model within the size limit.
+/// Lines for the model, collected up to the size limit `bytes_max`. The first `skip` matches are
+/// left out.
 #[derive(Default)]
 struct Listed {
     text: String,
     skip: usize,
     matches: usize,
     bytes_max: usize,
-    /// True if there is no space left.
+    /// True if a line did not fit any more.
     is_full: bool,
 }
 
 impl Listed {
-    /// Adds the hits of one file.
+    /// Adds the matches of one file, with their context lines.
     fn add(&mut self, path: &str, hits: &Hits) {
         let has_context = hits.lines.iter().any(|line| !line.is_match);
         if has_context && !self.text.is_empty() {

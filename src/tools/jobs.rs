@@ -1,7 +1,7 @@
 //! Background jobs: their owners, output and end.
 //!
-//! A job has the id of the call that started it. It ends with its agent or with the session; its
-//! output stays with the session's outputs.
+//! A job has the id of the call that started it. It ends at the latest with its agent or with the
+//! session. Its output is stored with the other outputs of the session.
 
 mod output_tool;
 mod page;
@@ -21,74 +21,77 @@ use tokio::task::AbortHandle;
 
 pub(crate) use output_tool::{begun, tools};
 
-/// Maximum number of ended jobs that are listed. Output of older ones can still be read.
+/// Maximum number of ended jobs that are listed. The output of older jobs can still be read.
 const ENDED_MAX: usize = 64;
 
-/// Maximum wait for stopped jobs, which are killed long before.
+/// Maximum wait for the end of stopped jobs; then their tasks are aborted. Usually a stopped job is
+/// killed long before.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
-/// Jobs of a session. Kills running ones when dropped.
+/// Background jobs of a session. Dropping this list kills the running jobs.
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
-    /// In the order in which they started.
+    /// Running and ended jobs, in the order in which they started.
     all: Mutex<Vec<Arc<Job>>>,
 }
 
-/// One background command.
+/// A background job: one command that continues after its call.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: CallId,
     /// The command in one line.
     pub(crate) summary: String,
     owner: Arc<Origin>,
-    /// File with its whole output.
+    /// File with the whole output of the command.
     pub(crate) output: PathBuf,
     began: Instant,
-    /// Stops its command.
+    /// Sends the signal that stops the command; `None` after it was sent.
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    /// Reason of the stop.
+    /// Reason of the stop; `None` if the job was not stopped.
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
     ended: watch::Sender<Option<Arc<JobExit>>>,
     /// Offset up to which the agent has read the output, in bytes.
     pub(crate) read_to: AtomicU64,
-    /// True if its agent is informed of its end.
+    /// True if the agent knows that the job has ended, or need not be informed.
     told: AtomicBool,
-    /// Number of calls that wait for its end and will report it.
+    /// Number of calls that wait for the end of the job and will report it.
     waiting: AtomicUsize,
     post_call: PostCallSink,
 }
 
-/// End of a job.
+/// End of a background job: its kind, description and figures.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
-    /// Description: `exit 1`.
+    /// Description of the end for the model, such as `exit 1`.
     pub(crate) detail: String,
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// Changes of protected files and other notes, one line each.
+    /// Notes about the run, such as changes of protected files, one line each.
     pub(crate) notes: Vec<String>,
 }
 
-/// A call that waits for the end of a job and reports it to the agent.
+/// Guard of a call that waits for the end of a job and reports it to the agent. While it exists,
+/// the agent gets no separate notice.
 #[derive(Debug)]
 pub(crate) struct JobWaiter<'a>(&'a Job);
 
 impl Jobs {
-    /// Allows `live_max` running jobs; 0 disables jobs.
+    /// Creates an empty list for at most `live_max` running jobs; 0 disables jobs.
     pub fn new(live_max: usize) -> Jobs {
         Jobs { live_max, all: Mutex::default() }
     }
 
-    /// True if jobs are disabled.
+    /// Returns true if background jobs are disabled.
     pub(crate) fn is_closed(&self) -> bool {
         self.live_max == 0
     }
 
-    /// Slot for the command of `call`, with its stop signal. The error names the limit.
+    /// Adds a job for the command of `call`, and returns it with the receiver of its stop signal.
+    /// If too many jobs run, returns an error for the model.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
@@ -138,14 +141,15 @@ impl Jobs {
         self.lock().retain(|job| job.id != *id);
     }
 
-    /// Jobs visible to an agent: its own. The main agent sees all of them.
+    /// Lists the jobs that the agent `origin` may see: its own, or for the main agent all.
     pub(crate) fn of(&self, origin: &Origin) -> Vec<Arc<Job>> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |job: &&Arc<Job>| is_main || job.owner.invocation_id == origin.invocation_id;
         self.lock().iter().filter(theirs).cloned().collect()
     }
 
-    /// Stops the jobs in the scope of `what`; the future resolves when they are gone.
+    /// Stops the running jobs in the scope of `what`. The future resolves when they have ended, or
+    /// after `RELEASE_MAX`.
     pub(crate) fn release(
         &self,
         what: &BackgroundScope,
@@ -195,7 +199,7 @@ impl Job {
         self.ended.borrow().is_none()
     }
 
-    /// Its end, if it has ended.
+    /// Returns the end of the job; `None` while it runs.
     pub(crate) fn ended(&self) -> Option<Arc<JobExit>> {
         self.ended.borrow().clone()
     }
@@ -204,19 +208,19 @@ impl Job {
         self.ended().map_or_else(|| self.began.elapsed(), |ended| ended.duration)
     }
 
-    /// Sets the task that runs the command.
+    /// Sets the task that runs the command, so that it can be aborted.
     pub(crate) fn runs_in(&self, task: AbortHandle) {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Marks it as started.
+    /// Records that the job has started.
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
         let begun = Event::JobStarted { call_id, summary };
         self.post_call.send(PostCallMessage::Fact(Box::new(begun)));
     }
 
-    /// Stops its command. The first reason counts.
+    /// Stops the command for the reason `why`. Further calls have no effect.
     pub(crate) fn stop(&self, why: JobEnd) {
         if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
@@ -231,7 +235,8 @@ impl Job {
         }
     }
 
-    /// Its command has ended: records it, then informs waiting calls or its agent.
+    /// Records that the command has ended. Then wakes the calls that wait, or informs the agent if
+    /// no call waits.
     pub(crate) fn end(&self, ended: JobExit) {
         let JobExit { end, detail, exit_code, bytes, duration, notes } = ended.clone();
         self.post_call.send(PostCallMessage::Fact(Box::new(Event::JobEnded {
@@ -250,7 +255,8 @@ impl Job {
         }
     }
 
-    /// Informs its agent of the end, if that has not happened.
+    /// Sends the agent a notice of the job's end, unless the agent was informed before or the end
+    /// of the session stopped the job.
     fn report_end(&self) {
         let Some(ended) = self.ended() else { return };
         if self.told.swap(true, Ordering::AcqRel) || ended.end == JobEnd::SessionEnded {
@@ -270,12 +276,12 @@ impl Job {
         self.post_call.send(PostCallMessage::Notice(vec![ContentPart::text(text)]));
     }
 
-    /// Marks the agent as notified of the end.
+    /// Marks the agent as informed of the end, so that it gets no notice.
     pub(crate) fn is_told(&self) {
         self.told.store(true, Ordering::Release);
     }
 
-    /// Makes the holder responsible for reporting the end.
+    /// Makes the holder of the returned guard responsible for reporting the end of the job.
     pub(crate) fn wait(&self) -> JobWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         JobWaiter(self)
@@ -287,7 +293,7 @@ impl Job {
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 
-    /// End of the command of this job.
+    /// Creates the end of this job from the `outcome` of its command and from `notes`.
     pub(crate) fn sum_up(&self, outcome: &ProcessOutcome, notes: Vec<String>) -> JobExit {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
         let (end, detail) = match (outcome.exit, why) {

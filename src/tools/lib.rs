@@ -1,6 +1,7 @@
-//! Built-in tools.
+//! Built-in tools of the model.
 //!
-//! Each describes the exact effect of a call before it runs. None decides about permission.
+//! Each tool computes the exact effect of a call before the call runs. The policy, not the tool,
+//! decides about permission.
 
 pub mod edit_file;
 pub mod list_dir;
@@ -49,7 +50,8 @@ use crate::jobs::Jobs;
 use crate::reads::ReadTable;
 use crate::workspace::Workspace;
 
-/// Largest file, in bytes, that is read on the calling task. Larger files go to a blocking thread.
+/// Maximum size of a file that is read on the calling task, in bytes. A larger file is read on a
+/// blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
 /// Default maximum number of running background jobs.
@@ -59,64 +61,70 @@ const JOBS_MAX: usize = 8;
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
-    /// Accessible roots.
+    /// Root folders that the tools may access.
     pub workspace: Workspace,
     /// Session folder: spilled outputs go below `outputs/`, before-images below `blobs/`.
     pub session_dir: PathBuf,
-    /// True if tools only describe their changes.
+    /// True if tools describe their changes and commands without performing them.
     pub dry_run: bool,
-    /// True if an edit may match a text that differs in trailing blanks, quotes, dashes or kinds of
-    /// spaces, if there is only one.
+    /// True if an edit without an exact match may replace a text that differs only in trailing
+    /// blanks, quotes, dashes or kinds of spaces. There must be only one such text.
     pub fuzzy_edit: bool,
-    /// True if a file must be read before it is changed.
+    /// True if an agent must read a file before it changes the file.
     pub require_read: bool,
-    /// True if unchanged content is referenced instead of shown again.
+    /// True if a repeated read of unchanged content returns a reference to the earlier call instead
+    /// of the content.
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Limits of an image.
+    /// Size limits of images.
     pub images: ImageLimits,
-    /// Reads and writes so far.
+    /// File versions that each agent has read or written.
     pub reads: Arc<ReadTable>,
     /// Tool budgets of a run.
     pub budgets: Arc<Budgets>,
-    /// Background commands.
+    /// Background jobs of the session.
     pub jobs: Arc<Jobs>,
-    /// Outputs and messages that the session remembers.
+    /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.
     pub recall: stored_output::Recall,
-    /// Registry of file changes, for checks of parallel commands.
+    /// Registry of the file changes of tools. The check of protected files after a command uses it
+    /// to tell these changes from changes by the command.
     pub written: ToolWrites,
-    /// Reads commands as the policy does.
+    /// Functions that parse a shell command as the policy does.
     pub commands: CommandReader,
 }
 
-/// Functions that read a command as the policy does.
+/// Functions that parse a shell command as the policy does.
 ///
-/// Each takes the command, its working directory and the home folder of the user, if it is known.
+/// Each function takes the command, its working directory and the home folder of the user, if it is
+/// known.
 #[derive(Debug, Clone)]
 pub struct CommandReader {
-    /// Returns the paths that the command names, whose links are resolved before it is judged.
+    /// Returns the paths that the command names. The caller resolves their links before the policy
+    /// judges the command.
     pub paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
     /// Returns the programs that the command runs, each with its arguments.
     pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
-    /// The home folder of the user, if it is known.
+    /// Home folder of the user; `None` if it is unknown.
     pub home: Option<String>,
 }
 
 impl CommandReader {
-    /// Paths of `command`.
+    /// Returns the paths that `command` names in the working directory `cwd`.
     fn paths(&self, command: &str, cwd: &str) -> Vec<CommandPath> {
         (self.paths)(command, cwd, self.home.as_deref())
     }
 
-    /// Programs of `command` with their arguments.
+    /// Returns the programs that `command` runs in the working directory `cwd`, each with its
+    /// arguments.
     fn programs(&self, command: &str, cwd: &str) -> Vec<Vec<String>> {
         (self.programs)(command, cwd, self.home.as_deref())
     }
 }
 
 impl ToolEnvironment {
-    /// Environment with default settings.
+    /// Creates an environment with default settings. Its command reader finds no paths and no
+    /// programs.
     pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
         ToolEnvironment {
             workspace,
@@ -142,7 +150,8 @@ impl ToolEnvironment {
     }
 }
 
-/// All built-in tools. Commands run in `sandbox`.
+/// Creates all built-in tools except `agent_diff` and `agent_merge`, and wraps them with their
+/// budgets. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);
     let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
@@ -166,7 +175,8 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     toolbox
 }
 
-/// Specification of a built-in tool.
+/// Creates the specification of a built-in tool. `properties` and `required` are members of the
+/// JSON schema of its arguments.
 pub fn spec(
     name: &str,
     description: &str,
@@ -184,12 +194,14 @@ pub fn spec(
     }
 }
 
-/// Deserializes arguments that already match their schema.
+/// Deserializes `arguments`, which already match the schema of the tool.
 pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }
 
-/// A call of `tool` with these operations. `words`: summary, and detail for a person.
+/// Creates the prepared call of `tool` whose `operations` the policy judges. `words` are the
+/// summary and the detail for a person, `digest` identifies the effect, and `payload` is the value
+/// for the run.
 pub(crate) fn prepared<T: Send + 'static>(
     tool: &str,
     operations: Vec<Operation>,
@@ -202,7 +214,8 @@ pub(crate) fn prepared<T: Send + 'static>(
     Prepared { action, payload: Box::new(payload) }
 }
 
-/// Runs `work` on a blocking thread. A panic continues in the caller.
+/// Runs `work` on a blocking thread and returns its result. A panic of `work` continues in the
+/// caller.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -214,7 +227,8 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     }
 }
 
-/// Runs `work` on files of `size` bytes: inline if they are small, else like [`blocking`].
+/// Runs `work`, which processes `size` bytes: on the calling task up to `SMALL_BYTES`, otherwise on
+/// a blocking thread.
 pub(crate) async fn sized<T: Send + 'static>(
     size: u64,
     work: impl FnOnce() -> T + Send + 'static,

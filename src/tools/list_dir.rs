@@ -23,12 +23,12 @@ use posse_base::hex::sha256;
 
 const NAME: &str = "list_dir";
 
-/// Maximum number of listed entries.
+/// Maximum number of entries that are listed.
 const SHOWN_MAX: usize = 500;
 /// Maximum number of entries read, of which the first ones by name are listed.
 const READ_MAX: usize = 20_000;
 
-/// Creates the tool.
+/// Creates the tool `list_dir`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -46,7 +46,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-/// Prepared call: an open folder.
+/// Prepared call: the open folder to list.
 struct OpenFolder {
     folder: Dir,
     shown: String,
@@ -119,7 +119,8 @@ fn footer(shown: &str, listed: usize, total: usize, complete: bool) -> String {
     }
 }
 
-/// Line for `name`.
+/// Formats the line for the entry `name` of `folder`: its name, with the size of a file, the target
+/// of a link or another kind.
 fn line(folder: impl AsFd, name: &OsStr) -> String {
     let mut line = names::shown(Path::new(name));
     let Ok(entry) = FileStatus::at(&folder, Path::new(name)) else { return line };

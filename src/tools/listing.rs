@@ -1,7 +1,7 @@
 //! Lists the files below a folder that are worth searching: without ignored, generated and vendored
 //! files.
 //!
-//! Links are never followed. The walk stops at its time limit.
+//! Links are never followed. The walk ends when its [`Stop`] is due.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use crate::builtin_tool::RunResult;
 /// Time limit of a search.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Folders with generated files.
+/// Names of the folders that are skipped: version control, and generated or vendored files.
 static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     [
         ".git",
@@ -47,30 +47,30 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     .into()
 });
 
-/// Marker file of build output and caches.
+/// Name of the file that marks a folder with build output or a cache.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
-/// From this many files on, several threads walk faster than one.
+/// Number of files from which on several threads are used.
 const SMALL: usize = 1000;
 
 /// Maximum number of files listed.
 const FILES_MAX: usize = 500_000;
 
-/// The clock is read once for this many files: on some machines reading it is a system call.
+/// Number of entries after which a thread reads the clock: on some machines this is a system call.
 const CLOCK_EVERY: u32 = 16;
 
-/// Maximum number of threads.
+/// Maximum number of threads of a listing or search.
 const THREADS_MAX: usize = 8;
 
 /// Stop condition of a search: cancelled or timed out.
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
-    /// `None`: no time limit.
+    /// Time at which the search must stop; `None` without a time limit.
     deadline: Option<Instant>,
 }
 
-/// Cancels the work when dropped.
+/// Guard of a [`Stop`], which cancels it when dropped.
 #[derive(Debug)]
 pub struct StopOnDrop(Arc<AtomicBool>);
 
@@ -81,40 +81,42 @@ impl Drop for StopOnDrop {
 }
 
 impl Stop {
-    /// Stops after `time`, or when the guard is dropped. `Duration::MAX` is no time limit.
+    /// Creates a stop condition that is due after `time`, or when the guard is dropped.
+    /// `Duration::MAX` is no time limit.
     pub fn after(time: Duration) -> (Stop, StopOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = StopOnDrop(Arc::clone(&cancelled));
         (Stop { cancelled, deadline: Instant::now().checked_add(time) }, guard)
     }
 
-    /// True if cancelled. Cheaper than reading the clock.
+    /// Returns true if the guard was dropped. Cheaper than `is_due`, which reads the clock.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// True if cancelled or timed out.
+    /// Returns true if the guard was dropped or the time limit has passed.
     pub fn is_due(&self) -> bool {
         self.is_cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 
-/// Runs a search on a blocking thread within the time limit. Dropping the future stops it.
+/// Runs a search on a blocking thread, with the time limit `TIME_MAX`. Dropping the future stops
+/// the search.
 pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> RunResult {
     let (stop, _guard) = Stop::after(TIME_MAX);
     Ok(blocking(move || work(&stop)).await)
 }
 
-/// The files below a folder.
+/// Result of listing the files below a folder.
 #[derive(Debug, Default)]
 pub(crate) struct FileListing {
-    /// Relative to the folder, sorted.
+    /// Paths relative to the folder, sorted.
     pub(crate) files: Vec<PathBuf>,
-    /// True if the listing is truncated.
+    /// True if the list is incomplete, because a limit was reached or the listing was stopped.
     pub(crate) is_cut: bool,
 }
 
-/// Lists the files below `folder`, which is absolute and resolved.
+/// Lists the files below `folder`, which is absolute and resolved, until `stop` is due.
 pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
     let mut listing = FileListing::default();
     for entry in walk(folder).build() {
@@ -136,19 +138,20 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
     listing
 }
 
-/// Bytes that are ordered as `Path` is, component by component: the content of a folder comes before
-/// names that begin with its name. Comparing bytes is many times faster.
+/// Converts a path to bytes that are ordered as `Path` is, component by component: the content of a
+/// folder comes before names that begin with the folder's name. Comparing bytes is many times
+/// faster.
 fn sort_key(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes().iter();
     bytes.map(|byte| if *byte == b'/' { 0 } else { *byte }).collect()
 }
 
-/// Number of useful threads.
+/// Number of threads that a listing or search uses.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// Lists the files with several threads, in any order.
+/// Lists the files like [`of`] with several threads. The result is not sorted.
 fn of_many(folder: &Path, stop: &Stop) -> FileListing {
     let all = Mutex::default();
     let is_cut = AtomicBool::new(false);
@@ -172,20 +175,20 @@ fn of_many(folder: &Path, stop: &Stop) -> FileListing {
     FileListing { files, is_cut: is_cut.into_inner() }
 }
 
-/// Results of one thread that were not handed over yet.
+/// Files that one thread has found and not yet moved to the common list `all`.
 struct Batch<'a> {
     files: Vec<PathBuf>,
     all: &'a Mutex<Vec<PathBuf>>,
 }
 
 impl Batch<'_> {
-    /// Adds a file. Returns true if there are enough.
+    /// Adds a file. Returns true if the common list has `FILES_MAX` files.
     fn add(&mut self, path: &Path) -> bool {
         self.files.push(path.to_owned());
         self.files.len() >= 256 && self.hand_over()
     }
 
-    /// True if there are enough.
+    /// Moves the files to the common list. Returns true if that list has `FILES_MAX` files.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.append(&mut self.files);
@@ -215,7 +218,8 @@ fn is_skipped(entry: &DirEntry) -> bool {
         && (SKIPPED.contains(entry.file_name()) || entry.path().join(CACHE_TAG).exists())
 }
 
-/// Path relative to `folder`, if the entry is a file. Paths of a walk begin with its folder.
+/// Path of an entry relative to `folder`, the folder of the walk. `None` if the entry is not a
+/// regular file.
 fn relative<'a>(entry: &'a DirEntry, folder: &Path) -> Option<&'a Path> {
     if !entry.file_type()?.is_file() {
         return None;

@@ -18,7 +18,7 @@ const NAME: &str = "multi_edit";
 /// Maximum number of edits per call.
 const EDITS_MAX: usize = 100;
 
-/// Creates the tool.
+/// Creates the tool `multi_edit`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -65,7 +65,8 @@ async fn prepare(
     prepare_edit(NAME, &path, env, call, make).await
 }
 
-/// Applies all `edits`, or fails with the first one that does not match.
+/// Applies all `edits` in order to the content `before`. Fails with the first edit that does not
+/// match, or if the content does not change.
 fn apply(
     edits: &[TextEdit],
     before: &[u8],
@@ -93,7 +94,7 @@ fn apply(
     Ok(all)
 }
 
-/// Adds the index of the edit to its `error`.
+/// Adds the index of the failed edit to `error`; `edits` is the number of edits.
 fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
     let mut message = format!("edits[{index}]: {}", error.message);
     if edits > 1 {
@@ -103,7 +104,8 @@ fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
     ToolError::new(error.code, message)
 }
 
-/// Error that names both edits, if an earlier edit removed the text of a later one.
+/// Returns an error that names both edits if an earlier edit removed the text that edit number
+/// `failed` replaces; otherwise `None`.
 fn overlap_error(
     edits: &[TextEdit],
     failed: usize,

@@ -2,8 +2,8 @@
 
 use posse_base::failure::printable_lines;
 
-/// `bytes` as text: terminal sequences are removed, line ends become `\n`, invalid UTF-8 is
-/// replaced, and other control characters are escaped.
+/// Converts the output of a program to text: removes terminal sequences, converts line ends to
+/// `\n`, replaces invalid UTF-8, and escapes other control characters.
 pub(crate) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     // C1 control characters begin with 0xc2, as do some harmless characters.
@@ -14,8 +14,8 @@ pub(crate) fn clean(bytes: &[u8]) -> String {
     printable_lines(&without_sequences(&text))
 }
 
-/// Removes terminal sequences: CSI sequences, and strings such as titles and clipboard contents up
-/// to their terminator.
+/// Removes terminal sequences from `text`: CSI sequences, and control strings, such as titles and
+/// clipboard contents, up to their terminator. Converts CR and CR LF to LF.
 fn without_sequences(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -49,7 +49,8 @@ fn skip_parameters(rest: &mut Rest<'_>) {
     rest.next_if(|next| matches!(next, '@'..='~'));
 }
 
-/// Skips to the terminator. An unterminated string hides at most its own line.
+/// Skips a control string and its terminator. A string without a terminator ends at the end of its
+/// line.
 fn skip_string(rest: &mut Rest<'_>) {
     while let Some(next) = rest.next_if(|next| !matches!(next, '\n' | '\r')) {
         match next {
@@ -63,7 +64,7 @@ fn skip_string(rest: &mut Rest<'_>) {
     }
 }
 
-/// `bytes` without an incomplete code point at the end. Other invalid bytes are data.
+/// Returns `bytes` without an incomplete UTF-8 code point at the end. Other invalid bytes stay.
 pub(crate) fn whole_end(bytes: &[u8]) -> &[u8] {
     let is_cut = |length: &usize| {
         std::str::from_utf8(&bytes[bytes.len() - length..])
@@ -73,18 +74,18 @@ pub(crate) fn whole_end(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len() - cut]
 }
 
-/// `bytes` without the remainder of a code point at the beginning.
+/// Returns `bytes` without the last bytes of a UTF-8 code point that began before them.
 pub(crate) fn whole_start(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
     &bytes[rest..]
 }
 
-/// Longest prefix of `text` with at most `max` bytes.
+/// Longest prefix of `text` with at most `max` bytes that ends between two code points.
 pub(crate) fn prefix_within(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
-/// Longest suffix of `text` with at most `max` bytes.
+/// Longest suffix of `text` with at most `max` bytes that begins between two code points.
 pub(crate) fn ending(text: &str, max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
 }

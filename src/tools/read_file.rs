@@ -33,7 +33,7 @@ use posse_base::hex::sha256;
 
 const NAME: &str = "read_file";
 
-/// Creates the tool.
+/// Creates the tool `read_file`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -65,13 +65,13 @@ struct Arguments {
     limit: Option<u64>,
 }
 
-/// An open file and the requested part.
+/// Prepared call: an open file and the requested lines.
 struct OpenFile {
     file: File,
     size: u64,
     shown: String,
     slice: Slice,
-    /// Its path, if it is in the workspace.
+    /// Absolute path of the file; `None` for an output of the session.
     path: Option<PathBuf>,
 }
 
@@ -135,7 +135,7 @@ impl OpenFile {
     }
 }
 
-/// Result for content that was shown before.
+/// Creates the result for content that the call `earlier` has shown already.
 fn unchanged(shown: &str, earlier: &CallId, mut metadata: Value) -> ToolOutput {
     let text = format!(
         "{shown} has not changed: {earlier} has shown exactly this. (Asked once more, it is shown \
@@ -145,7 +145,7 @@ fn unchanged(shown: &str, earlier: &CallId, mut metadata: Value) -> ToolOutput {
     ToolOutput::text(text).with_metadata(metadata)
 }
 
-/// Hashes a file while it is read.
+/// Reader that computes the hash of a file while it is read.
 struct Hashing {
     file: File,
     hash: Sha256,
@@ -159,7 +159,8 @@ impl Read for Hashing {
     }
 }
 
-/// A call that reads `slice` of an open file; `place`: its place in the workspace.
+/// Prepares a call that reads `slice` of an open file. `place` is the location of a file in the
+/// workspace; `None` for an output of the session, which needs no permission.
 fn opened(
     file: File,
     shown: String,
@@ -177,7 +178,8 @@ fn opened(
     Ok(prepared(NAME, operations, words, digest, OpenFile { file, size, shown, slice, path }))
 }
 
-/// Output that the session remembers without a spilled file.
+/// Prepares a call that reads the output or conversation `name` through
+/// [`ToolEnvironment::recall`]. `None` if the name is unknown.
 async fn remembered(
     env: &ToolEnvironment,
     name: &str,
@@ -198,7 +200,7 @@ async fn remembered(
     Ok(Some(prepared(NAME, Vec::new(), words, digest, reading)))
 }
 
-/// An anonymous in-memory file.
+/// Creates an anonymous in-memory file with the content `bytes`.
 fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"output", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
@@ -206,7 +208,8 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens the spilled output of the call `call` of this session.
+/// Opens the spilled output of the call `call` of this session. Returns it with its name for the
+/// model.
 fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), ToolError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if call.is_empty() || call.len() > 200 || !call.bytes().all(plain) {

@@ -1,8 +1,9 @@
-//! Table of file reads and writes, shared by all agents of a session: an agent cannot change a file
-//! version that it has not read, and unchanged content is not shown twice.
+//! Table of file reads and writes, shared by all agents of a session. With it, an agent cannot
+//! overwrite a version of a file that it has not seen, and unchanged content is not shown twice.
 //!
-//! Files are keyed by resolved path and compared by a hash of all bytes: replacing a file changes
-//! its inode, and two changes within one clock tick do not change its times.
+//! Files are keyed by resolved path and compared by a hash of all bytes. Inode and times would not
+//! suffice: replacing a file changes its inode, and two changes within one clock tick do not change
+//! its times.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,73 +16,78 @@ use sha2::{Digest, Sha256};
 
 use crate::workspace::Located;
 
-/// Maximum number of files. Older entries are dropped, and these files have to be read again.
+/// Maximum number of files in the table. When it is full, all entries are dropped, and the files
+/// have to be read again.
 const FILES_MAX: usize = 20_000;
-/// Maximum number of agents per file.
+/// Maximum number of agents whose knowledge about one file is stored.
 const AGENTS_MAX: usize = 32;
-/// Maximum number of slices per file and agent.
+/// Maximum number of slices that are stored per file and agent.
 const SLICES_MAX: usize = 16;
-/// Shorter texts are always shown again: a reference to the earlier call is hardly shorter.
+/// Minimum size in bytes of a text that a reference to the earlier call can replace. For a shorter
+/// text, the reference saves hardly anything.
 const TEXT_BYTES_MIN: usize = 400;
-/// Number of locks, and thus the maximum number of concurrent changes.
+/// Number of locks for changes of files. Files whose paths hash to the same lock are changed one
+/// after the other.
 const CHANGING: usize = 32;
 
-/// File knowledge of all agents of a session.
+/// File versions that the agents of a session have read or written.
 #[derive(Debug, Default)]
 pub struct ReadTable {
     files: DashMap<PathBuf, Vec<FileKnowledge>>,
     written: DashMap<PathBuf, LastWrite>,
-    /// Serialises changes of one file, from the last check to the write.
+    /// Locks that serialise the changes of one file, from the last check to the write.
     changing: [Mutex<()>; CHANGING],
 }
 
-/// Last writer of a file.
+/// Last write of a tool to a file.
 #[derive(Debug)]
 struct LastWrite {
-    /// Key of the writer, as in [`FileKnowledge`].
+    /// Key of the agent that wrote the file, as `agent` of [`FileKnowledge`].
     reader: String,
-    /// Path of the writer in the agent tree, from the root.
+    /// Agent path of the writer: the agents from the root to it, separated by `/`.
     path: String,
     call: CallId,
-    /// SHA-256 of the file, in hex.
+    /// SHA-256 of the written content, in hex.
     content: String,
 }
 
-/// Knowledge of one agent about one file.
+/// Version of a file that one agent knows.
 #[derive(Debug)]
 struct FileKnowledge {
     agent: String,
-    /// SHA-256 of the file, in hex.
+    /// SHA-256 of the content that the agent knows, in hex.
     content: String,
-    /// The call that read or wrote it last.
+    /// The call with which the agent last read or wrote the file.
     call: CallId,
     shown: Vec<ShownPart>,
 }
 
-/// A slice of a file that was shown.
+/// A part of a file that was shown to an agent by `call`.
 #[derive(Debug)]
 struct ShownPart {
     part: FilePart,
     text: [u8; 32],
     call: CallId,
-    /// True if it was requested again and only referenced.
+    /// True if the agent requested this part again and got only a reference to `call`.
     named: bool,
 }
 
-/// Requested slice of a file.
+/// Requested part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FilePart {
-    /// Lines: the first one, and the number of lines.
+    /// Lines: number of the first line, from 1, and number of lines.
     Lines(u64, u64),
     /// The whole file, as an image.
     Image,
 }
 
 impl ReadTable {
-    /// Records that the agent of `call` is shown `text` as a part of a file with that `content`.
+    /// Records that the agent of `call` reads `text`, which is the part `part` of the file at
+    /// `path`. `content` is the hash of the whole file; without it, nothing is recorded.
     ///
-    /// Returns the earlier call that has shown the same. Returned once: an agent that asks again
-    /// has lost it and gets the content.
+    /// Returns the earlier call that has shown the agent the same text, if the caller may refer to
+    /// it; otherwise `None`. A reference is returned only once: an agent that asks again has lost
+    /// the text and gets it.
     pub(crate) fn read(
         &self,
         call: &CallContext,
@@ -117,14 +123,15 @@ impl ReadTable {
         })
     }
 
-    /// Forgets shown content, which the model may no longer see. The known file versions stay.
+    /// Forgets which texts were shown, because after a compaction the model may no longer see them.
+    /// The known file versions stay.
     pub(crate) fn forget_shown(&self) {
         for mut seen in self.files.iter_mut() {
             seen.iter_mut().for_each(|seen| seen.shown.clear());
         }
     }
 
-    /// Lock against changes of the file at `path` by other agents.
+    /// Locks the file at `path` against changes by other agents, until the guard is dropped.
     pub(crate) fn changing(&self, path: &Path) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -133,7 +140,8 @@ impl ReadTable {
         self.changing[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writer of the current `content` of the file at `path`, in words.
+    /// Describes the origin of the version `content` of the file at `path`: the agent that wrote it
+    /// and its call, or a change from outside. `content` is a SHA-256 in hex.
     pub(crate) fn last_writer(&self, path: &Path, content: Option<&str>) -> String {
         let written = self.written.get(path);
         match written.filter(|written| content.is_some_and(|content| written.content == content)) {
@@ -142,7 +150,8 @@ impl ReadTable {
         }
     }
 
-    /// Records that the agent of `call` wrote that `content`.
+    /// Records that the agent of `call` wrote the file at `path`. `content` is the SHA-256 of the
+    /// new content in hex.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();
@@ -161,9 +170,12 @@ impl ReadTable {
         });
     }
 
-    /// Fails if the agent of `call` has seen the file at `place` with other `content` than it has
-    /// now, or if another agent has written this content and this one has not seen it. With
-    /// `always` it also fails if the agent has not read the file at all.
+    /// Fails if the agent of `call` may not change the file at `place`, whose content has the hash
+    /// `content`.
+    ///
+    /// That is so if the agent has seen another version, or if it has seen none and another agent
+    /// wrote this version. If `always` is true, it is also so if the agent has not read the file at
+    /// all.
     pub(crate) fn require(
         &self,
         call: &CallContext,
@@ -193,7 +205,7 @@ impl ReadTable {
         }
     }
 
-    /// True if another agent wrote the file's content.
+    /// Returns true if another agent than that of `call` wrote the version `content` of the file.
     fn is_of_another(&self, call: &CallContext, path: &Path, content: &str) -> bool {
         let written = self.written.get(path);
         written.is_some_and(|written| written.content == content && written.reader != call.reader())

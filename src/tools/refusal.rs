@@ -1,5 +1,5 @@
-//! Calls that can only fail with an error that reveals workspace content: they are judged as reads
-//! first.
+//! Prepared calls that can only fail. Their error reveals content of the workspace, so the policy
+//! judges them as reads before the model gets the error.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,10 +16,11 @@ use crate::workspace::{Located, refused};
 /// Maximum number of folder entries that are compared with a missing name.
 const NAMES_MAX: usize = 5000;
 
-/// Payload of a call that can only fail.
+/// Payload of a call that can only fail: its error.
 struct Refusal(ToolError);
 
-/// A call of `tool` that reads `operations` and then fails with `error`.
+/// Prepares a call of `tool` that is judged by `operations`, the reads that `error` reveals, and
+/// then fails with `error`.
 pub(crate) fn prepared(
     tool: &str,
     operations: Vec<Operation>,
@@ -31,8 +32,9 @@ pub(crate) fn prepared(
     crate::prepared(tool, operations, (summary, String::new()), digest, Refusal(error))
 }
 
-/// A call of `tool` on a missing path. If its folder contains a similar name, the error suggests
-/// it, and the call is judged as a listing of the folder.
+/// Prepares a call of `tool` that fails because the file at `place` does not exist. If its folder
+/// contains a similar name, the error suggests that name, and the call is also judged as a listing
+/// of the folder.
 pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     let shown = place.shown();
     let mut operations = vec![place.read()];
@@ -45,7 +47,7 @@ pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     prepared(tool, operations, format!("read {shown}, which does not exist"), error)
 }
 
-/// The tool's payload, or the error of a refused call.
+/// Returns the payload that the tool attached to a call, or the error of a call that can only fail.
 #[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
 pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolError> {
     match call.into_payload().downcast::<Refusal>() {
@@ -54,8 +56,9 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolError> {
     }
 }
 
-/// Most similar name next to a missing one, with the operation of listing the folder. Secrets are
-/// not suggested.
+/// Finds the most similar name in the folder of a missing file. Returns the operation of listing
+/// the folder, and the path with that name. `None` if no name is similar; names of secrets are not
+/// suggested.
 fn similar(place: &Located) -> Option<(Operation, String)> {
     let (folder, name) = place.open_parent(false).ok()?;
     let operation = place.read_parent()?;
@@ -72,7 +75,8 @@ fn similar(place: &Located) -> Option<(Operation, String)> {
     Some((operation, path_of(&near)))
 }
 
-/// The most similar name. An equal extension does not count as similarity.
+/// Finds the name in `names` that is most similar to `wanted`; `None` if none is similar enough. An
+/// equal extension does not count as similarity.
 fn most_similar(wanted: &str, names: &[String]) -> Option<String> {
     let (stem, ending) = match wanted.rfind('.') {
         Some(dot) if dot > 0 => wanted.split_at(dot),

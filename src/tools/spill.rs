@@ -1,4 +1,4 @@
-//! Files with whole outputs of which the model gets only a part.
+//! Spilled outputs: files with the whole output of a call of which the model gets only a part.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,25 @@ use std::path::{Path, PathBuf};
 use posse_actors::conversation::CallId;
 use posse_sandbox::create_output;
 
-/// File for the output of `call`.
+/// Path of the file for the spilled output of `call`.
 pub fn path(session_dir: &Path, call: &CallId) -> PathBuf {
     session_dir.join("outputs").join(format!("{}.txt", file_name(call.as_str())))
 }
 
-/// Id for `read_file`.
+/// Name by which `read_file` reads the output of `call`: `output:` and its id.
 pub fn name(call: &CallId) -> String {
     format!("output:{call}")
 }
 
-/// Stores `parts`, concatenated, as the output of `call`. Fails if one exists already.
+/// Stores `parts`, concatenated, as the output of `call`. Returns the path of the file. Fails if
+/// the file exists already.
 pub(crate) fn store(session_dir: &Path, call: &CallId, parts: &[&[u8]]) -> io::Result<PathBuf> {
     let path = path(session_dir, call);
     create_output(&path, parts)?;
     Ok(path)
 }
 
-/// Converts a call id to a file name. A malformed id must not leave the folder.
+/// Converts a call id to a file name. A malformed id cannot leave the folder.
 fn file_name(id: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     id.chars().take(100).map(safe).collect()

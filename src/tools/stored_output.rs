@@ -1,24 +1,25 @@
-//! Outputs and messages that the session remembers, for `read_file output:…`.
+//! Lookup of earlier outputs and messages of a session, for `read_file output:…`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use posse_actors::ports::{CallContext, PortFuture};
 
-/// Name of the whole conversation.
+/// Name of the conversation in `read_file output:history`, and beginning of the names of its pages.
 pub const HISTORY: &str = "history";
 
-/// Finds the output of a call, or the conversation of the caller. `Ok(None)`: no such name. Errors
-/// are one line for the model.
+/// Function that finds the output of a call, or a page of the caller's conversation, by the name
+/// after `output:`. Returns `Ok(None)` if the name is unknown. An error is one line for the model.
 pub type FindOutput =
     dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 
-/// Lookup of a session's results. If empty, only spilled outputs can be read again.
+/// Lookup of earlier outputs and messages of a session. If empty, only spilled outputs can be read
+/// again.
 #[derive(Clone, Default)]
 pub struct Recall(Option<Arc<FindOutput>>);
 
 impl Recall {
-    /// A lookup that calls `find`.
+    /// Creates a lookup that calls `find`.
     pub fn new(
         find: impl Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>>
         + Send

@@ -3,27 +3,27 @@
 /// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;
 
-/// UTF-8 byte order mark, which some editors write first.
+/// UTF-8 byte order mark, with which some editors begin a file.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// True if the beginning contains a NUL.
+/// Returns true if the first `PROBE_BYTES` bytes contain a NUL byte.
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(PROBE_BYTES)].contains(&0)
 }
 
-/// True if every line of `bytes` ends with CR LF, and there is one.
+/// Returns true if `bytes` has line ends and all of them are CR LF.
 pub(crate) fn is_crlf(bytes: &[u8]) -> bool {
     let crlf = bytes.windows(2).filter(|pair| pair == b"\r\n").count();
     crlf > 0 && crlf == lines_ended(bytes)
 }
 
-/// Number of LF.
+/// Number of LF bytes in `bytes`.
 #[expect(clippy::naive_bytecount, reason = "it is vectorised well enough, without a dependency")]
 pub(crate) fn lines_ended(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Number of lines; the last one need not be terminated.
+/// Number of lines in `bytes`, including a last line without a line end.
 pub(crate) fn lines(bytes: &[u8]) -> usize {
     lines_ended(bytes) + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
@@ -33,7 +33,7 @@ pub(crate) fn with_crlf(text: &str) -> String {
     text.replace('\n', "\r\n")
 }
 
-/// A count with its noun: `1 line`, `2 lines`.
+/// Formats a count with its noun: `1 line`, `2 lines`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,8 +1,8 @@
 //! Workspace roots, and resolution of paths to locations below them.
 //!
-//! Every location is resolved by descriptor beneath its root, and every later access uses that
-//! descriptor and follows no link. A path that was compared as text is never opened as text.
-//! Permission is decided by the policy.
+//! Every path is resolved beneath the open descriptor of its root. Every later access uses that
+//! descriptor, too, and follows no link: a path that has become a link meanwhile is refused. The
+//! policy decides about permission.
 
 mod entry;
 pub mod links;
@@ -36,17 +36,18 @@ pub struct Workspace {
     links: Arc<SecretLinks>,
 }
 
-/// One root folder, held open.
+/// One root folder of a workspace, held open.
 #[derive(Debug)]
 struct Root {
-    /// Opened for resolving names below it only.
+    /// Descriptor of the folder, only for resolving names below it.
     directory: OwnedFd,
-    /// Real path of the descriptor.
+    /// Real path of the folder, without links.
     path: PathBuf,
 }
 
 impl Workspace {
-    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014`.
+    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014` if
+    /// one of them cannot be used.
     pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
         let mut roots = vec![Root::open(cwd)?];
         for path in extra {
@@ -59,21 +60,21 @@ impl Workspace {
         Ok(Workspace { roots: roots.into(), links: Arc::new(SecretLinks::new(paths)) })
     }
 
-    /// The working directory, resolved.
+    /// Resolved path of the working directory.
     pub fn cwd(&self) -> &Path {
         &self.roots[0].path
     }
 
-    /// All roots, resolved; the working directory first.
+    /// Resolved paths of all roots; the working directory is the first.
     pub fn roots(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
-    /// Resolves `path`, whether or not something exists there.
+    /// Resolves `path`, a path from the model. The file need not exist.
     ///
-    /// Relative paths start at the working directory; absolute ones must lie in a root. Links are
-    /// followed as long as they stay in a root. `@name` means `name` if only that exists. A quoted
-    /// name, as lists show it, means the unquoted name, if it exists.
+    /// Relative paths start at the working directory; absolute paths must lie in a root. Links are
+    /// followed as long as they stay in a root. `@name` means `name` if only the latter exists. A
+    /// quoted name, as lists show it, means the unquoted name if that exists.
     pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
         if path.len() <= syntax::PATH_BYTES_MAX
             && let Some(named) = names::read_back(path)
@@ -126,7 +127,7 @@ impl Workspace {
         })
     }
 
-    /// Identities of secrets, to recognise them under other names.
+    /// Returns the detector of hard links of secret files in this workspace.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
     }
@@ -166,9 +167,9 @@ pub struct Located {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
     root: usize,
-    /// Path to open; empty for the root itself.
+    /// Path relative to the root, for opening; empty for the root itself.
     beneath: PathBuf,
-    /// The same path as text, which is judged.
+    /// Path relative to the root as text, for the policy; `.` for the root itself.
     relative: String,
     absolute: PathBuf,
     entry: Option<FileStatus>,
@@ -176,12 +177,12 @@ pub struct Located {
 }
 
 impl Located {
-    /// Root that contains it.
+    /// Path of the root that contains this path.
     pub fn root(&self) -> &Path {
         &self.roots[self.root].path
     }
 
-    /// Path relative to the root, separated by `/`; `.` is the root itself. Invalid UTF-8 is
+    /// Path relative to the root, separated by `/`; `.` for the root itself. Invalid UTF-8 is
     /// replaced.
     pub fn relative(&self) -> &str {
         &self.relative
@@ -192,12 +193,13 @@ impl Located {
         &self.absolute
     }
 
-    /// Status of the file when it was located.
+    /// Status of the file when the path was resolved; `None` if it did not exist.
     pub fn entry(&self) -> Option<&FileStatus> {
         self.entry.as_ref()
     }
 
-    /// Name for the model: relative to the working directory if below it, otherwise absolute.
+    /// Name of the path for the model: relative for a path below the working directory, otherwise
+    /// absolute.
     pub fn shown(&self) -> String {
         match self.root {
             0 if self.beneath.as_os_str().is_empty() => ".".to_owned(),
@@ -206,7 +208,7 @@ impl Located {
         }
     }
 
-    /// Name for `path` below it.
+    /// Name for the model of `path`, which is relative to this folder.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
         match self.root {
             _ if path.as_os_str().is_empty() => self.shown(),
@@ -215,25 +217,26 @@ impl Located {
         }
     }
 
-    /// The operation of reading it, for the policy.
+    /// Creates the operation of reading this path, for the policy.
     pub fn read(&self) -> Operation {
         let (path, relative, root) = self.names();
         Operation::Read { path, relative, root }
     }
 
-    /// The operation of writing it, for the policy.
+    /// Creates the operation of writing this path, for the policy.
     pub fn write(&self) -> Operation {
         self.write_with(&[])
     }
 
-    /// The operation of writing it in one call with `written`, paths relative to the root.
+    /// Creates the operation of writing this path in a call that writes all paths in `written`,
+    /// which are relative to the root.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         let (path, relative, root) = self.names();
         let repository = repositories::controlled(self.root(), &self.beneath, written);
         Operation::Write { path, relative, root, repository }
     }
 
-    /// The operation of listing its folder, for the policy. `None` for a root.
+    /// Creates the operation of listing the parent folder, for the policy. `None` for a root.
     pub fn read_parent(&self) -> Option<Operation> {
         let relative = Path::new(&self.relative).parent()?.to_str()?;
         Some(Operation::Read {
@@ -248,8 +251,8 @@ impl Located {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
-    /// Opens the located regular file. Folders, devices, pipes and sockets are refused without
-    /// opening, and so is a file that has replaced it.
+    /// Opens the located regular file. Refuses folders, devices, pipes, sockets, hard links of
+    /// secret files, and a file that has replaced the located one.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
         entry.require(FileKind::File, &self.shown())?;
@@ -283,8 +286,8 @@ impl Located {
         Ok(folder)
     }
 
-    /// Opens its parent folder; returns it with the name. Creates missing folders if `create` is
-    /// set.
+    /// Opens the parent folder of this path and returns it with the last name of the path. If
+    /// `create` is true, missing folders are created.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
@@ -325,7 +328,7 @@ impl Located {
         Ok(())
     }
 
-    /// Status of `opened`, which belongs to it.
+    /// Reads the status of `opened`. An error names this path.
     pub(crate) fn status(&self, opened: impl AsFd) -> Result<FileStatus, ToolError> {
         FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))
     }
@@ -339,7 +342,7 @@ impl Located {
     }
 }
 
-/// Creates `path` with missing parents, beneath `root`.
+/// Creates the folder `path` and its missing parents beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
     for name in path.components() {
@@ -353,7 +356,7 @@ fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Converts an errno for the model.
+/// Converts a system error about `path` to an error for the model.
 pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
     let path = printable(path);
     match errno {

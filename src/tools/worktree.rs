@@ -1,7 +1,7 @@
 //! Worktrees for subagents: creation from the caller's workspace, comparison, merge and removal.
 //!
 //! A worktree is in the session's folder and has a `.git` folder of its own, which shares the
-//! objects and branches of the user's repository. It changes nothing in the user's repository:
+//! objects and branches of the user's repository. Creating it changes nothing in that repository:
 //! neither index, references and `HEAD`, nor the list of worktrees. Changes are found by comparison
 //! with a copy that only posse can write, so the content of a worktree is never trusted, and git is
 //! never run in it.
@@ -35,12 +35,12 @@ pub(crate) use merge::three_way;
 
 /// Time limit for creating a worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// Maximum length of an id that becomes a folder name, in characters.
+/// Maximum length of an invocation id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
-/// Maximum number of file names in a summary.
+/// Maximum number of changed files that a summary lists.
 const NAMED_MAX: usize = 50;
 
-/// Reason why an agent cannot have a worktree, for the model and the user.
+/// Reason why a worktree cannot be created or used, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// The workspace is not in a git repository.
@@ -55,10 +55,11 @@ pub enum Unavailable {
     /// The repository is bare.
     #[error("the git repository is bare")]
     Bare,
-    /// A submodule is a repository of its own, which a copy cannot share.
+    /// The repository has a submodule at this path. It is a repository of its own, which a copy
+    /// cannot share.
     #[error("{0} is a submodule, which a worktree cannot share")]
     Submodule(String),
-    /// The repository contains another repository.
+    /// The repository contains another repository at this path.
     #[error("{0} is a git repository inside this one")]
     Nested(String),
     /// `.git` is a link, or a pointer to a repository that does not point back.
@@ -67,22 +68,22 @@ pub enum Unavailable {
     /// The settings of the repository name another working tree or repository.
     #[error("the git repository says that its files are elsewhere")]
     Elsewhere,
-    /// The storage format of the branches cannot be shared this way.
+    /// The repository stores its branches in a format that a worktree cannot share.
     #[error("the git repository keeps its branches in the format `reftable`")]
     Format,
-    /// The workspace exceeds a limit of copying.
+    /// The workspace or the worktree exceeds a limit, which the text names.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// Timeout.
+    /// A query of git, copying or comparing took too long.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
     /// The subagent had a worktree, which was removed.
     #[error("its worktree is not there any more")]
     Gone,
-    /// It belongs to another agent.
+    /// The worktree belongs to another agent, whose invocation is named.
     #[error("{0} has asked for it, and can take it over")]
     NotYours(String),
-    /// The path of a new one exists.
+    /// The folder of the new worktree exists already.
     #[error("something is left of the one it had")]
     Occupied,
     /// Error of git or the system.
@@ -94,46 +95,47 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
     Unavailable::Failed(format!("{what}: {}", error.kind()))
 }
 
-/// Paths of a worktree.
+/// Absolute paths of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreePaths {
-    /// Top folder.
+    /// Top folder, the counterpart of the top of the repository.
     pub tree: PathBuf,
     /// Working directory: the counterpart of the session's workspace.
     pub cwd: PathBuf,
 }
 
-/// Metadata of a worktree.
+/// Metadata of a worktree, stored as JSON in the folder that contains the worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WorktreeMetadata {
-    /// The invocation that requested it; `None` for the main agent.
+    /// The invocation that requested the subagent; `None` for the main agent.
     caller: Option<String>,
     /// Path of the workspace, relative to the top of the repository.
     prefix: PathBuf,
-    /// Merged completely and removed.
+    /// True if the worktree was merged completely and its content removed.
     #[serde(default)]
     merged: bool,
 }
 
-/// The worktrees of a session.
+/// The worktrees of a session: creates, compares and removes them.
 #[derive(Debug)]
 pub struct Worktrees {
-    /// Parent folder.
+    /// Parent folder of all worktrees.
     dir: PathBuf,
     session_dir: PathBuf,
     /// The session's workspace, resolved.
     cwd: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Main folder of a repository that lists the folder as its worktree.
+    /// Returns the main folder of the repository that lists the given folder as its worktree, if
+    /// any.
     main_of: fn(&Path) -> Option<PathBuf>,
-    /// Worktrees in use.
+    /// Ids of the invocations whose worktrees are in use.
     live: Mutex<BTreeSet<String>>,
 }
 
 impl Worktrees {
-    /// Worktrees of the session with working directory `cwd` and folder `session_dir`. Created on
-    /// first use.
+    /// Creates the access to the worktrees of the session with working directory `cwd` and folder
+    /// `session_dir`. Folders are created on first use.
     pub fn new(
         session_dir: &Path,
         cwd: &Path,
@@ -150,8 +152,9 @@ impl Worktrees {
         }
     }
 
-    /// Creates a worktree for invocation `id` from the current workspace. Dropping the future
-    /// cancels it and removes partial results.
+    /// Creates a worktree for invocation `id` from the current workspace. `caller` is the
+    /// invocation that requested it, `None` for the main agent. Dropping the future cancels the
+    /// creation and removes partial results.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // Of a completely merged worktree only its metadata is left.
@@ -181,7 +184,7 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// Reopens the worktree of the invocation `id`.
+    /// Reopens the worktree of invocation `id`, and completes a merge that was interrupted.
     pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.stored_worktree(id)?;
         let place = worktree_paths(&folder, &kept);
@@ -194,14 +197,15 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// True if `id` has a worktree with content.
+    /// Returns true if invocation `id` has a worktree with content.
     pub fn is_there(&self, id: &str) -> bool {
         self.folder(id).is_ok_and(|folder| {
             folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
         })
     }
 
-    /// Closes it after use. A worktree without changes is removed: `None`.
+    /// Ends the use of the worktree of invocation `id` and returns a summary of its changes.
+    /// Without changes, removes the worktree and returns `None`.
     pub fn close(&self, id: &str) -> Result<Option<WorkspaceChanges>, Unavailable> {
         self.live_worktrees().remove(id);
         let tree = self.tree(id)?;
@@ -221,12 +225,13 @@ impl Worktrees {
         Ok(Some(WorkspaceChanges { count: changed.len(), files, left_out, left_out_files }))
     }
 
-    /// True if an agent is using it.
+    /// Returns true if the worktree of invocation `id` is in use.
     pub(crate) fn is_live(&self, id: &str) -> bool {
         self.live_worktrees().contains(id)
     }
 
-    /// Changes in the worktree of `id`, for its `caller`. The main agent may see all.
+    /// Opens the worktree of invocation `id` for comparison, if `caller` requested it. The main
+    /// agent, which is `None`, may open all worktrees.
     pub(crate) fn of_caller(
         &self,
         id: &str,
@@ -239,30 +244,31 @@ impl Worktrees {
         self.tree(id)
     }
 
-    /// Its working directory.
+    /// Path of the working directory in the worktree of invocation `id`; `None` if there is no such
+    /// worktree.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
         self.stored_worktree(id).ok().map(|(folder, kept)| worktree_paths(&folder, &kept).cwd)
     }
 
-    /// True if it was merged completely.
+    /// Returns true if the worktree of invocation `id` was merged completely.
     pub(crate) fn is_merged(&self, id: &str) -> bool {
         self.stored_worktree(id).is_ok_and(|(_, kept)| kept.merged)
     }
 
-    /// Marks it as merged completely.
+    /// Marks the worktree of invocation `id` as merged completely, and removes its content.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
         let (folder, kept) = self.stored_worktree(id)?;
         store(&folder.join(KEPT), &WorktreeMetadata { merged: true, ..kept })?;
         empty(&folder)
     }
 
-    /// Files that were merged at some time.
+    /// Paths of the files of the worktree of invocation `id` that were merged at any time.
     pub(crate) fn merged_files(&self, id: &str) -> BTreeSet<String> {
         self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
 
-    /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
-    /// can be continued.
+    /// Stores the result of a merge that is about to begin, so that it can be continued if it is
+    /// interrupted: by path, the SHA-256 of each file, or `None` for a removal.
     pub(crate) fn store_merge_hashes(
         &self,
         id: &str,
@@ -271,8 +277,9 @@ impl Worktrees {
         merged_state::begin(&self.folder(id)?, becoming)
     }
 
-    /// Completes a merge: later changes of the agent are compared with the merged state.
-    /// `broke_off`: only for files that were written.
+    /// Completes a merge: its files become the new base, with which later changes of the agent are
+    /// compared. If `broke_off` is true, the merge was interrupted, and only the files that it has
+    /// written become the new base.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| {
             !broke_off || merged_state::is_here(cwd, path, becomes)
@@ -290,8 +297,8 @@ impl Worktrees {
         merged_state::rebase_merged(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes worktrees in `session_dir` of unknown invocations: posse was killed while it created
-    /// them.
+    /// Removes the worktrees in `session_dir` whose invocation is not in `known`. Such a worktree
+    /// is left over if posse is killed while creating it.
     pub fn remove_unknown(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -302,7 +309,7 @@ impl Worktrees {
         }
     }
 
-    /// Removes an unused one.
+    /// Removes the worktree of invocation `id`, which is no longer used. An error is only logged.
     pub fn discard(&self, id: &str) {
         self.live_worktrees().remove(id);
         if let Err(why) = self.remove(id) {
@@ -339,11 +346,11 @@ impl Worktrees {
     }
 }
 
-/// Metadata file. Written last: a worktree without it is incomplete.
+/// Name of the metadata file. It is written last: a worktree without it is incomplete.
 const KEPT: &str = "worktree.json";
-/// Folder name within a session.
+/// Name of the folder with the worktrees in the session's folder.
 const WORKTREES: &str = "worktrees";
-/// Subfolder with the worktree itself.
+/// Name of the subfolder with the worktree itself.
 const TREE: &str = "tree";
 
 fn worktree_paths(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
@@ -353,7 +360,7 @@ fn worktree_paths(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     WorktreePaths { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
-/// A folder that is removed on drop unless it was finished.
+/// Guard of a folder that is removed on drop, unless `finished` was called.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -399,13 +406,13 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Reads a value that was stored.
+/// Reads a JSON value that [`store`] has written. Every error is [`Unavailable::Gone`].
 fn load<T: DeserializeOwned>(path: &Path) -> Result<T, Unavailable> {
     let bytes = fs::read(path).map_err(|_| Unavailable::Gone)?;
     serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)
 }
 
-/// Writes `value` atomically, with a temporary file.
+/// Writes `value` as JSON to the file `path`, atomically by way of a temporary file.
 fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
     let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {
         let unfinished = path.with_extension("new");

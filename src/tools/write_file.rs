@@ -14,7 +14,7 @@ use crate::{ToolEnvironment, sized, spec};
 /// Name of the tool.
 pub const NAME: &str = "write_file";
 
-/// Creates the tool.
+/// Creates the tool `write_file`.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -47,7 +47,8 @@ async fn prepare(
     sized(size, move || change::prepare((NAME, "write"), place, &env, &call, make)).await
 }
 
-/// Converts `content` to the byte order mark and the line ends of `before`, if it has none itself.
+/// Gives `content` the CR LF line ends and the byte order mark of the old content `before`, unless
+/// `content` has its own.
 fn with_format_of(before: &[u8], mut content: String) -> EditedFile {
     let mut notes = Vec::new();
     if !is_binary(before) {

@@ -7,10 +7,11 @@ use posse_base::failure::printable;
 
 use crate::commands::size;
 
-/// Delay before progress is shown.
+/// Time from the start of the command until the first progress is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Progress line on standard error, if that is a terminal.
+/// Progress line on standard error. Nothing is shown if standard error is not a terminal. The line
+/// is erased on drop.
 pub(super) struct ReadProgress {
     out: Option<io::Stderr>,
     begun: Instant,
@@ -23,7 +24,7 @@ impl ReadProgress {
         ReadProgress { out, begun: Instant::now(), shown: false }
     }
 
-    /// Reports the number of verified bytes of session `id`.
+    /// Shows that `bytes` of session `id` are verified. Shows nothing during the first second.
     pub(super) fn report(&mut self, id: &str, bytes: u64) {
         if let Some(out) = &mut self.out
             && self.begun.elapsed() >= QUIET

@@ -1,5 +1,5 @@
-//! Renders a story as one HTML page without scripts or external resources, enforced by a content
-//! security policy in the page.
+//! Renders a story as one HTML page without scripts and external resources. A content security
+//! policy in the page enforces this.
 
 use std::io::{self, Write};
 
@@ -17,10 +17,10 @@ use crate::transcript::{counted, formatted};
 const STYLE: &str = include_str!("html/style.css");
 /// Maximum characters of the prompt in the page title.
 const TITLE_MAX: usize = 80;
-/// Results with at most this many lines are expanded from the start.
+/// Maximum number of lines of a diff that the page shows expanded.
 const OPEN_LINES_MAX: usize = 12;
 
-/// Writes the whole page.
+/// Writes `story` as a whole HTML page. Times are in `zone`.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let title = title(story);
     writeln!(

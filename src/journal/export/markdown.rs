@@ -12,7 +12,7 @@ use crate::export::safe::{clean, code, escaped, fenced, markdown};
 use crate::export::story::{EntryContent, Story, StoryCall, StoryEntry, tokens};
 use crate::transcript::{counted, formatted};
 
-/// Writes the whole document.
+/// Writes `story` as a whole Markdown document. Times are in `zone`.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let mut document = Vec::new();
     write_document(story, zone, &mut document)?;
@@ -116,14 +116,14 @@ fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Prefixes each line with a quotation mark.
+/// Formats `text` as a Markdown quotation: each line begins with `> `.
 fn quoted(text: &str) -> String {
     let text = clean(text);
     let lines: Vec<String> = text.trim_end().lines().map(|line| format!("> {line}")).collect();
     lines.join("\n")
 }
 
-/// Date and time in the user's time zone: `2026-11-21 21:56:52`.
+/// Formats a time in milliseconds since 1970 as date and time in `zone`: `2026-11-21 21:56:52`.
 pub(super) fn local_time(ms: u64, zone: &TimeZone) -> String {
     formatted(ms, zone, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| "?".to_owned())
 }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use posse_base::failure::{printable, printable_lines};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Maximum passes over Markdown: a removal can create a new match.
+/// Maximum number of passes over a Markdown document: escaping one construct can create another.
 const PASSES_MAX: usize = 8;
 
-/// Escapes `text` for HTML content and attributes.
+/// Escapes `text` for HTML content and attribute values. Control characters become visible; line
+/// breaks stay.
 pub(super) fn html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + text.len() / 8);
     for c in clean(text).chars() {
@@ -24,18 +25,19 @@ pub(super) fn html(text: &str) -> String {
     safe
 }
 
-/// Escapes `text` for HTML, in one line.
+/// Escapes `text` for HTML. The result is one line: line breaks become `\n`.
 pub(super) fn html_line(text: &str) -> String {
     html(&printable(text))
 }
 
-/// Escapes control characters and direction overrides; keeps line breaks.
+/// Escapes control characters and direction overrides in `text`; keeps line breaks.
 pub(super) fn clean(text: &str) -> String {
     printable_lines(&text.replace("\r\n", "\n"))
 }
 
-/// Renders Markdown as HTML with a fixed set of tags. HTML in the source becomes text, links lead
-/// to http or https only, images are replaced by their descriptions.
+/// Renders Markdown as HTML with a fixed set of tags. HTML in the source becomes text, images
+/// become their descriptions, and of a link that does not lead to http or https only the text
+/// remains.
 pub(super) fn rendered(markdown: &str) -> String {
     let markdown = clean(markdown);
     let mut links: Vec<bool> = Vec::new();
@@ -58,7 +60,8 @@ pub(super) fn rendered(markdown: &str) -> String {
     safe
 }
 
-/// Sanitised Markdown without HTML, images and links that do not lead to the web.
+/// Sanitises a Markdown document: escapes HTML, images, and links that do not lead to http or
+/// https. If `PASSES_MAX` passes do not suffice, the whole document becomes a code block.
 pub(super) fn markdown(mut text: String) -> String {
     for _ in 0..PASSES_MAX {
         let ranges = dangerous(&text);
@@ -70,7 +73,7 @@ pub(super) fn markdown(mut text: String) -> String {
     fenced(&text, "")
 }
 
-/// A code block with `text`, in a fence that the text cannot close.
+/// Formats `text` as a Markdown code block in `language`, with a fence that the text cannot close.
 pub(super) fn fenced(text: &str, language: &str) -> String {
     let text = clean(text);
     let fence = "`".repeat(3.max(ticks_in(&text) + 1));
@@ -78,7 +81,7 @@ pub(super) fn fenced(text: &str, language: &str) -> String {
     format!("{fence}{language}\n{text}{ending}{fence}\n")
 }
 
-/// Inline code with `text`.
+/// Formats `text` as inline code of Markdown.
 pub(super) fn code(text: &str) -> String {
     let text = printable(text);
     let inside = ticks_in(&text);
@@ -87,7 +90,7 @@ pub(super) fn code(text: &str) -> String {
     format!("{ticks}{space}{text}{space}{ticks}")
 }
 
-/// One line of Markdown with `text`, without any markup from it.
+/// Escapes `text` as one line of Markdown, so that nothing in it is markup.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in printable(text).chars() {
@@ -100,7 +103,7 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Length of the longest run of backticks.
+/// Length of the longest run of backticks in `text`.
 fn ticks_in(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
 }
@@ -114,7 +117,8 @@ fn is_web_link(address: &str) -> bool {
     lower.starts_with("http://") || lower.starts_with("https://")
 }
 
-/// Ranges of forbidden constructs in `text`, by their beginning.
+/// Finds the HTML, images, and links other than http and https in Markdown. Returns their byte
+/// ranges, sorted by start.
 fn dangerous(text: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
@@ -130,7 +134,7 @@ fn dangerous(text: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// `text` with the brackets in `ranges` escaped.
+/// Escapes `<` and `[` within these byte ranges of `text`. `ranges` must be sorted by start.
 fn escape_brackets(text: &str, ranges: &[Range<usize>]) -> String {
     let mut safe = String::with_capacity(text.len() + 64);
     let mut ranges = ranges.iter().peekable();

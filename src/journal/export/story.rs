@@ -1,4 +1,5 @@
-//! Groups records for readers: messages, and each call with everything that belongs to it.
+//! Groups the records of a session for an exported document: messages, notes, and each call with
+//! its permission requests and its outcome.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use serde_json::Value;
 
 use crate::transcript::{Line, Tone, counted, describe_note};
 
-/// Maximum bytes of one text.
+/// Maximum bytes of one text in a story. A longer text is truncated.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of all texts. Later records are only counted.
+/// Size of all texts in a story, in bytes, above which further records are only counted.
 const STORY_BYTES_MAX: usize = 256 << 20;
 
-/// Contents of a session document.
+/// Contents of an exported document, built from the records of a session.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) id: String,
@@ -30,11 +31,11 @@ pub(super) struct Story {
     places: HashMap<CallId, usize>,
     questions: HashMap<QuestionId, usize>,
     bytes: usize,
-    /// Number of records that did not fit.
+    /// Number of records that are not shown because `STORY_BYTES_MAX` was reached.
     pub(super) left_out: u64,
 }
 
-/// Data of the first record.
+/// Data of the record with which the session started.
 #[derive(Debug)]
 pub(super) struct SessionStart {
     pub(super) ts: u64,
@@ -45,7 +46,7 @@ pub(super) struct SessionStart {
     pub(super) model: String,
 }
 
-/// One entry of a story.
+/// One entry of a story, with its time.
 #[derive(Debug)]
 pub(super) struct StoryEntry {
     /// Time in milliseconds since 1970.
@@ -53,7 +54,7 @@ pub(super) struct StoryEntry {
     pub(super) content: EntryContent,
 }
 
-/// Content of an entry.
+/// Content of an entry: a message, a call or a note.
 #[derive(Debug)]
 pub(super) enum EntryContent {
     User { text: String, images: usize, queued: bool },
@@ -75,7 +76,7 @@ pub(super) struct StoryCall {
     pub(super) end: Option<CallOutcome>,
 }
 
-/// A permission request and its answer.
+/// A permission request of a call and its answer: true if it was allowed, and a description.
 #[derive(Debug)]
 pub(super) struct StoryQuestion {
     pub(super) id: QuestionId,
@@ -84,11 +85,11 @@ pub(super) struct StoryQuestion {
     pub(super) answer: Option<(bool, String)>,
 }
 
-/// Outcome of a call.
+/// Outcome of a tool call.
 #[derive(Debug)]
 pub(super) struct CallOutcome {
     pub(super) good: bool,
-    /// `done`, or the class of the failure.
+    /// `done`, the class of the failure, or `outcome unknown`.
     pub(super) word: String,
     pub(super) text: String,
     pub(super) images: usize,
@@ -103,7 +104,8 @@ impl Story {
         Story { id: id.to_owned(), ..Story::default() }
     }
 
-    /// Adds the next record.
+    /// Adds the next record of the session. Once the texts exceed `STORY_BYTES_MAX`, a record only
+    /// counts in the accounts and in `left_out`.
     pub(super) fn add(&mut self, record: StoredRecord) {
         self.last_ms = Some(record.ts);
         // Includes records that no longer fit into the story.
@@ -115,19 +117,20 @@ impl Story {
         self.session(record.ts, record.origin.as_deref(), record.event);
     }
 
-    /// Records that the journal ends before the session did.
+    /// Adds a note that the journal is damaged here. `problem` describes the damage.
     pub(super) fn broken(&mut self, problem: &str) {
         let text = problem.to_owned();
         self.push(EntryContent::Note { bad: true, word: "damaged", text });
     }
 
-    /// Number of replies and calls, in words.
+    /// Formats the numbers of replies and calls: `2 replies, 1 tool call`.
     pub(super) fn work(&self) -> String {
         let replies = counted(u64::from(self.replies), "reply").replace("replys", "replies");
         format!("{replies}, {}", counted(u64::from(self.calls), "tool call"))
     }
 
-    /// Adds an event of the session, or passes on another one.
+    /// Adds the start or end of the session, or the history of a fork. Every event except start and
+    /// end goes on to [`Story::add_message`].
     fn session(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
         match event {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
@@ -145,7 +148,7 @@ impl Story {
         }
     }
 
-    /// Adds the history of the session that this one was forked from.
+    /// Adds the user messages and model replies that a fork inherited from its original session.
     fn inherited_history(&mut self, history: &[Arc<Message>]) {
         for message in history {
             match &**message {
@@ -166,7 +169,7 @@ impl Story {
         }
     }
 
-    /// Adds a message, or passes on another event.
+    /// Adds a message of the user or the model. Passes any other event to [`Story::call`].
     fn add_message(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::UserMessage { content, message_id } => {
@@ -191,7 +194,8 @@ impl Story {
         }
     }
 
-    /// Adds the beginning of a call, or passes on another event.
+    /// Adds the request, start or sandbox tier of a call. Passes any other event to
+    /// [`Story::outcome`].
     fn call(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::ToolRequested { call_id, name, arguments } => {
@@ -210,7 +214,7 @@ impl Story {
         }
     }
 
-    /// Adds the end of a call, or passes on another event.
+    /// Adds the outcome of a call. Passes any other event to [`Story::question`].
     fn outcome(&mut self, event: Event) {
         let (id, name, content, metadata, word, good, duration_ms) = match event {
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
@@ -239,7 +243,8 @@ impl Story {
         self.entry(&id, &name).end = Some(end);
     }
 
-    /// Adds a permission request or its answer, or passes on another event.
+    /// Adds a permission request, or its answer, to its call. Passes any other event to
+    /// [`Story::note`].
     fn question(&mut self, event: Event) {
         let (id, answer) = match event {
             Event::PermissionRequested { request_id, call_id, tool, summary, reason, .. } => {
@@ -276,7 +281,8 @@ impl Story {
         }
     }
 
-    /// Adds a note about an event that belongs to no message and no call.
+    /// Adds a note about an event that is part of neither a message nor a call. Ignores an event
+    /// without a description.
     fn note(&mut self, event: &Event) {
         if let Some((tone, word, text)) = describe_note(event).or_else(|| hook_note(event)) {
             let text = self.clip(text);
@@ -288,7 +294,8 @@ impl Story {
         self.entries.push(StoryEntry { ts: self.last_ms.unwrap_or_default(), content });
     }
 
-    /// The call with this id; a new one if no earlier record named it.
+    /// Returns the call with this id. If no earlier record named it, adds a new call of the tool
+    /// `name`.
     fn entry(&mut self, id: &CallId, name: &str) -> &mut StoryCall {
         let next = self.entries.len();
         let place = *self.places.entry(id.clone()).or_insert(next);
@@ -303,7 +310,8 @@ impl Story {
         }
     }
 
-    /// `text`, truncated at the limit and counted.
+    /// Truncates `text` at `TEXT_BYTES_MAX`, with a note about the removed bytes, and adds its
+    /// length to the size of the story.
     fn clip(&mut self, mut text: String) -> String {
         if text.len() > TEXT_BYTES_MAX {
             let end = text.floor_char_boundary(TEXT_BYTES_MAX);
@@ -317,7 +325,8 @@ impl Story {
 }
 
 impl StoryCall {
-    /// Facts about the end, each with its class: `good`, `bad` or none.
+    /// Facts about the outcome, such as exit code and duration. Each has a class: `good`, `bad` or
+    /// empty.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let Some(end) = &self.end else { return vec![("bad", "no recorded end".to_owned())] };
         let class = |code: i64| if code == 0 { "good" } else { "bad" };
@@ -328,7 +337,8 @@ impl StoryCall {
         [failure, exit, signal, lasted].into_iter().flatten().collect()
     }
 
-    /// Arguments that are not shown otherwise: the diff and the summary repeat most of them.
+    /// Text of the arguments. `None` if there are none, or if the diff or the summary shows them
+    /// already.
     pub(super) fn arguments_shown(&self) -> Option<String> {
         if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {
             return None;
@@ -351,13 +361,13 @@ impl StoryCall {
 }
 
 impl StoryQuestion {
-    /// Subject of the request, if it differs from that of its call.
+    /// Summary of the request; `None` if it equals the summary of `call`.
     pub(super) fn subject(&self, call: &StoryCall) -> Option<&str> {
         Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
     }
 }
 
-/// Note about a hook that did more than pass.
+/// Note about a hook that failed or whose decision is not `Pass`; `None` for any other event.
 fn hook_note(event: &Event) -> Option<Line> {
     let (hook, at, text) = match event {
         Event::HookFired { hook, event, decision, message, .. } => {
@@ -378,7 +388,7 @@ fn hook_note(event: &Event) -> Option<Line> {
     Some((Tone::Bad, "hook", format!("{hook} at {} {text}", at.name())))
 }
 
-/// Path of the agent, if it is a subagent.
+/// Path of the subagent that `origin` names; `None` for the main agent or without an origin.
 fn child(origin: Option<&Origin>) -> Option<String> {
     let origin = origin.filter(|origin| origin.parent_invocation_id.is_some())?;
     Some(origin.agent_path.clone())
@@ -397,7 +407,7 @@ fn scope_name(scope: Scope) -> &'static str {
     }
 }
 
-/// `12 ms`, `3.4 s`, `2 min 5 s`.
+/// Formats a duration in milliseconds: `12 ms`, `3.4 s`, `2 min 5 s`.
 pub(super) fn duration(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms"),
@@ -406,7 +416,8 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
-/// `3 in, 4 out`, as far as known.
+/// Formats the tokens and the cost of an account: `3 in, 4 out, $0.01`. An unknown number of tokens
+/// is `?`; `None` if both are unknown.
 pub(super) fn tokens(account: &Account) -> Option<String> {
     let usage = &account.usage;
     let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());

@@ -18,33 +18,36 @@ use crate::store::{FileJournal, StoreState};
 use crate::walk::{Each, start_of, walk};
 use crate::writer::lock;
 
-/// Bytes that must have been read for a checkpoint to be worthwhile.
+/// Minimum number of bytes that a fold must read to write a checkpoint.
 pub(super) const WORTH_BYTES: u64 = 4 << 20;
 
 /// Result of folding a session's records.
 #[derive(Debug)]
 pub struct Folded {
-    /// Folded state.
+    /// Folded state of all valid records.
     pub replay: Replay,
-    /// Damage that was found and quarantined, in one line for the user.
+    /// Description of the damage that was quarantined, in one line for the user; `None` if there
+    /// was none.
     pub repaired: Option<String>,
-    /// Complete records were lost, not only an incomplete last line.
+    /// True if complete records were lost. False if there was no damage, or only an incomplete last
+    /// line.
     pub lost: bool,
-    /// Recovered spending of lost records.
+    /// Spending that was recovered from lost records.
     pub salvaged: Vec<RecoveredUsage>,
-    /// Number of records read.
+    /// Number of records that were folded in this pass.
     pub read: u64,
-    /// Last record covered by the checkpoint; 0 without one.
+    /// Number of the last record that the checkpoint covers, which was not folded again; 0 without
+    /// a checkpoint.
     pub spared: u64,
 }
 
 impl FileJournal {
-    /// Folds all records and repairs damage on the way. A journal that an earlier call opened is
-    /// closed; opening it next needs no further reading.
+    /// Folds all records, from the checkpoint if it fits, and repairs damage. A journal that an
+    /// earlier call opened is closed. The next opening uses the result and reads no records again.
     ///
-    /// Errors: [`JournalError::Newer`] if only a later version can continue it,
-    /// [`JournalError::Damaged`] if not even the first record is valid, and disk errors. After an
-    /// error nothing is changed.
+    /// Errors: [`JournalError::Newer`] if only a later version can continue the journal,
+    /// [`JournalError::Damaged`] if not even the first record is valid, and disk errors. The first
+    /// two leave the files unchanged.
     pub fn replayed(&self) -> Result<Folded, JournalError> {
         let store = &*self.shared;
         let session = store.session.as_str();
@@ -85,7 +88,8 @@ impl FileJournal {
 }
 
 impl StoreState {
-    /// Folds the records after `checkpoint`. `None` if the checkpoint does not fit after all.
+    /// Folds the records after `checkpoint`. `None` if the journal does not continue the
+    /// checkpoint.
     fn fold_after(
         &self,
         checkpoint: Checkpoint,
@@ -120,8 +124,8 @@ impl StoreState {
     }
 }
 
-/// Folds the segments closed since the last checkpoint and writes a new one at the end of closed
-/// segment `number`. Runs on its own thread.
+/// Folds the segments closed since the last checkpoint and writes a new checkpoint at the end of
+/// closed segment `number`. `None` if that fails.
 pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
     let (mut fold, start, mut ids) = match Checkpoint::read(dir, session) {
         Some(Checkpoint { place, recent_ids, replay }) => {
@@ -150,7 +154,7 @@ pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
     Checkpoint::write(dir, end, &ids[recent..], &fold.replay).ok()
 }
 
-/// A fold in progress.
+/// State of a fold in progress.
 struct Fold<'a> {
     session: &'a str,
     replay: Replay,

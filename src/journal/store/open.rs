@@ -1,8 +1,8 @@
-//! Opens a journal: finds the end of the longest valid prefix, quarantines the rest and continues
-//! from there.
+//! Opens a journal: finds the end of the longest valid prefix, quarantines everything after it, and
+//! continues from there.
 //!
-//! The active file is always verified whole. Of closed segments only the ends are read, unless
-//! something does not fit: then everything is verified from the first record on.
+//! The active file is always verified whole. Of a closed segment only the first head and the last
+//! hash are read, unless they do not fit: then everything is verified from the first record on.
 
 use std::collections::VecDeque;
 use std::fs::DirBuilder;
@@ -23,16 +23,16 @@ use crate::walk::{Each, Walked, start_of, walk};
 use crate::writer::disk::{ActiveFile, NextDisk};
 use crate::writer::{NEXT, Tail, WriterTurn, io_error, lock};
 
-/// Number of recent record ids kept to detect duplicates.
+/// Maximum number of recent record ids that are returned for the detection of duplicates.
 pub(super) const RECENT_IDS: usize = 1024;
 
-/// Result of a walk over the journal.
+/// Result of a walk over the journal, with the ids of the last records.
 pub(super) struct Scanned {
     pub(super) walked: Walked,
     pub(super) recent_ids: Vec<RecordId>,
 }
 
-/// End of a journal that can be continued.
+/// End of a valid journal, at which it is continued, and the description of a repair.
 #[derive(Debug)]
 pub(super) struct ValidPrefix {
     pub(super) end: Mark,
@@ -41,7 +41,7 @@ pub(super) struct ValidPrefix {
 }
 
 impl StoreState {
-    /// Opens the journal and closes one that an earlier call opened.
+    /// Opens the journal for appending. A journal that an earlier call opened is closed.
     pub(super) fn open(self: &Arc<Self>) -> Result<OpenedJournal, JournalError> {
         let mut turn = self.take_turn();
         let found = match self.known_end(&turn) {
@@ -79,7 +79,8 @@ impl StoreState {
         Ok(OpenedJournal { journal, last_record: end.record - 1, recent_ids, repaired })
     }
 
-    /// Takes the write permission from the journal opened before.
+    /// Closes the journal that was opened before and takes the write permission. Waits for a
+    /// running write.
     pub(super) fn take_turn(&self) -> MutexGuard<'_, WriterTurn> {
         if let Some(earlier) = lock(&self.current).take() {
             earlier.queue.close();
@@ -89,7 +90,8 @@ impl StoreState {
         turn
     }
 
-    /// Result of the last fold, if the files are still unchanged.
+    /// Takes the end of the journal that the last fold found. `None` if there was no fold, the
+    /// files have changed since, or a sync failed.
     fn known_end(&self, turn: &WriterTurn) -> Option<ValidPrefix> {
         let found = lock(&self.known).take().filter(|_| !turn.suspect)?;
         let closed = closed_segments(&self.dir).ok()?;
@@ -108,7 +110,7 @@ impl StoreState {
         ends.then_some(found)
     }
 
-    /// Callback that writes a checkpoint on its own thread after a segment was closed.
+    /// Creates the callback for closed segments. It writes a checkpoint on a thread of its own.
     fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
         let (dir, session) = (self.dir.clone(), self.session.clone());
         let wanted = self.checkpoint_bytes < u64::MAX;
@@ -137,8 +139,9 @@ impl StoreState {
         self.truncate_to_valid(turn, scanned)
     }
 
-    /// Start of the file with the last records: the active one, or the last closed segment. Falls
-    /// back to the very beginning if the segments are inconsistent.
+    /// Finds the start of the last file with records, which is the active file or the last closed
+    /// segment, and rebuilds the index. Returns the start of the journal if the segments are
+    /// inconsistent.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
         let first = start_of(self.session.as_str());
         let closed = closed_segments(&self.dir).map_err(io_error)?;
@@ -170,7 +173,8 @@ impl StoreState {
         Ok(last)
     }
 
-    /// Verifies everything from `start` on.
+    /// Verifies all records from `start` on and calls `each` for each valid one. Adds their
+    /// positions to the index.
     pub(super) fn scan(&self, start: Mark, each: Each<'_>) -> Result<Scanned, JournalError> {
         let mut recent_ids = VecDeque::new();
         let mut marks = lock(&self.segments);
@@ -187,7 +191,9 @@ impl StoreState {
         Ok(Scanned { walked, recent_ids: recent_ids.into() })
     }
 
-    /// Truncates the journal at the end of the valid records.
+    /// Quarantines everything after the valid records, so that the journal can be continued there.
+    /// After a failed sync, also rewrites the active file. Fails if a later version of posse wrote
+    /// the next record.
     pub(super) fn truncate_to_valid(
         &self,
         turn: &mut WriterTurn,
@@ -216,7 +222,7 @@ impl Scanned {
         matches!(self.walked.stop, Stop::Torn | Stop::Damaged(_))
     }
 
-    /// Error for a journal without any valid record.
+    /// Creates the error for a journal without any valid record.
     pub(super) fn no_valid_record(&self) -> JournalError {
         let why = match &self.walked.stop {
             Stop::Damaged(damage) => damage.to_string(),
@@ -228,8 +234,9 @@ impl Scanned {
     }
 }
 
-/// Number of the first record and hash that the last line claims, read without scanning the file.
-/// `None` if it has no record at its beginning.
+/// Reads the number of the first record, and the hash written at the end, of the file `path`;
+/// nothing between them is read. `before` replaces a missing hash. `None` if the file is missing or
+/// does not begin with a record.
 fn claimed_end(path: &Path, before: HashChain) -> io::Result<Option<(u64, HashChain)>> {
     let Some(mut file) = if_exists(open_to_read(path))? else { return Ok(None) };
     let Some(head) = first_head(&mut file)? else { return Ok(None) };
@@ -238,8 +245,8 @@ fn claimed_end(path: &Path, before: HashChain) -> io::Result<Option<(u64, HashCh
     Ok(Some((head.record, claimed)))
 }
 
-/// Creates `dir` and its missing parents with access for the user alone. Returns the directories
-/// with new entries.
+/// Creates `dir` and its missing parents, accessible to the user alone. Returns the directories
+/// that have a new entry and need a sync.
 pub(super) fn make_private(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut missing = Vec::new();
     let mut at = Some(dir);

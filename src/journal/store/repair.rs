@@ -1,7 +1,8 @@
-//! Repair: quarantines the part after the valid records and never deletes it.
+//! Repair: moves everything after the valid records of a journal to quarantine files and never
+//! deletes it.
 //!
-//! If the process is killed at any step, the next opening finds the damage at the same position
-//! and continues.
+//! If the process is killed at any step, the next opening finds the damage at the same position and
+//! continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,14 +17,17 @@ use crate::steps::Steps;
 use crate::store::StoreState;
 use crate::walk::Walked;
 
-/// Maximum number of quarantined files per journal.
+/// Maximum number of quarantine files per journal file.
 const QUARANTINED_FILES_MAX: u32 = 10_000;
-/// Name of a file that is being rewritten.
+/// Temporary name of the active file while it is rewritten.
 const FRESH: &str = "session.jsonl.new";
 
 impl StoreState {
-    /// Truncates the journal at the end of `walked`. Returns one line that describes the damage,
-    /// its position and the quarantined file.
+    /// Quarantines everything after the end of `walked`, later segments included. If the damage is
+    /// in a closed segment, its valid part becomes the active file.
+    ///
+    /// Returns one line for the user that describes the damage, its position and the quarantine
+    /// files.
     pub(super) fn cut(&self, walked: &Walked) -> io::Result<String> {
         let why = match &walked.stop {
             Stop::Damaged(damage) => damage.to_string(),
@@ -61,8 +65,8 @@ impl StoreState {
         Ok(format!("journal repaired: {why}, in {file} at byte {at}; {moved}{kept}"))
     }
 
-    /// Quarantines every file after segment `number`, the last one first. Returns their new names
-    /// in the order of the segments.
+    /// Renames every journal file after segment `number` to a quarantine name, the last file first.
+    /// Returns the new names in the order of the segments.
     fn quarantine_later_segments(&self, number: u32) -> io::Result<Vec<String>> {
         let closed = closed_segments(&self.dir)?;
         let mut later: Vec<String> = (1..=closed.count)
@@ -83,8 +87,8 @@ impl StoreState {
         Ok(moved)
     }
 
-    /// Copies the first `length` bytes of the active file into a new one and keeps the old one:
-    /// after a failed sync its contents on disk are unknown.
+    /// Replaces the active file by a synced copy of its first `length` bytes. The old file stays
+    /// under a quarantine name, because its contents on disk are unknown after a failed sync.
     pub(super) fn rewrite(&self, length: u64) -> io::Result<()> {
         let path = self.dir.join(ACTIVE);
         let Some(old) = if_exists(open_to_read(&path))? else { return Ok(()) };
@@ -99,8 +103,8 @@ impl StoreState {
     }
 }
 
-/// Copies everything from `length` on into a file next to `path`, then truncates `path`. Returns
-/// the number of bytes and the new file's name.
+/// Moves all bytes of the file `path` from offset `length` on to a new quarantine file beside it.
+/// Returns the number of bytes and the name of the new file.
 fn quarantine_tail(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, String)> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -137,7 +141,8 @@ fn quarantine_tail(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, 
     Ok((bytes, name))
 }
 
-/// Finds a free name `<path>.damaged-<n>`. `take` must fail for an existing one.
+/// Calls `take` with the names `<path>.damaged-<n>` in order, until one is free, and returns that
+/// name. `take` creates the file, and must fail with `AlreadyExists` if the name is taken.
 fn free_name(path: &Path, mut take: impl FnMut(&Path) -> io::Result<()>) -> io::Result<String> {
     let base = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for number in 1..=QUARANTINED_FILES_MAX {

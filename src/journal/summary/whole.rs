@@ -1,4 +1,4 @@
-//! Reads a whole journal for a list: verifies it and adds up its cost.
+//! Reads a whole journal for a list of sessions: verifies it and adds up its cost.
 
 use std::path::Path;
 
@@ -12,24 +12,26 @@ use crate::summary::SessionSummary;
 use crate::verify::{Problem, empty_journal};
 use crate::walk::{start_of, walk};
 
-/// Bytes before the type of a record.
+/// Beginning of the JSON member with the type of a record.
 const TYPE: &[u8] = b"\"type\":\"";
 
-/// Maximum offset of the type in a line: only ids and the session name come before it.
+/// Number of bytes at the beginning of a line that are searched for the type. Only the members of
+/// the head and the session id come before it.
 const TYPE_WITHIN: usize = 1024;
 
-/// Bytes of the type of a reply.
+/// Type of a model reply, with the closing quotation mark.
 const REPLY: &[u8] = b"model.text\"";
 
-/// Bytes before the type if the record belongs to a subagent.
+/// Beginning of a JSON member that only records of subagents have.
 const PARENT: &[u8] = b"\"parentInvocationId\":";
 
-/// Beginnings of the types that affect the cost.
+/// Prefixes of the record types that affect the cost.
 const COUNTED: [&[u8]; 5] =
     [b"model.request", b"model.usage", b"budget.", b"session.resumed", b"agent.invocation."];
 
 impl SessionSummary {
-    /// Adds the values that need the whole journal.
+    /// Sets the values that need the whole journal: the cost, the number of replies, and the state
+    /// if the journal is damaged. Changes nothing if it cannot be read.
     pub(super) fn read_whole(&mut self, dir: &Path) {
         let mut accounts = Accounts::default();
         let mut replies = 0_u32;
@@ -60,19 +62,21 @@ impl SessionSummary {
     }
 }
 
-/// True for a record that affects the cost.
+/// Returns true if the record in `line` affects the cost.
 fn counts(line: &[u8]) -> bool {
     let (_, kind) = kind_of(line);
     COUNTED.iter().any(|counted| kind.starts_with(counted))
 }
 
-/// True for a reply to the main agent.
+/// Returns true if `line` is a model reply and its bytes before the type do not name a parent
+/// invocation.
 fn is_reply(line: &[u8]) -> bool {
     let (before, kind) = kind_of(line);
     kind.starts_with(REPLY) && memmem::find(before, PARENT).is_none()
 }
 
-/// Splits a line before the type of its record.
+/// Splits the beginning of a line: the bytes before the member `type`, and the bytes from the value
+/// of `type` on. Without a type, the second part is empty.
 fn kind_of(line: &[u8]) -> (&[u8], &[u8]) {
     let beginning = &line[..line.len().min(TYPE_WITHIN)];
     memmem::find(beginning, TYPE)

@@ -1,5 +1,5 @@
-//! The active file: append, sync, reserved space behind its end, and restoration if it was
-//! removed.
+//! The active file of a journal: appending, syncing, reserved space after its end, and restoration
+//! if it was removed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,46 +12,48 @@ use nix::sys::statvfs::fstatvfs;
 
 use crate::scan::if_exists;
 
-/// Minimum reserved space. Below it no new work should begin: the outcomes of running calls may
-/// need it.
+/// Minimum free or reserved space in bytes. With less, no new work should begin, because running
+/// calls may need the space for their outcomes.
 const RESERVE_MIN: u64 = 1 << 20;
-/// Size of one reservation.
+/// Bytes of one reservation.
 const RESERVE_STEP: u64 = 2 << 20;
-/// Name of the file while it is being restored.
+/// Temporary name of the active file while it is restored.
 const RESTORED: &str = "session.jsonl.restored";
 
-/// File operations of the writer thread; tests inject faults here.
+/// Operations of the writer thread on the active file. Tests replace them to inject faults.
 pub(crate) trait Disk: Send + std::fmt::Debug {
-    /// `write(2)` at the end.
+    /// Appends `bytes` with one `write(2)`. Returns the number of bytes written, which may be
+    /// smaller.
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// `fdatasync(2)`.
+    /// Writes the file's data to the disk with `fdatasync(2)`.
     fn sync(&mut self) -> io::Result<()>;
-    /// `ftruncate(2)`.
+    /// Truncates the file to `length` bytes with `ftruncate(2)`.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
-    /// True if the disk has free space.
+    /// Returns true if the disk is not nearly full, or if its free space is unknown.
     fn has_space(&self) -> bool;
-    /// Reserves space behind `length` bytes. `false` if the disk is nearly full.
+    /// Reserves space after the first `length` bytes, which are the records. Returns false if the
+    /// disk is nearly full.
     fn reserve(&mut self, length: u64) -> bool;
-    /// Releases the space reserved behind `length` bytes.
+    /// Releases the space reserved after the first `length` bytes.
     fn release(&mut self, length: u64);
-    /// Restores the file under its name with its first `length` bytes if it was removed. `true` if
-    /// it was restored.
+    /// If another process removed or replaced the file, creates it again under its name with its
+    /// first `length` bytes. Returns true if it was created again.
     fn restore_if_removed(&mut self, length: u64) -> io::Result<bool>;
 }
 
-/// Creates the next active file.
+/// Function that creates the file of the next active segment.
 pub(crate) type NextDisk = Box<dyn Fn() -> io::Result<Box<dyn Disk>> + Send>;
 
-/// A real file.
+/// The active file of a journal in the file system.
 #[derive(Debug)]
 pub(crate) struct ActiveFile {
     file: File,
     path: PathBuf,
-    /// Device and inode: the name may refer to another file later.
+    /// Device and inode of the file, to notice if `path` names another file later.
     identity: (u64, u64),
-    /// End of the reserved space.
+    /// Offset of the end of the reserved space; 0 if none is reserved.
     reserved: u64,
-    /// The file system cannot reserve space: its free space is checked instead.
+    /// True if the file system cannot reserve space: its free space is checked instead.
     counted: bool,
 }
 
@@ -70,7 +72,8 @@ impl ActiveFile {
         Ok(ActiveFile { file, path: path.to_owned(), identity, reserved: 0, counted: false })
     }
 
-    /// Creates an empty file at `path` that will be renamed to `name`.
+    /// Creates an empty file at `path`, which the caller later renames to `name`. An old file at
+    /// `path` is removed.
     pub(crate) fn next(path: &Path, name: &Path) -> io::Result<ActiveFile> {
         if_exists(std::fs::remove_file(path))?;
         Ok(ActiveFile { path: name.to_owned(), ..ActiveFile::open(path)? })

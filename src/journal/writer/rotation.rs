@@ -9,14 +9,15 @@ use std::path::Path;
 use crate::segments::{ACTIVE, Mark, closed_name};
 use crate::writer::{Tail, WriterTurn, lock};
 
-/// Name of the next active file before it is put in place.
+/// Temporary name of the next active file, until the full one is renamed.
 pub(crate) const NEXT: &str = "session.jsonl.next";
-/// Bytes that must be written after a failure before the next attempt.
+/// Bytes that must be written after a failed rotation before the next attempt.
 const AGAIN_BYTES: u64 = 1 << 20;
 
 impl Tail {
-    /// Closes the active file and opens another one. After a failure the active file continues to
-    /// grow, and a later group tries again.
+    /// Closes the full active file as a segment and continues in a new one. If the new file cannot
+    /// be created, the active file continues to grow, and a later group tries again. After a failed
+    /// sync nothing more is written.
     pub(super) fn rotate(&mut self, turn: &mut WriterTurn) {
         if self.end.offset < self.rotate_from {
             return;
@@ -51,7 +52,8 @@ impl Tail {
     }
 }
 
-/// Renames the active file to its final name, which must be free.
+/// Renames the active file in `dir` to the name of closed segment `number`. Fails if that name is
+/// taken.
 fn close(dir: &Path, number: u32) -> std::io::Result<()> {
     let closed = dir.join(closed_name(number));
     if closed.symlink_metadata().is_ok() {

@@ -13,17 +13,18 @@ use crate::bash::{refused, report};
 use crate::jobs::{Job, JobExit, begun};
 use crate::{ToolEnvironment, spill};
 
-/// Parameters of a job.
+/// Parameters for starting a background job.
 pub(super) struct JobStart {
     pub(super) spawn: Spawn,
     pub(super) besides: Exemptions,
     /// The command in one line.
     pub(super) summary: String,
-    /// Note for the model about its arguments.
+    /// Note for the model about changed arguments of the call, if any.
     pub(super) note: Option<String>,
 }
 
-/// Stops a job whose call was cancelled before the model got the job id.
+/// Guard that stops the job on drop, unless its field is `None`: a call that is cancelled before
+/// the model gets the job id leaves no job behind.
 struct UntilKnown<'a>(Option<&'a Job>);
 
 impl Drop for UntilKnown<'_> {
@@ -35,7 +36,8 @@ impl Drop for UntilKnown<'_> {
     }
 }
 
-/// Starts the command, and returns when it runs or has failed to start.
+/// Starts the command as a background job. Returns the result of the call when the command runs or
+/// has failed to start.
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,
@@ -71,7 +73,8 @@ pub(super) async fn start(
     output
 }
 
-/// Runs the command to its end and reports events.
+/// Runs the command to its end, records its events, and signals `enforced` when the command runs.
+/// Returns an error only if the command did not start.
 async fn attend(
     job: Arc<Job>,
     sandbox: Arc<Sandbox>,

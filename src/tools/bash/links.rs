@@ -1,19 +1,22 @@
 //! Resolution of the symbolic links in the paths that a command names.
 //!
-//! The policy judges text only, so links are resolved here, before it is asked. A link that changes
-//! between this and the run is not noticed: the sandbox is the boundary.
+//! The policy judges text only, so links are resolved before the policy is asked. A link that
+//! changes between this resolution and the run of the command is not noticed: the sandbox is the
+//! boundary.
 
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use posse_actors::ports::{CommandPath, PathLink};
 
-/// Maximum number of folder entries that are looked at for the patterns of one command.
+/// Maximum number of folder entries that are read for the patterns of one command.
 const ENTRIES_MAX: usize = 4096;
 /// Maximum number of levels below a path that patterns may select.
 const LEVELS_MAX: usize = 16;
 
-/// The links among `paths`, and among the entries that their patterns may match.
+/// Finds the paths that lead through a link: in `paths`, and among the entries that their patterns
+/// may match. If a pattern may match too many entries, or a folder is unreadable, the result
+/// contains the path with this pattern, without a target.
 pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     let mut links: Vec<PathLink> = Vec::new();
     let mut entries_left = ENTRIES_MAX;
@@ -27,7 +30,7 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     links
 }
 
-/// Adds `path` if it leads through a link.
+/// Adds `path` with its target to `links` if it leads through a link.
 fn add(path: &Path, links: &mut Vec<PathLink>) {
     let target = target(path);
     if target.as_deref() == Some(path) {
@@ -41,7 +44,8 @@ fn add(path: &Path, links: &mut Vec<PathLink>) {
     }
 }
 
-/// Adds the links below `folder`, `levels` deep. `None` if there are too many entries.
+/// Adds the links below `folder` to `links`, `levels` deep. `None` if there are too many entries or
+/// levels, or if a folder cannot be read.
 fn scan(
     folder: &Path,
     levels: usize,
@@ -70,8 +74,8 @@ fn scan(
     Some(())
 }
 
-/// `path` without links and `..`; the end of it need not exist. `None` if a link leads nowhere or
-/// cannot be read.
+/// Resolves all links and `..` in `path`. Names at its end need not exist. `None` if a link leads
+/// nowhere or cannot be read.
 fn target(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(target) => Some(target),

@@ -1,9 +1,9 @@
 //! Refusal of installations that would use the public registry, because the file that names the
-//! registry is hidden from commands.
+//! private registry is hidden from commands.
 //!
-//! A package manager that cannot read its `.npmrc` silently asks the public registry for packages of
-//! the same names, which anyone can publish there (dependency confusion). Only commands that name
-//! the package manager are recognised, not scripts that run one.
+//! A package manager that cannot read its `.npmrc` silently asks the public registry for packages
+//! of the same names, which anyone can publish there (dependency confusion). Only commands that
+//! name the package manager are recognised, not scripts that run one.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,18 +18,18 @@ use crate::ToolEnvironment;
 /// Maximum number of bytes of a configuration file that are searched.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// A program that fetches packages.
+/// A package manager, and the arguments with which it fetches packages.
 struct PackageManager {
     name: &'static str,
-    /// Subcommands that fetch packages. Empty: all do.
+    /// Subcommands that fetch packages. If empty, all subcommands do.
     fetching: &'static [&'static str],
-    /// True if it fetches packages without a subcommand.
+    /// True if a call without a subcommand fetches packages.
     fetches_alone: bool,
-    /// Options with which nothing is fetched.
+    /// Options with which the program fetches nothing.
     offline: &'static [&'static str],
 }
 
-/// From the manuals of npm 11, pnpm 10, yarn 1 and 4, and bun 1.3.
+/// Package managers, from the manuals of npm 11, pnpm 10, yarn 1 and 4, and bun 1.3.
 const MANAGERS: [PackageManager; 8] = [
     PackageManager {
         name: "npm",
@@ -138,7 +138,7 @@ const MANAGERS: [PackageManager; 8] = [
 ];
 
 impl PackageManager {
-    /// True if it fetches packages with these arguments.
+    /// Returns true if the program fetches packages when called with these arguments.
     fn fetches(&self, arguments: &[String]) -> bool {
         if arguments.iter().any(|argument| self.offline.contains(&argument.as_str())) {
             return false;
@@ -150,8 +150,8 @@ impl PackageManager {
     }
 }
 
-/// Refuses `command` if it fetches packages and a hidden file in `cwd`, a folder above it or the home
-/// folder names the registry.
+/// Refuses `command` if it fetches packages and a hidden file in `cwd`, a folder above it or the
+/// home folder names a package registry.
 pub(super) fn check(
     env: &ToolEnvironment,
     sandbox: &Sandbox,
@@ -178,7 +178,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The package manager that a program with its arguments is, if it fetches packages.
+/// Returns the name of the package manager that `words`, a program with its arguments, call to
+/// fetch packages; otherwise `None`.
 fn fetching_program(words: &[String]) -> Option<&'static str> {
     let (program, arguments) = words.split_first()?;
     let name = program.rsplit('/').next()?;
@@ -186,13 +187,14 @@ fn fetching_program(words: &[String]) -> Option<&'static str> {
     manager.fetches(arguments).then_some(manager.name)
 }
 
-/// Files that may name the registry for package managers that run in `cwd`.
+/// Paths of the files that may name the registry for package managers that run in `cwd`. The files
+/// need not exist.
 fn configuration_files(cwd: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let folders = cwd.ancestors().chain(home);
     folders.flat_map(|folder| [".npmrc", ".yarnrc.yml"].map(|name| folder.join(name))).collect()
 }
 
-/// True if a file contains a setting of a registry, for all packages or for a scope.
+/// Returns true if `file` can be read and sets a registry, for all packages or for a scope.
 fn names_registry(file: &Path) -> bool {
     if !file.metadata().is_ok_and(|found| found.is_file()) {
         return false;

@@ -11,16 +11,18 @@ use serde_json::json;
 
 use crate::{output, spill};
 
-/// A command without output for this long at its timeout may have waited for input.
+/// Minimum time without output before a timeout for the note that the command may have waited for
+/// input.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Maximum number of findings reported one by one.
+/// Maximum number of changed protected files that are reported one by one.
 const FINDINGS_MAX: usize = 12;
 
-/// Maximum number of paths listed of the remaining findings.
+/// Maximum number of paths that are listed of the remaining changed files.
 const NAMED_MAX: usize = 8;
 
-/// The result of a call.
+/// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
+/// metadata.
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,
@@ -71,7 +73,7 @@ pub(super) fn output(
     }
 }
 
-/// Changes of protected files, one line each.
+/// Formats changes of protected files, one line each; those beyond `FINDINGS_MAX` share one line.
 pub(super) fn findings(findings: &[Finding]) -> Vec<String> {
     let (shown, rest) = findings.split_at(findings.len().min(FINDINGS_MAX));
     let mut lines: Vec<String> = shown.iter().map(|finding| format!("SBX010 {finding}")).collect();
@@ -93,7 +95,8 @@ struct Printed {
     note: Option<String>,
 }
 
-/// Output as text within the size limit.
+/// Formats the captured output within the size limit of the call. If it is too long, the middle is
+/// left out, and the spilled output is named.
 fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
     let max = context.output_bytes_max;
     let call = &context.call.call_id;

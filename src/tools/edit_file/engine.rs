@@ -1,4 +1,4 @@
-//! Replacement of one text by another, shared by the tools that edit.
+//! Replacement of one text by another, shared by `edit_file` and `multi_edit`.
 
 use std::slice;
 
@@ -13,7 +13,8 @@ use crate::text::{count, is_binary, lines_ended};
 /// Maximum number of line numbers listed when a text occurs more than once.
 const LINES_NAMED_MAX: usize = 20;
 
-/// Replacement of a text.
+/// Replacement of `old_string` by `new_string`: of the only occurrence, or of every one if
+/// `replace_all` is true.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TextEdit {
@@ -24,7 +25,7 @@ pub(crate) struct TextEdit {
 }
 
 impl TextEdit {
-    /// Rejects a replacement by the same text.
+    /// Fails if the old and the new text are equal.
     pub(crate) fn require_change(&self) -> Result<(), ToolError> {
         if self.old_string == self.new_string {
             let why = "oldString and newString are the same; nothing would change";
@@ -33,8 +34,8 @@ impl TextEdit {
         Ok(())
     }
 
-    /// Applies the edit to the content `before` of the file `shown`. With `fuzzy`, a text without
-    /// an exact match may match approximately.
+    /// Applies the edit to `before`, the content of the file `shown`, and returns the new content.
+    /// If `fuzzy` is true, a text without an exact match may match approximately.
     pub(crate) fn apply(
         &self,
         before: &[u8],
@@ -83,7 +84,8 @@ impl TextEdit {
         Ok(EditedFile { after, notes, fuzzy: is_fuzzy })
     }
 
-    /// Replaces the only approximate match.
+    /// Replaces the only approximate match of the old text. Fails if there is no match or more than
+    /// one.
     fn replace_approximate(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
         match fuzzy::find(before, &self.old_string).as_slice() {
             [] => Err(self.not_found(before, shown)),

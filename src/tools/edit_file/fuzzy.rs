@@ -1,23 +1,24 @@
-//! Approximate match: ignores blanks at line ends, and the shapes of quotes, dashes and spaces.
+//! Approximate match of a text: ignores blanks at line ends, and differences between kinds of
+//! quotes, dashes and spaces.
 //!
 //! Exactly the matching bytes of the file are replaced.
 
 use std::iter::Peekable;
 use std::ops::Range;
 
-/// Larger files are searched for the exact text only.
+/// Maximum size of a file that is searched approximately, in bytes.
 const FILE_BYTES_MAX: usize = 8 << 20;
-/// Maximum number of matches that are counted.
+/// Maximum number of matches that are returned.
 const PLACES_MAX: usize = 100;
 
-/// Replacement for invalid UTF-8: no string of a model contains it.
+/// Character that replaces invalid UTF-8. No string of a model contains it.
 const NO_TEXT: char = '\u{10ffff}';
 
-/// Note for the model.
+/// Note for the model about an approximate match.
 pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
                                blanks, quotes, dashes or kinds of spaces; look at the diff";
 
-/// Approximate matches of `old` in `file`.
+/// Finds the byte ranges of approximate matches of `old` in `file`. They may overlap.
 pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();
@@ -48,7 +49,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     originals(file, &places)
 }
 
-/// Byte ranges of `file` for ranges of its normalised text.
+/// Converts byte ranges of the normalised text of `file` to byte ranges of `file`.
 fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut found = vec![0..0; places.len()];
     let mut at = 0;
@@ -67,7 +68,7 @@ fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     found
 }
 
-/// Normalised characters of a text with their byte ranges.
+/// Iterates over the normalised characters of a text, each with the byte range of its original.
 fn normalised(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     let mut start = 0;
     let characters = bytes.utf8_chunks().flat_map(move |chunk| {
@@ -82,10 +83,10 @@ fn normalised(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     TrimmedChars { rest: characters.peekable(), held: Vec::new() }
 }
 
-/// Omits blanks before the end of a line, and the CR of a CR LF.
+/// Iterator adapter that omits blanks before the end of a line, and the CR of a CR LF.
 struct TrimmedChars<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
-    /// Blanks, or what follows them, to return next; the last one first.
+    /// Blanks that were read ahead and are returned next, the last one first.
     held: Vec<(char, Range<usize>)>,
 }
 
@@ -117,7 +118,7 @@ impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
     }
 }
 
-/// Maps characters that look alike to one of them.
+/// Maps characters that look alike to one of them, and returns other characters unchanged.
 fn canonical(c: char) -> char {
     match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' => '\'',

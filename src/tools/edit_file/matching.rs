@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use crate::text::{lines_ended, with_crlf};
 
-/// A file after an edit.
+/// Content of a file after an edit, and the lines of the replaced texts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Edited {
     pub(super) after: Vec<u8>,
     /// First line of each replaced text, from 1.
     pub(super) lines: Vec<usize>,
-    /// Line of a further match that overlaps the only replaced one.
+    /// Line of a second match that overlaps the only replaced one; `None` if there is none.
     pub(super) overlap: Option<usize>,
     /// True if line numbers had to be removed from the strings first.
     pub(super) unnumbered: bool,
@@ -23,12 +23,13 @@ pub(super) struct Edited {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Replaces every `old` in `file` by `new`. `None`: no match.
+/// Replaces every occurrence of `old` in `file` by `new`. `None` if there is no match.
 ///
-/// LF in `old` also matches CR LF, and then LF in `new` becomes the line end used there. Line
-/// numbers as shown by `read_file` are removed if there is no match with them.
+/// LF in `old` also matches CR LF; LF in `new` then becomes the line end of the replaced text. If
+/// `old` does not match, and each of its lines begins with a line number as shown by `read_file`,
+/// these numbers are removed first.
 ///
-/// Fails if the result would be larger than `room`.
+/// Fails if the result would be larger than `room` bytes.
 pub(super) fn replace(
     file: &[u8],
     old: &str,
@@ -44,7 +45,7 @@ pub(super) fn replace(
     Ok(edited.map(|edited| Edited { unnumbered: true, ..edited }))
 }
 
-/// True if `file` contains `old`, with or without line numbers.
+/// Returns true if `file` contains `old`, as it is or without its line numbers.
 pub(crate) fn contains(file: &[u8], old: &str) -> bool {
     let has = |old: &str| !old.is_empty() && !find(file, old).0.is_empty();
     has(old) || without_numbers(old).is_some_and(|bare| has(&bare))
@@ -75,8 +76,11 @@ fn replace_exactly(
     Ok(Some(Edited { overlap, ..edited }))
 }
 
-/// Replaces every one of `ranges`, which are sorted and do not overlap, by `new`. With `adapt`, LF
-/// in `new` becomes the line end used there, unless `new` contains CR.
+/// Replaces the byte ranges `ranges` of `file` by `new`. The ranges must be sorted and must not
+/// overlap.
+///
+/// If `adapt` is true and `new` contains no CR, LF in `new` becomes the line end that is used at
+/// each range.
 pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: bool) -> Edited {
     let adapt = adapt && !new.contains('\r') && new.contains('\n');
     let mut after = Vec::with_capacity(file.len() + new.len() * ranges.len());
@@ -98,8 +102,8 @@ pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: boo
     Edited { after, lines, overlap: None, unnumbered: false }
 }
 
-/// Positions of `old` in `file` without overlaps; and a second overlapping position, if there is
-/// exactly one.
+/// Finds the byte ranges of `old` in `file`, without overlaps. If there is only one, also returns
+/// the position of a further match that overlaps it, if any.
 fn find(file: &[u8], old: &str) -> (Vec<Range<usize>>, Option<usize>) {
     if old.contains('\r') || !file.windows(2).any(|pair| pair == b"\r\n") {
         let ranges = find_bytes(file, old);
@@ -121,7 +125,8 @@ fn find_overlap(file: &[u8], old: &str, ranges: &[Range<usize>]) -> Option<usize
     find_bytes(&file[start..end], old).first().map(|range| start + range.start)
 }
 
-/// Byte positions of `old`. It is UTF-8, so it cannot match within invalid bytes.
+/// Finds the byte ranges of `old` in `file`. `old` is UTF-8, so it cannot match within invalid
+/// bytes.
 fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut start = 0;
@@ -134,7 +139,8 @@ fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// `file` with LF for CR LF, and the positions of the LF that lost a CR.
+/// Converts CR LF in `file` to LF. Also returns the positions, in the result, of the LF that lost a
+/// CR.
 fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let mut plain = Vec::with_capacity(file.len());
     let mut removed = Vec::new();
@@ -148,7 +154,8 @@ fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (plain, removed)
 }
 
-/// True if lines at `range` end with CR LF: within it, else after it, else before it.
+/// Returns true if the line end at `range` is CR LF. It is the first line end within or after the
+/// range, or else the last one before it.
 fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     let next = file[range.start..].iter().position(|byte| *byte == b'\n');
     let end = next.map(|offset| range.start + offset);
@@ -156,7 +163,7 @@ fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     end.is_some_and(|end| end > 0 && file[end - 1] == b'\r')
 }
 
-/// `text` without the line numbers of `read_file`, if every line has one.
+/// Removes the line numbers of `read_file` from `text`. `None` if a line has no number.
 fn without_numbers(text: &str) -> Option<String> {
     let mut bare = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

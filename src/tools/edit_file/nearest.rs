@@ -1,4 +1,4 @@
-//! Finds the lines of a file that are most similar to a text without a match.
+//! Finds the lines of a file that are most similar to a text without a match in it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,18 +7,19 @@ use posse_actors::text::clipped;
 
 use posse_base::failure::printable;
 
-/// Larger files are not searched.
+/// Maximum size of a file that is searched, in bytes.
 const FILE_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of lines of the text that are compared.
+/// Maximum number of lines of the missing text that are compared.
 const WANTED_LINES_MAX: usize = 50;
 /// Maximum number of lines shown.
 const SHOWN_LINES_MAX: usize = 20;
 /// Maximum number of characters shown of a line.
 const SHOWN_CHARS_MAX: usize = 200;
-/// Minimum similarity of a line, in percent of its letter pairs.
+/// Minimum similarity of two lines, in percent of their pairs of adjacent bytes.
 const ALIKE_PERCENT_MIN: usize = 50;
 
-/// Hint for a missing text: the nearest lines, numbered, with visible white space.
+/// Describes the lines of `file` that are most similar to the missing text `wanted`: numbered and
+/// with visible white space. The result continues an error message.
 pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     if file.len() > FILE_BYTES_MAX {
         return "; the file is large, read the place with an offset".to_owned();
@@ -49,7 +50,8 @@ pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     text
 }
 
-/// Start line at which most of the text matches except for white space.
+/// Finds the index in `lines` at which most lines of the missing text would match, ignoring white
+/// space. `None` if hardly any line matches.
 fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     for (place, line) in wanted.iter().enumerate() {
@@ -70,7 +72,8 @@ fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     best.filter(|(_, votes)| *votes > 3).map(|(start, _)| start)
 }
 
-/// Start line at which the longest line of the text is most similar.
+/// Finds the index in `lines` at which the missing text would begin if its longest line is matched
+/// with the most similar line. `None` if no line is similar enough.
 fn by_likeness(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let (place, longest) = wanted
         .iter()
@@ -96,12 +99,12 @@ fn pairs_of(line: &str) -> impl Iterator<Item = usize> {
     line.as_bytes().windows(2).map(|pair| usize::from(pair[0]) << 8 | usize::from(pair[1]))
 }
 
-/// `line` without white space and without overlong words.
+/// Removes white space from `line` and truncates the result to `SHOWN_CHARS_MAX` characters.
 fn compact_line(line: &str) -> String {
     line.chars().filter(|c| !c.is_whitespace()).take(SHOWN_CHARS_MAX).collect()
 }
 
-/// `line` with visible white space.
+/// Formats `line` with visible tabs, and with visible spaces and CR at its beginning and end.
 fn visible(line: &str) -> String {
     let text = line.trim_matches(['\t', ' ', '\r']);
     let (head, tail) = line.split_at(line.len() - line.trim_start_matches(['\t', ' ', '\r']).len());

@@ -1,7 +1,7 @@
 //! Content search of the files below a folder, in path order.
 //!
-//! Files are opened beneath the folder without following links, so a renamed path does not matter.
-//! Secrets are not opened.
+//! Files are opened beneath the folder without following links, so a path that is replaced
+//! meanwhile cannot lead elsewhere. Secrets are not searched.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,10 +29,10 @@ use crate::workspace::{FileKind, FileStatus, open_beneath};
 /// Number of files that one thread takes at a time.
 const BATCH: usize = 32;
 
-/// From this many files on, several threads search faster than one.
+/// Minimum number of files for a search with several threads.
 const SMALL: usize = 256;
 
-/// The search of a file ends at a line that needs more memory than this, in bytes.
+/// Maximum memory for one line in bytes. The search of a file ends at a longer line.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Number of reads of one file, of at most 64 KiB each, after which the clock is read.
@@ -41,50 +41,50 @@ const READS_PER_CLOCK: u32 = 8;
 /// Maximum number of characters shown of a line.
 const LINE_CHARS_MAX: usize = 500;
 
-/// Characters shown before the match in a long line.
+/// Number of bytes shown before the match in a long line.
 const BEFORE_MATCH: usize = 100;
 
-/// Search parameters.
+/// Parameters of a search.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// The pattern.
+    /// The regular expression to search for.
     pub matcher: RegexMatcher,
-    /// Filter by path below the folder.
+    /// Filter of files by their path relative to the folder; `None` searches all files.
     pub glob: Option<GlobMatcher>,
-    /// Context lines around each match.
+    /// Number of context lines before and after each match.
     pub context: usize,
     /// Absolute paths of files that are searched although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Identities of secrets, to recognise them under other names.
+    /// Detector of hard links of secret files; `None` disables this check.
     pub links: Option<Arc<SecretLinks>>,
 }
 
 impl Query {
-    /// True if the file at `path` below the folder is searched.
+    /// Returns true if the filter accepts the file at `path`, relative to the folder.
     fn wants(&self, path: &Path) -> bool {
         self.glob.as_ref().is_none_or(|glob| glob.is_match(path))
     }
 }
 
-/// A matching or context line.
+/// A line of the result: a match or context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchLine {
     /// Line number, from 1.
     pub number: u64,
-    /// At most 500 characters, with control characters escaped.
+    /// Text of the line, at most 500 characters, with control characters escaped.
     pub text: String,
     /// True for a match, false for context.
     pub is_match: bool,
-    /// True if lines are missing before this one.
+    /// True if lines of the file are missing between the previous line of the result and this one.
     pub is_after_gap: bool,
 }
 
-/// Matches of one file.
+/// Matches in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hits {
-    /// Path relative to the folder.
+    /// Path relative to the folder; empty if only one file is searched.
     pub path: PathBuf,
-    /// In order.
+    /// Matching lines and context lines, in the order of the file.
     pub lines: Vec<MatchLine>,
 }
 
@@ -95,17 +95,18 @@ pub struct SearchResult {
     pub files: Vec<Hits>,
     /// Number of matching lines in `files`.
     pub matches: usize,
-    /// Number of files searched.
+    /// Number of files that were searched.
     pub searched: usize,
     /// True if the result may be incomplete: a limit was reached.
     pub is_cut: bool,
-    /// Number of files skipped because they are secret.
+    /// Number of files that were skipped because they are secret.
     pub secrets: usize,
 }
 
-/// Searches below `folder`, which is absolute, resolved and open as `directory`, up to
-/// `matches_max` matches; `usize::MAX` is unlimited. `below_root` is the folder's path relative to
-/// its workspace root.
+/// Searches the files below `folder` for at most `matches_max` matches; `usize::MAX` is unlimited.
+///
+/// `folder` is absolute and resolved, and open as `directory`. `below_root` is the path of the
+/// folder relative to its workspace root. The search ends early when `stop` is due.
 pub fn tree(
     folder: &Path,
     directory: &OwnedFd,
@@ -151,16 +152,19 @@ pub fn tree(
 }
 
 enum SearchInput {
-    /// Ends at the size it had when opened: saves the read that would find the end.
+    /// The file, limited to the size it had when opened, which saves the read that would find its
+    /// end.
     File(Take<File>),
-    /// A secret under another name.
+    /// Another name of a secret file, which is not searched.
     Secret,
 }
 
-/// The folder of the last file, open: files in path order often share it.
+/// Path and descriptor of the folder that contains the last opened file. Files in path order often
+/// share it.
 type OpenFolder<'a> = Option<(&'a Path, OwnedFd)>;
 
-/// Opens a file for the search. `None` if it cannot be opened or its type has changed since.
+/// Opens the file `path` beneath `directory` for the search. `None` if it cannot be opened, or is
+/// no regular file any more.
 fn open<'a>(
     directory: &OwnedFd,
     last: &mut OpenFolder<'a>,
@@ -185,7 +189,7 @@ fn open<'a>(
     })
 }
 
-/// Searches one open file.
+/// Searches one open file for at most `matches_max` matches.
 pub fn file(
     path: PathBuf,
     file: File,
@@ -202,7 +206,7 @@ pub fn file(
     found
 }
 
-/// State shared by the threads.
+/// State of a search that its threads share.
 struct SearchWork<'a> {
     files: &'a [PathBuf],
     directory: &'a OwnedFd,
@@ -215,14 +219,15 @@ struct SearchWork<'a> {
     done: Mutex<FinishedBatches>,
 }
 
-/// Finished batches.
+/// Results of the finished batches of files.
 #[derive(Default)]
 struct FinishedBatches {
-    /// Number of files searched, number of matches, and hits, by the index of the first file.
+    /// Results by the index of the first file of the batch: number of files searched, number of
+    /// matches, and hits.
     batches: BTreeMap<usize, (usize, usize, Vec<Hits>)>,
-    /// All batches before this index are finished.
+    /// Index of the first file of the first unfinished batch.
     contiguous: usize,
-    /// Number of matches in them.
+    /// Number of matches in the batches before `contiguous`.
     contiguous_matches: usize,
 }
 
@@ -268,7 +273,7 @@ impl SearchWork<'_> {
 }
 
 impl FinishedBatches {
-    /// Number of matches in the contiguous batches from the beginning.
+    /// Returns the number of matches in the finished batches before the first unfinished batch.
     fn contiguous_matches(&mut self) -> usize {
         while let Some((_, matches, _)) = self.batches.get(&self.contiguous) {
             self.contiguous_matches += matches;
@@ -303,7 +308,7 @@ impl Hits {
         self.lines.iter().filter(|line| line.is_match).count()
     }
 
-    /// Keeps the first `matches` matches, and nothing after them.
+    /// Drops all lines after the first `matches` matching lines.
     fn keep(&mut self, matches: usize) {
         let mut left = matches;
         let end = self.lines.iter().position(|line| {
@@ -342,7 +347,7 @@ fn search(
     collector.lines
 }
 
-/// A reader that reports the end of the file when the search must stop.
+/// Reader of a file that reports the end of the file when the search must stop.
 struct Interruptible<'a> {
     file: Take<File>,
     stop: &'a Stop,
@@ -406,7 +411,8 @@ impl Sink for Collector<'_> {
     }
 }
 
-/// A line for the model, shortened to the part around the match.
+/// Formats a line for the model: escaped, and if it is long, shortened to the part around the
+/// match. `matcher` is `None` for a context line.
 fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);

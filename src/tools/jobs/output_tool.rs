@@ -23,13 +23,13 @@ use crate::{ToolEnvironment, bash, digest, output, prepared, spec, spill};
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
 
-/// Maximum wait of a call, in seconds.
+/// Maximum time for which a call of `job_output` waits for the end of the job, in seconds.
 const WAIT_SECONDS_MAX: f64 = 600.0;
 
-/// Bytes reserved for the text around the output.
+/// Bytes of the result that are reserved for the text around the job's output.
 const FRAME_BYTES: usize = 2048;
 
-/// The tools for jobs that [`bash`](crate::bash) starts.
+/// Creates the tools `job_output` and `job_stop`.
 pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
     let of_bash = ToolAnnotations {
         visible_with: Some(bash::NAME.to_owned()),
@@ -116,7 +116,8 @@ async fn run_stop(jobs: Arc<Jobs>, which: Which, context: RunContext) -> RunResu
     show(&job, None, context.output_bytes_max)
 }
 
-/// Queries of an agent's own jobs need no further permission.
+/// Prepares a call of `tool` about jobs of the calling agent. It has no operations, so it needs no
+/// permission.
 fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
     let digest = digest::of(&[tool.as_bytes(), summary.as_bytes()]);
     prepared(tool, Vec::new(), (summary.clone(), summary), digest, payload)
@@ -149,7 +150,7 @@ fn list(jobs: &Jobs, call: &CallContext) -> ToolOutput {
     ToolOutput::text(text)
 }
 
-/// `running for 3.1 s`, or the result.
+/// Formats the state of a job: `running for 3.1 s` or `exit 0 after 3.1 s`.
 fn state(job: &Job) -> String {
     let seconds = job.ran_for().as_secs_f64();
     match job.ended() {
@@ -158,7 +159,8 @@ fn state(job: &Job) -> String {
     }
 }
 
-/// Output and state of a job.
+/// Creates the result of a call about `job`: a page of its output, and its state. Marks this output
+/// as read and, if the job has ended, its end as reported.
 fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
     #[expect(
         clippy::cast_possible_truncation,
@@ -209,7 +211,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
     })))
 }
 
-/// Result for the agent when a job has started.
+/// Creates the result of the `bash` call that has started job `id`.
 pub(crate) fn begun(id: &CallId) -> ToolOutput {
     ToolOutput::text(format!(
         "It runs in the background as job {id}. You are told when it ends; job_output \

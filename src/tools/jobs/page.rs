@@ -1,4 +1,4 @@
-//! Pages of a job's output, with the offset of the next page and omitted parts.
+//! Reads the output of a background job in pages.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -7,22 +7,26 @@ use std::path::Path;
 
 use crate::output;
 
-/// One page of an output.
+/// One page of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OutputPage {
     /// Text for a model.
     pub(super) text: String,
-    /// Offset of the first byte.
+    /// Offset at which the page begins, in bytes.
     pub(super) from: u64,
-    /// Offset after the last byte.
+    /// Offset at which the next page begins, in bytes.
     pub(super) next: u64,
-    /// Size of the output, in bytes.
+    /// Size of the whole output, in bytes.
     pub(super) total: u64,
 }
 
-/// Reads at most `bytes_max` bytes. With `from`, from that offset; otherwise the output after
-/// `read_to`, and the newest part if that is too long. `grows`: the rest of a partial character may
-/// follow. An offset beyond the end gives an empty page with `from` beyond `total`.
+/// Reads a page of at most `bytes_max` bytes from the output file `path`. A missing file counts as
+/// empty.
+///
+/// The page begins at offset `from`. Without `from` it contains the output after `read_to`, or only
+/// the last `bytes_max` bytes if that is too long. If `grows` is true, an incomplete character at
+/// the end is left for the next page. An offset beyond the end gives an empty page with `from`
+/// beyond `total`.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,

@@ -16,14 +16,14 @@ use crate::builtin_tool::RunResult;
 use crate::change::failed;
 use crate::reads::FilePart;
 
-/// True if the file begins like a supported image.
+/// Returns true if the file begins like an image of a supported format.
 pub(super) fn is_image(file: &File) -> bool {
     let mut start = [0; 16];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
     ImageFormat::of(&start[..length]).is_some()
 }
 
-/// Error for an image of an unsupported format; `None` for other binary files.
+/// Creates the error for an image of an unsupported format; `None` if the file is no image.
 pub(super) fn other(file: &File, shown: &str) -> Option<ToolError> {
     let mut start = [0; 512];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
@@ -32,7 +32,8 @@ pub(super) fn other(file: &File, shown: &str) -> Option<ToolError> {
     Some(ToolError::new("IMG003", format!("{shown}: {other} {what}")))
 }
 
-/// Loads the image.
+/// Reads the image and returns it as the result of the call, or a reference to the earlier call
+/// that has shown it.
 pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> RunResult {
     let OpenFile { file, shown, path, .. } = reading;
     let mut bytes = Vec::new();
@@ -64,7 +65,7 @@ pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext)
     Ok(output)
 }
 
-/// Error for the model in place of an image.
+/// Creates the error for the model if an image cannot be shown.
 fn placeholder(shown: &str, failure: &Failure) -> ToolError {
     let Failure { code, what, fix, .. } = failure;
     let fix = fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();

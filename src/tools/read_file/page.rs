@@ -1,4 +1,5 @@
-//! Reads a numbered slice of a file without holding more of it than is shown.
+//! Reads a slice of the lines of a file, with line numbers. Keeps no more of the file in memory
+//! than is shown.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, Read};
@@ -15,43 +16,45 @@ use crate::text::{BOM, is_binary, lines_ended};
 pub(super) const LINES_DEFAULT: u64 = 2000;
 /// Maximum number of lines per call.
 pub(super) const LINES_MAX: u64 = 5000;
-/// Maximum number of bytes per call.
+/// Maximum bytes of output per call.
 const PAGE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes shown of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Lines are counted up to this offset; beyond it the count is a lower bound.
+/// Offset in bytes up to which lines are always counted. If counting ends there, the count is a
+/// lower bound.
 const COUNTED_BYTES_MAX: u64 = 64 << 20;
-/// Bytes per read of a large file.
+/// Number of bytes per read of a large file.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Requested lines.
+/// Requested lines of a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Slice {
     /// First line, from 1.
     pub(super) offset: u64,
-    /// Number of lines.
+    /// Maximum number of lines.
     pub(super) limit: u64,
 }
 
-/// Lines of a file.
+/// Slice of a file for the model, and facts about the file.
 #[derive(Default)]
 pub(super) struct FileLines {
     slice: Slice,
-    /// The numbered lines.
+    /// The lines of the slice, with their numbers.
     text: String,
     /// Number of lines shown.
     shown: u64,
     /// Number of lines in the file, as far as they were counted.
     total: u64,
-    /// True if the whole file was counted.
+    /// True if the whole file was read, so that `total` is exact.
     pub(super) complete: bool,
-    /// True if some bytes were not UTF-8.
+    /// True if a shown line contained invalid UTF-8.
     lossy: bool,
     /// True if a shown line ended with CR LF.
     crlf: bool,
 }
 
-/// Reads the lines of `slice` from `file`, whose size is about `size`. `None`: it is not text.
+/// Reads the lines of `slice` from `file`, whose size is about `size` bytes. `None` if the file is
+/// not text.
 pub(super) fn read(
     mut file: impl Read,
     size: u64,
@@ -87,7 +90,7 @@ pub(super) fn read(
     Ok(Some(scan.finish(true)))
 }
 
-/// Reads until `chunk` is full or the file ends.
+/// Reads until `chunk` is full or the file ends. Returns the number of bytes read.
 fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < chunk.len() {
@@ -101,16 +104,16 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// State of one pass over a file, chunk by chunk.
+/// State of one pass over a file, which is read in chunks.
 #[derive(Default)]
 struct Scan {
-    /// Number of the current or next line.
+    /// Number of the line that is read next or was read in part, from 1.
     line: u64,
-    /// True if that line has begun.
+    /// True if a part of that line was read.
     begun: bool,
-    /// Its content so far, if it is requested.
+    /// Beginning of that line as far as it was read, if the slice contains it.
     kept: Vec<u8>,
-    /// Its length.
+    /// Length of that line as far as it was read, in bytes.
     length: usize,
     lines: FileLines,
 }
@@ -130,7 +133,8 @@ impl Scan {
         }
     }
 
-    /// Skips to the first line of the slice, or all of `bytes`.
+    /// Skips the lines before the slice. Returns the remaining bytes, empty if the slice does not
+    /// begin in `bytes`.
     fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         let wanted = self.lines.slice.offset - self.line;
         let ended = lines_ended(bytes) as u64;
@@ -147,7 +151,7 @@ impl Scan {
         bytes
     }
 
-    /// Takes one line of the slice, or the available part of it.
+    /// Takes the next line of the slice, or its part in `bytes`. Returns the remaining bytes.
     fn collect<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         let taken = skip_line(&mut rest);
@@ -173,7 +177,8 @@ impl Scan {
         self.emit(&kept, length);
     }
 
-    /// Adds a line of `length` bytes, of which `line` are available.
+    /// Adds a line to the output. The line has `length` bytes, of which those in `line` are
+    /// available.
     fn emit(&mut self, line: &[u8], length: usize) {
         let lines = &mut self.lines;
         let without_crlf = line.strip_suffix(b"\r\n");
@@ -205,14 +210,15 @@ impl Scan {
     }
 }
 
-/// Advances `bytes` past the first LF or to the end; returns the distance.
+/// Advances `bytes` past the first LF, or to the end. Returns the number of bytes passed.
 fn skip_line(bytes: &mut &[u8]) -> usize {
     // Reading from memory cannot fail.
     bytes.skip_until(b'\n').unwrap_or(0)
 }
 
 impl FileLines {
-    /// Output for the model, which knows the file as `shown`.
+    /// Converts the slice to the result of a call. The model knows the file as `shown`. Fails if
+    /// the slice begins after the end of the file.
     pub(super) fn into_output(mut self, shown: &str) -> RunResult {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };

@@ -25,10 +25,10 @@ pub enum FileKind {
     Device,
 }
 
-/// Status of a file at one moment.
+/// Status of a file, read at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
-    /// Kind.
+    /// Kind of the file.
     pub kind: FileKind,
     /// Device number.
     pub dev: u64,
@@ -36,40 +36,42 @@ pub struct FileStatus {
     pub ino: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Permission bits.
+    /// Permission bits, with set-user-id, set-group-id and sticky bit.
     pub mode: u32,
     /// Number of hard links.
     pub links: u64,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Last change of data or metadata: seconds and nanoseconds.
+    /// Time of the last change of data or metadata: seconds and nanoseconds since 1970.
     pub changed: (i64, i64),
 }
 
 impl FileStatus {
-    /// Status of `descriptor`.
+    /// Reads the status of the open file `descriptor`.
     pub fn of(descriptor: impl AsFd) -> Result<FileStatus, Errno> {
         fstat(descriptor).map(|stat| FileStatus::from_stat(&stat))
     }
 
-    /// Status of `name` in `folder`, without following a link.
+    /// Reads the status of `name` in `folder`, without following a link.
     pub fn at(folder: impl AsFd, name: &Path) -> Result<FileStatus, Errno> {
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| FileStatus::from_stat(&stat))
     }
 
-    /// Identity of the entry. Two names with equal identities are the same file.
+    /// Identity of the file: device, inode and kind. Two names with equal identities are the same
+    /// file.
     pub fn identity(&self) -> (u64, u64, FileKind) {
         (self.dev, self.ino, self.kind)
     }
 
-    /// True if the owner may execute it.
+    /// Returns true if the owner may execute the file.
     pub fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0
     }
 
-    /// Returns an error for the model unless it is of `kind`.
+    /// Returns an error for the model, which knows the file as `shown`, unless the file is of this
+    /// `kind`.
     pub fn require(&self, kind: FileKind, shown: &str) -> Result<(), ToolError> {
         if self.kind == kind {
             return Ok(());
@@ -117,14 +119,14 @@ impl FileStatus {
     }
 }
 
-/// Path of `descriptor`, as the kernel knows it.
+/// Current path of the open file `descriptor`, as the kernel knows it.
 #[cfg(target_os = "linux")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
     std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
-/// Path of `descriptor`, as the kernel knows it.
+/// Current path of the open file `descriptor`, as the kernel knows it.
 #[cfg(target_os = "macos")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     let mut path = PathBuf::new();

@@ -1,5 +1,6 @@
-//! Hard links of secret files. A hard link gives a secret file a harmless name, so a file with
-//! several names is compared, by device and inode number, with the secret files of the workspace.
+//! Detects hard links of secret files. A hard link gives a secret file a harmless name, so a file
+//! with several names is compared, by device and inode number, with the secret files of the
+//! workspace.
 //!
 //! The workspace is scanned only when a file with several names is opened. If the scan exceeds its
 //! limits, the result is unknown, and the file is not opened.
@@ -14,19 +15,21 @@ use posse_base::secrets::is_secret;
 
 use crate::workspace::FileStatus;
 
-/// Lifetime of a cached result.
+/// Time for which the result of a scan is cached.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Maximum number of names that are scanned.
+/// Maximum number of names that one scan reads.
 const NAMES_MAX: usize = 500_000;
 
-/// Time limit, because it blocks other work.
+/// Time limit of a scan, which blocks other work.
 const TIME_MAX: Duration = Duration::from_millis(400);
 
-/// Folders with generated files and as many hard links as there are projects.
+/// Folders that a scan skips. They contain generated files, and often as many hard links of a file
+/// as there are projects.
 const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 
-/// Secret files of a workspace that have more than one name.
+/// Detector of hard links of secret files below the workspace roots. Caches the secret files that
+/// have more than one name.
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
@@ -40,14 +43,14 @@ struct LinkCache {
     complete: bool,
 }
 
-/// Classification of a file with several names.
+/// Result of the comparison of a file with the secret files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// Not secret.
+    /// The file is not secret.
     Open,
-    /// Another name of a secret file.
+    /// The file is another name of a secret file.
     Secret,
-    /// Unknown, because there are too many names.
+    /// Not known, because the scan reached a limit.
     Unknown,
 }
 
@@ -56,7 +59,8 @@ impl SecretLinks {
         SecretLinks { roots, known: Mutex::default() }
     }
 
-    /// Classifies the file with status `entry`.
+    /// Classifies the file with status `entry`. Scans the workspace if the file has several names
+    /// and no recent result is cached.
     pub(crate) fn judge(&self, entry: &FileStatus) -> Linked {
         if entry.links < 2 {
             return Linked::Open;
@@ -72,8 +76,8 @@ impl SecretLinks {
     }
 }
 
-/// Collects the secret files with several hard links below the roots, without `.git` and
-/// `node_modules`. Incomplete after `names_max` names or at the time limit.
+/// Collects the secret files with several hard links below `roots`, without `.git` and
+/// `node_modules`. The result is incomplete after `names_max` names or at the time limit.
 fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
     let mut survey = Survey {
         begin: Instant::now(),
@@ -96,7 +100,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// Searches everything below `root`. Returns false on timeout.
+    /// Searches all folders below `root`. Returns false if a limit was reached.
     fn scan_below(&mut self, root: &Path) -> bool {
         // Path; name, unless it is a root; true if everything in it is secret.
         let mut open = vec![(root.to_owned(), String::new(), false)];
@@ -127,7 +131,7 @@ impl Survey {
         true
     }
 
-    /// True if `name` in the folder `above` is a secret name.
+    /// Returns true if the path `above/name`, with `below` appended, is that of a secret.
     fn is_secret(&mut self, above: &str, name: &str, below: &str) -> bool {
         self.text.clear();
         for part in [above, "/", name, below] {

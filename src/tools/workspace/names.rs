@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use posse_base::failure::printable;
 
-/// `path` as it is shown to a model and accepted from it.
+/// Formats `path` for the model: unchanged if it is unambiguous, otherwise quoted and escaped.
+/// [`read_back`] parses the result.
 pub(crate) fn shown(path: &Path) -> String {
     if let Some(text) = path.to_str()
         && is_plain(text)
@@ -36,7 +37,7 @@ pub(crate) fn shown(path: &Path) -> String {
     shown
 }
 
-/// True if a name needs no escaping.
+/// Returns true if a path needs no quotation marks and no escaping.
 fn is_plain(text: &str) -> bool {
     !text.starts_with('"')
         && !text.contains(['\t', '\n'])
@@ -47,7 +48,8 @@ fn is_plain(text: &str) -> bool {
         && printable(text) == text
 }
 
-/// Path for a `text` in the form produced by [`shown`], if it has that form.
+/// Parses a path that [`shown`] has quoted, as a whole or name by name. `None` if `text` contains
+/// no quoted name.
 pub(crate) fn read_back(text: &str) -> Option<PathBuf> {
     if !text.contains('"') {
         return None;
@@ -84,7 +86,8 @@ fn unquoted(text: &str) -> Option<Vec<u8>> {
     (!bytes.is_empty() && !bytes.contains(&0)).then_some(bytes)
 }
 
-/// Parses an escape sequence after the backslash.
+/// Parses the escape sequence after a backslash and appends its bytes to `bytes`. `None` if it is
+/// invalid.
 fn escape(rest: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     let c = match rest.next()? {
         c @ ('"' | '\\') => c,

@@ -1,18 +1,19 @@
-//! Detection of writes that control git in a folder that is, or becomes, a repository without the
-//! name `.git`.
+//! Detects writes that control git in a folder that git accepts as a repository although it is not
+//! called `.git`.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use posse_base::protected;
 
-/// Names by which git recognises a repository, and those in it that control git.
+/// Names, in lower case, by which git recognises a repository or which control git in it.
 const CONTROLLING: [&str; 8] =
     ["head", "objects", "refs", "commondir", "config", "config.worktree", "hooks", "info"];
 
-/// Folder below `root`, `.` for the root itself, in which a write of `relative` controls git: git
-/// accepts it as a repository, with the files on disk and those of `written` together. Paths are
-/// relative to `root`.
+/// Returns the folder in which a write of the file `relative` controls git, or `None`.
+///
+/// It is a folder that git accepts as a repository if the files on disk are counted together with
+/// `relative` and `written`. All paths are relative to `root`; `.` is `root` itself.
 pub(super) fn controlled(root: &Path, relative: &Path, written: &[&str]) -> Option<String> {
     let mut folder = Path::new("").to_owned();
     for part in relative.components() {

@@ -1,13 +1,14 @@
-//! Validity of path texts.
+//! Checks of path texts from the model.
 
 use posse_actors::ports::ToolError;
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
-/// Longer paths cannot be opened anyway.
+/// Maximum length of a path in bytes. Longer paths cannot be opened anyway.
 pub(super) const PATH_BYTES_MAX: usize = 4096;
 
-/// Rejects text that is not clearly a path, such as one with quotes around it.
+/// Rejects a text that is no usable path: it is empty or too long, has control characters, begins
+/// with `~`, or is a URL or a Windows path.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {
     let wrong = |why: &str| Err(ToolError::new("ARG002", format!("{}: {why}", shown(path))));
     if path.trim().is_empty() {
@@ -31,7 +32,7 @@ pub(super) fn check(path: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Error for a Windows path.
+/// Creates the error for a Windows path.
 pub(super) fn windows(path: &str) -> ToolError {
     ToolError::new("ARG002", format!("{}: folders are separated by `/`", shown(path)))
 }
@@ -51,7 +52,7 @@ fn is_windows(path: &str) -> bool {
     drive || [r"\", r".\", r"..\"].iter().any(|start| path.starts_with(start))
 }
 
-/// The path, escaped and shortened for an error.
+/// Formats a path for an error: escaped and shortened.
 fn shown(path: &str) -> String {
     clipped(&printable(path), 200, "…")
 }

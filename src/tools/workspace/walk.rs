@@ -1,4 +1,4 @@
-//! Resolution and opening of paths beneath a descriptor.
+//! Resolution and opening of paths beneath the descriptor of a root.
 //!
 //! Uses one system call where the kernel supports it. Otherwise walks from folder to folder by
 //! descriptor and reads every link itself, so that swapping a link meanwhile has no effect.
@@ -14,19 +14,19 @@ use nix::sys::stat::Mode;
 use super::entry::{FileKind, FileStatus};
 use super::{Root, entry};
 
-/// Flags for opening a folder for access to names below it only.
+/// Flags that open a folder only for access to names below it.
 #[cfg(target_os = "linux")]
 pub(crate) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
-/// Flags for opening a folder for access to names below it only.
+/// Flags that open a folder only for access to names below it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// Maximum number of links, as in kernels.
+/// Maximum number of links that are followed for one path, as in kernels.
 const LINKS_MAX: u32 = 40;
-/// Maximum depth of a walk, which bounds the number of open descriptors.
+/// Maximum number of folders on the way of a walk, which bounds the number of open descriptors.
 const DEPTH_MAX: usize = 200;
 
-/// Result of a resolution. The file need not exist.
+/// Result of resolving a path. The file need not exist; its status `entry` is then `None`.
 pub(super) struct ResolvedPath {
     pub(super) root: usize,
     /// Path without links; empty for the root itself.
@@ -36,13 +36,13 @@ pub(super) struct ResolvedPath {
 
 /// Reason why a path cannot be resolved.
 pub(super) enum WalkError {
-    /// Outside every root, or leads there.
+    /// The path is outside every root, or a link in it leads there.
     Outside,
-    /// Error of the system.
+    /// The system reported an error.
     System(Errno),
 }
 
-/// The innermost root that contains `absolute`, and the rest of the path.
+/// Finds the innermost root that contains `absolute`. Returns its index and the path below it.
 pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, &'a Path)> {
     roots
         .iter()
@@ -51,7 +51,8 @@ pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, 
         .min_by_key(|(_, rest)| rest.as_os_str().len())
 }
 
-/// Resolves `path` beneath a root, following links that stay in a root.
+/// Resolves `path`, which is relative to the root with index `root`. Follows links whose targets
+/// are in a root.
 pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<ResolvedPath, WalkError> {
     #[cfg(target_os = "linux")]
     if let Some(place) = ask_kernel(roots, root, path) {
@@ -63,7 +64,7 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Resolv
     Ok(place)
 }
 
-/// Resolves without `openat2`.
+/// Resolves a path like [`resolve`], but always folder by folder, without `openat2`.
 pub(super) fn resolve_stepwise(
     roots: &[Root],
     root: usize,
@@ -74,8 +75,8 @@ pub(super) fn resolve_stepwise(
     walk.run()
 }
 
-/// Restores the stored spelling of the name where folders ignore case: a rule about `.env` has to
-/// match when a model writes `.ENV`.
+/// Replaces the names of an existing file by their stored spelling, for file systems that ignore
+/// case: a rule about `.env` has to match when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
 fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     let plain = |entry: &FileStatus| matches!(entry.kind, FileKind::File | FileKind::Folder);
@@ -94,7 +95,7 @@ fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     place
 }
 
-/// Opens `path` beneath `root`; no component may be a link.
+/// Opens `path` beneath the folder `root`. A link in any component is an error.
 pub(crate) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
@@ -122,7 +123,8 @@ fn openat2(
     openat2(root, path, OpenHow::new().flags(flags).resolve(resolve))
 }
 
-/// Resolves the usual case in three system calls. `None`: the walk has to decide.
+/// Resolves an existing path within one root by `openat2`, in three system calls. `None` in all
+/// other cases; the stepwise walk then decides.
 #[cfg(target_os = "linux")]
 fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> {
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
@@ -146,7 +148,7 @@ fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, E
     open_step(above.as_ref().unwrap_or(root), last, flags)
 }
 
-/// Opens `name` in `folder`; a link is a specific error.
+/// Opens `name` in `folder`. A link is the error `ELOOP`.
 fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
     openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
         let link = |entry: FileStatus| entry.kind == FileKind::Link;
@@ -156,13 +158,13 @@ fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Er
     })
 }
 
-/// A walk from a root towards a path.
+/// State of a stepwise walk from a root towards a path.
 struct Walk<'a> {
     roots: &'a [Root],
     root: usize,
     /// Open folders between the root and the current position.
     here: Vec<(OsString, OwnedFd)>,
-    /// Names to resolve, the next one last.
+    /// Names that are still to be resolved, the next one last.
     todo: Vec<OsString>,
     links: u32,
 }
@@ -193,7 +195,8 @@ impl Walk<'_> {
         Ok(self.place(None, Some(entry)))
     }
 
-    /// Follows `name` if it is a link; otherwise returns its status at the end of the path.
+    /// Handles `name`, which is not a folder. If it is a link, adds its target to the remaining
+    /// path and returns `None`. If it is a file at the end of the path, returns its status.
     fn follow_name(&mut self, name: &OsStr) -> Result<Option<FileStatus>, WalkError> {
         let entry = FileStatus::at(self.folder(), Path::new(name)).map_err(WalkError::System)?;
         if entry.kind == FileKind::Link {
@@ -208,7 +211,8 @@ impl Walk<'_> {
         if self.todo.is_empty() { Ok(Some(entry)) } else { Err(WalkError::System(Errno::ENOTDIR)) }
     }
 
-    /// Prepends `path` to the remaining path. An absolute one restarts at its root.
+    /// Prepends `path` to the remaining path. An absolute `path` restarts the walk at the root that
+    /// contains it.
     fn follow(&mut self, path: &Path) -> Result<(), WalkError> {
         let mut rest = path;
         if path.is_absolute() {
@@ -220,7 +224,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Location of a file that is missing from `name` on.
+    /// Result of a walk that ends at the missing `name`. The remaining names are appended; `..`
+    /// among them is an error.
     fn missing(mut self, name: OsString) -> Result<ResolvedPath, WalkError> {
         let mut rest = PathBuf::from(name);
         while let Some(name) = self.todo.pop() {

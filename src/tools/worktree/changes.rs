@@ -29,8 +29,8 @@ use crate::worktree::{TREE, Unavailable, failed, load};
 const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
-/// Marker of folders with reproducible content, and its first line
-/// (<https://bford.info/cachedir/>).
+/// Name of the file that marks a folder with reproducible content (<https://bford.info/cachedir/>).
+/// Such a file begins with `CACHE_SIGNATURE`.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 /// Maximum number of left-out files that are counted.
@@ -38,23 +38,23 @@ const LEFT_OUT_MAX: usize = 1000;
 /// Maximum number of left-out files that are listed.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
-/// State of a name on one side.
+/// State of a path on one side: in the base or in the worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Missing.
+    /// The path does not exist.
     Nothing,
-    /// A file.
+    /// The path is a file.
     File {
-        /// True if executable.
+        /// True if the file is executable.
         exec: bool,
     },
-    /// A symbolic link.
+    /// The path is a symbolic link.
     Link,
-    /// Another kind, such as a folder or a pipe.
+    /// The path is of another kind, such as a folder or a pipe.
     Other,
 }
 
-/// A changed file.
+/// A changed file, with its state in the base (`before`) and in the worktree (`after`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// Path relative to the working directory, with `/`.
@@ -69,33 +69,34 @@ impl Changed {
     }
 }
 
-/// New files that a merge leaves out unless it names them: git ignores them, or their names cannot
-/// be written.
+/// New files that a merge leaves out unless its caller names them: git ignores them, or their names
+/// cannot be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LeftOut {
-    /// Number of files, counted up to 1,000.
+    /// Number of these files, counted up to 1,000.
     pub(crate) count: usize,
-    /// The first of them, by path.
+    /// Paths of the first 20 of these files, escaped.
     pub(crate) named: Vec<String>,
 }
 
-/// Changes in a worktree.
+/// Changes in a worktree compared with its base.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorktreeChanges {
-    /// All changed files, by path.
+    /// All changed files except those in `left_out`, sorted by path.
     pub(crate) changed: Vec<Changed>,
     pub(crate) left_out: LeftOut,
 }
 
-/// A worktree, opened for comparison.
+/// A worktree and its base, opened for comparison.
 #[derive(Debug)]
 pub(crate) struct OpenWorktree {
     work: OwnedFd,
     base: OwnedFd,
-    /// Top folder and working directory as paths, for walking.
+    /// Path of the top folder. Like `cwd`, the path of the working directory, it is used for
+    /// walking.
     top: PathBuf,
     cwd: PathBuf,
-    /// Base state of files, by path below the working directory.
+    /// Base state of each file, by path relative to the working directory.
     based: BTreeMap<String, Based>,
     prefix: PathBuf,
 }
@@ -121,7 +122,8 @@ impl OpenWorktree {
         })
     }
 
-    /// All changes.
+    /// Finds all changes below the working directory. Fails at the time limit or with too many new
+    /// files.
     pub(crate) fn all_changes(&self) -> Result<WorktreeChanges, Unavailable> {
         let (stop, _held) = Stop::after(LOOKING_MAX);
         let mut changed = Vec::new();
@@ -137,7 +139,8 @@ impl OpenWorktree {
         Ok(WorktreeChanges { changed, left_out })
     }
 
-    /// The file of that name if it changed, including ignored ones.
+    /// Compares the file `path` with its base. `None` if it is unchanged, or exists on neither
+    /// side. A new file is found even if git ignores it.
     pub(crate) fn one(&self, path: &str) -> Result<Option<Changed>, Unavailable> {
         if let Some(based) = self.based.get(path) {
             return self.compared(path, based);
@@ -151,7 +154,8 @@ impl OpenWorktree {
         Ok((entry.kind != FileKind::Folder).then(|| Changed::new_file(path, &entry)))
     }
 
-    /// Current state of `path` as the new base. `None`: missing.
+    /// Reads the current state and content of the file `path`, to make them its new base. `None` if
+    /// it is missing, or neither a file nor a link.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
         let Some((_, entry)) = self.folder_and_status(&self.work, path)? else { return Ok(None) };
         let one = Changed::new_file(path, &entry);
@@ -177,7 +181,7 @@ impl OpenWorktree {
         Ok((!is_same).then_some(one))
     }
 
-    /// Adds new files that git does not ignore.
+    /// Adds the new files that git does not ignore to `changed`.
     fn find_new(&self, changed: &mut Vec<Changed>, stop: &Stop) -> Result<(), Unavailable> {
         let mut walk = WalkBuilder::new(&self.top);
         // Same rules as git: no ignore files above the repository, and none of other programs.
@@ -210,7 +214,8 @@ impl OpenWorktree {
         Ok(())
     }
 
-    /// New files that are not in `changed`. Ignored files and marked cache folders are skipped.
+    /// Finds the new files that are not in `changed`, such as files that git ignores. Skips marked
+    /// cache folders.
     fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
         let known: BTreeSet<PathBuf> = changed.iter().map(|one| self.cwd.join(&one.path)).collect();
         let based = self.based.keys().map(|path| self.cwd.join(path));
@@ -243,7 +248,8 @@ impl OpenWorktree {
         left_out
     }
 
-    /// Base content of the file. `None`: missing.
+    /// Reads the content of the file in the base; of a link, its target. `None` if the base does
+    /// not contain the file.
     pub(crate) fn before(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         if one.before == Side::Nothing {
             return Ok(None);
@@ -252,7 +258,8 @@ impl OpenWorktree {
         self.bytes(&self.base, &one.path, Side::File { exec: false })
     }
 
-    /// Current content. `None`: missing, or neither a file nor a link.
+    /// Reads the content of the file in the worktree; of a link, its target. `None` if it is
+    /// missing, or neither a file nor a link.
     pub(crate) fn after(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         self.bytes(&self.work, &one.path, one.after)
     }
@@ -287,7 +294,8 @@ impl OpenWorktree {
         }
     }
 
-    /// Folder of `path`, and the status of the file.
+    /// Opens the folder of `path` beneath `root`, and reads the status of the file. `path` is
+    /// relative to the working directory. `None` if the file is missing.
     fn folder_and_status(
         &self,
         root: &OwnedFd,
@@ -301,7 +309,8 @@ impl OpenWorktree {
     }
 }
 
-/// Folder of `path` beneath `root`, opened without following links, and the status of the file.
+/// Opens the folder of `path` beneath `root` without following links, and reads the status of the
+/// file.
 pub(super) fn entry_at(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, FileStatus), Errno> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let folder = open_beneath(root, folder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
@@ -309,13 +318,14 @@ pub(super) fn entry_at(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, FileStat
     Ok((folder, entry))
 }
 
-/// Opens the file `name` in `folder` for reading, without following links or waiting.
+/// Opens the file `name` in `folder` for reading, without following links and without blocking.
 pub(super) fn open_in(folder: &OwnedFd, name: &OsStr) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     open_beneath(folder, Path::new(name), flags).map(File::from)
 }
 
-/// True if the file marks its folder as reproducible.
+/// Returns true if the file `path` marks its folder as reproducible: it begins with
+/// `CACHE_SIGNATURE`.
 fn is_cache_tag(path: &Path) -> bool {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()) else { return false };

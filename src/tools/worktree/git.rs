@@ -1,4 +1,4 @@
-//! Queries of git about the user's repository: location, and files that belong to it.
+//! Queries git about the user's repository: its location, and the files that belong to it.
 //!
 //! The repository is untrusted, and its settings can name programs. So git runs as a read-only
 //! command without network, and with all settings overridden that start other programs.
@@ -14,16 +14,16 @@ use posse_sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn, f
 
 use crate::worktree::Unavailable;
 
-/// Time limit of one query.
+/// Time limit of one query of git.
 const GIT_MAX: Duration = Duration::from_secs(30);
-/// Maximum size of an answer, which holds the names of all files, in bytes.
+/// Maximum size of the output of a query in bytes. It can contain the names of all files.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Maximum bytes of its error output.
+/// Maximum bytes of git's error output that are read.
 const COMPLAINT_BYTES_MAX: usize = 2000;
-/// Maximum number of characters shown of it.
+/// Maximum number of characters of git's error output in a message.
 const COMPLAINT_CHARS_MAX: usize = 200;
 
-/// Settings that start programs or reach other machines, with harmless values.
+/// Harmless values for the git settings that start programs or reach other machines.
 const HARMLESS: [&str; 8] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -35,7 +35,8 @@ const HARMLESS: [&str; 8] = [
     "protocol.allow=never",
 ];
 
-/// The same as environment variables.
+/// Environment variables of git: no prompts, no optional locks, no network, no pager, English
+/// messages.
 const VARIABLES: [(&str, &str); 6] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
@@ -45,20 +46,20 @@ const VARIABLES: [(&str, &str); 6] = [
     ("LC_ALL", "C"),
 ];
 
-/// The user's repository.
+/// The user's git repository.
 #[derive(Debug)]
 pub(super) struct Repository {
     /// Root of the working tree.
     pub(super) top: PathBuf,
-    /// Folder of this working tree: its index.
+    /// Git folder of this working tree, which contains its index.
     pub(super) git_dir: PathBuf,
-    /// Common folder of all working trees: objects, branches, settings.
+    /// Git folder that all working trees share: objects, branches, settings.
     pub(super) common: PathBuf,
-    /// The commit that is checked out.
+    /// Hash of the commit that is checked out.
     pub(super) head: String,
 }
 
-/// Finds the repository around `cwd`, and checks that it can be copied.
+/// Finds the repository around `cwd`, and checks that a worktree can be made from it.
 pub(super) async fn repository(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -103,7 +104,8 @@ pub(super) async fn repository(
     Ok(Repository { top, git_dir, common, head })
 }
 
-/// The top of the repository around `cwd`, and the git folder that git has to report.
+/// Finds the top folder of the repository around `cwd`, and the common git folder that git has to
+/// report for it. Does not run git.
 fn looked_up(
     cwd: &Path,
     main_of: fn(&Path) -> Option<PathBuf>,
@@ -124,8 +126,8 @@ fn looked_up(
     Ok((top.to_owned(), main.join(".git")))
 }
 
-/// Files that belong into a copy of the working tree, as paths below its top: tracked, and neither
-/// tracked nor ignored.
+/// Lists the files that a copy of the working tree contains, as paths relative to its top: tracked
+/// files, and untracked files that git does not ignore.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -139,7 +141,8 @@ pub(super) async fn files(
     parse_list(&answer.said)
 }
 
-/// Parses the list: `? path` is untracked, `H mode object stage<TAB>path` is tracked.
+/// Parses the list of files from git: `? path` is untracked, `H mode object stage<TAB>path` is
+/// tracked. A submodule or another repository in the list is an error.
 fn parse_list(list: &[u8]) -> Result<Vec<PathBuf>, Unavailable> {
     let mut paths = Vec::new();
     for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {

@@ -1,7 +1,8 @@
 //! Three-way merge of texts by line. Pure.
 //!
-//! Changes of different places are both applied, and so is a change that both sides have made.
-//! Changes that touch each other are a conflict, which is reported and never resolved by guessing.
+//! Changes at different lines are both applied, and a change that both sides have made is applied
+//! once. Other changes that touch each other are a conflict, which is reported and never resolved
+//! by guessing.
 
 use std::ops::Range;
 
@@ -9,18 +10,20 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 use crate::diff::split_lines;
 
-/// Longer texts are neither compared nor merged.
+/// Maximum number of lines of the three texts together. Longer texts are neither compared nor
+/// merged.
 const LINES_MAX: usize = 100_000;
 
-/// Replacement of some lines of the base by one side.
+/// Replacement of some lines of the base (`base`) by lines of one side (`own`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hunk {
     base: Range<usize>,
     own: Range<usize>,
 }
 
-/// Merges the changes of `ours` and `theirs` to `base`. `Err`: the conflicting lines of the base,
-/// from 1; empty if the texts are too long.
+/// Merges the changes that `ours` and `theirs` make to `base`. If there are conflicts, the error
+/// contains the base line, from 1, at which each begins. The error is empty if the texts are too
+/// long.
 pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Vec<usize>> {
     let [base, ours, theirs] = [base, ours, theirs].map(split_lines);
     if base.len() + ours.len() + theirs.len() > LINES_MAX {
@@ -54,7 +57,8 @@ struct Region {
     right: Vec<Hunk>,
 }
 
-/// Takes the next hunks; the lists are sorted from the last to the first.
+/// Takes the hunks of the next region from both lists, which are sorted from the last hunk to the
+/// first. `None` if no hunk is left.
 fn next_region(left: &mut Vec<Hunk>, right: &mut Vec<Hunk>) -> Option<Region> {
     let start = |hunks: &[Hunk]| hunks.last().map(|hunk| hunk.base.start);
     let first = [start(left), start(right)].into_iter().flatten().min()?;
@@ -74,7 +78,7 @@ fn next_region(left: &mut Vec<Hunk>, right: &mut Vec<Hunk>) -> Option<Region> {
     }
 }
 
-/// The lines `region` of the base, as changed by one side.
+/// Returns the lines `region` of the base after the hunks `own` of one side were applied.
 fn patched(region: &Range<usize>, own: &[Hunk], base: &[&[u8]], side: &[&[u8]]) -> Vec<u8> {
     let (mut text, mut at) = (Vec::new(), region.start);
     for hunk in own {

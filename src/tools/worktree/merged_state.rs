@@ -1,4 +1,5 @@
-//! Merged part of a worktree, which becomes the new base of comparison.
+//! State of merges of a worktree. A merged file becomes the new base, with which later changes are
+//! compared.
 //!
 //! The effect of a merge is stored before the first file is written, so that the next process knows
 //! how far an interrupted merge got.
@@ -16,16 +17,17 @@ use crate::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::worktree::{Unavailable, failed, load, make_folder, store};
 use posse_base::hex::sha256;
 
-/// File with that state, next to the worktree.
+/// Name of the file with the state of merges, in the folder that contains the worktree.
 const TAKEN: &str = "taken.json";
 
-/// Record of the merges of a worktree.
+/// State of merges of a worktree.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// Files of the current merge by path: SHA-256, or `None` for a removal.
+    /// Files of a merge in progress by path: SHA-256 of the merged content, or `None` for a
+    /// removal. Empty without such a merge.
     #[serde(default)]
     becoming: BTreeMap<String, Option<String>>,
-    /// Files that were merged at any time.
+    /// Paths of all files that were merged at any time.
     #[serde(default)]
     pub(super) done: BTreeSet<String>,
 }
@@ -34,7 +36,7 @@ pub(super) fn read(folder: &Path) -> Taken {
     load(&folder.join(TAKEN)).unwrap_or_default()
 }
 
-/// Stores the intended state of files before a merge.
+/// Stores the result that a merge will have for its files, before the merge writes them.
 pub(super) fn begin(
     folder: &Path,
     becoming: BTreeMap<String, Option<String>>,
@@ -42,7 +44,9 @@ pub(super) fn begin(
     store(&folder.join(TAKEN), &Taken { becoming, ..read(folder) })
 }
 
-/// Makes merged files the new base: those for which `is_here` holds, given path and hash.
+/// Completes the merge in progress, if there is one. Calls `is_here` with the path and the hash of
+/// each file of the merge. If it returns true, the current content of the file in the worktree
+/// becomes its new base.
 pub(super) fn rebase_merged(
     folder: &Path,
     prefix: &Path,
@@ -91,7 +95,8 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Writes a file of the base. Only posse can write there.
+/// Writes the file `whole` of the base atomically, and removes files and folders that are in its
+/// way. Only posse can write in the base.
 fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     let to = base.join(whole);
     let mut above = PathBuf::from(base);
@@ -110,7 +115,8 @@ fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&unfinished, &to)
 }
 
-/// True if `path` in the workspace at `cwd` has the hash `becomes`.
+/// Returns true if the file `path` in the workspace at `cwd` has the hash `becomes`, or is missing
+/// if `becomes` is `None`.
 pub(super) fn is_here(cwd: &Path, path: &str, becomes: Option<&str>) -> bool {
     match (fs::read(cwd.join(path)), becomes) {
         (Ok(bytes), Some(hash)) => sha256(&bytes) == hash,

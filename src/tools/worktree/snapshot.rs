@@ -1,4 +1,5 @@
-//! Two copies of the current working tree: one to work in, one to compare with.
+//! Creates two copies of the current working tree: the worktree, and the base with which it is
+//! compared.
 //!
 //! Bytes are copied unchanged, without git filters. Secrets are not copied under any name.
 
@@ -29,35 +30,39 @@ const FILES_MAX: usize = 200_000;
 /// Maximum number of bytes copied.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Maximum size of the local exclude file in bytes.
+/// Maximum size of the file `info/exclude` that is copied, in bytes.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
-/// File with the base state.
+/// Name of the file with the base state: a list of [`Based`] as JSON.
 pub(super) const BASE_LIST: &str = "base.json";
-/// Folder with the content of the base files.
+/// Name of the folder with the content of the base files.
 pub(super) const BASE: &str = "base";
 
-/// State of a file when the worktree was created.
+/// State of a file in the base: when the worktree was created, or when the file was last merged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Based {
     /// Path relative to the top of the worktree.
     pub(super) path: String,
-    /// True for a link.
+    /// True for a symbolic link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) link: bool,
-    /// True if executable.
+    /// True for an executable file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) exec: bool,
-    /// Change detection: inode, size, and time of the last change.
+    /// Change stamp of the file in the worktree: inode, size, and time of the last change.
     pub(super) seen: (u64, u64, i64, i64),
 }
 
-/// Change detection values of a file.
+/// Returns the values by which a change of a file is detected: inode, size, and time of the last
+/// change.
 pub(super) fn change_stamp(entry: &FileStatus) -> (u64, u64, i64, i64) {
     (entry.ino, entry.size, entry.changed.0, entry.changed.1)
 }
 
-/// Creates the worktree in `folder`, which is empty.
+/// Creates the worktree and its base in the empty `folder`, as copies of `files` of the repository.
+/// The base contains only the files below `prefix`.
+///
+/// Fails when `stop` is due.
 pub(super) fn make(
     folder: &Path,
     repository: &Repository,
@@ -107,7 +112,8 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies one file or link. Skips missing files, other types and secrets.
+    /// Copies the file or link `path` to the worktree. If `compared` is true, also copies it to the
+    /// base and returns its state. Skips missing files, other kinds of files and secrets.
     fn copy(&mut self, path: &Path, compared: bool) -> Result<Option<Based>, Unavailable> {
         let Some(name) = path.to_str().filter(|name| !is_secret(name) && is_below(path)) else {
             return Ok(None);
@@ -150,7 +156,8 @@ impl Copying<'_> {
         Ok(compared.then_some(based))
     }
 
-    /// File at `path` in the user's working tree, without following links.
+    /// Opens the file `path` in the user's working tree without following links. `None` if it is to
+    /// be skipped: missing, of another kind, or a secret.
     fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| failed(&printable(&path.to_string_lossy()), &errno.into());
         // Deleted, or replaced by another type since git listed it.
@@ -178,7 +185,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Creates the parent folder of `path` below `root`.
+    /// Creates the parent folder of `path`, which is below `root`.
     fn folder_of(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let above = path.parent().unwrap_or(root);
         if above != root && !self.folders.contains(above) {
@@ -198,14 +205,16 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// True if the path stays below its base. Git lists no others.
+/// Returns true if `path` consists of plain names only, none of which is `.git`. Git lists no other
+/// paths.
 fn is_below(path: &Path) -> bool {
     use std::path::Component;
     path.components().all(|part| matches!(part, Component::Normal(name) if name != ".git"))
 }
 
-/// Creates the repository of the worktree: its own `HEAD` and index, and a reference to the rest.
-/// The index is that of the user's working tree, so git shows the same state.
+/// Creates `git`, the `.git` folder of the worktree: its own `HEAD` and index, and a reference to
+/// the common git folder of the user's repository. The index is a copy of the user's index, so git
+/// shows the same state.
 fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     make_folder(git)?;
     fs::write(git.join("HEAD"), format!("{}\n", repository.head))?;
