@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of queued writes. If the queue is full, the front end waits and misses deltas.
 const WRITES_WAITING: usize = 256;
 
-/// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
+/// Number of bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
 /// A standard output stream.

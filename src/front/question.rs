@@ -100,8 +100,8 @@ impl TerminalQuestions {
         shown
     }
 
-    /// Updates the requests from an event. Returns the text to show if another request becomes the
-    /// current one; `None` otherwise.
+    /// Updates the requests from an event. Returns the text to show if there is a new current
+    /// request; `None` otherwise.
     pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
         let known = match event {
             Event::PermissionRequested { request_id, summary, detail, reason, scopes, .. } => {

@@ -19,7 +19,8 @@ pub struct Again {
     pub cwd: String,
     /// Flags of this run that the resumed run needs again.
     pub flags: Vec<String>,
-    /// Names of environment variables that the program needs and a timer does not have.
+    /// Names of environment variables that the resumed run needs and that a scheduler does not pass
+    /// on.
     pub variables: Vec<String>,
     /// Environment variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,

@@ -123,7 +123,8 @@ pub trait CommandContext {
     /// Renders a report on another thread and shows the text.
     fn report(&mut self, request: ReportRequest);
 
-    /// Lets the user choose from a list: opens a selector, or prints the entries if there is none.
+    /// Lets the user choose from a list: opens a selector, or prints the list if the front end has
+    /// no selector.
     fn choose(&mut self, choice: Choice);
 
     /// Replaces the current session by another one.
@@ -212,7 +213,8 @@ impl QueryAnswer {
 
 type PendingAnswer = Pin<Box<dyn Future<Output = QueryAnswer> + Send>>;
 
-/// A query of a slash command to the session: a function that takes the session and returns a text.
+/// A query of a slash command to the session: a function that takes the session and returns a
+/// future with the [`QueryAnswer`].
 pub struct SessionQuery {
     ask: Box<dyn FnOnce(SessionHandle) -> PendingAnswer + Send>,
     /// Instruction with the same effect, sent instead of the query if the session runs in another

@@ -122,7 +122,8 @@ fn best_matches(query: &str, names: &[String], count_max: usize) -> Vec<String> 
     scored.into_iter().take(count_max).map(|(_, name)| name.clone()).collect()
 }
 
-/// Score of a name, higher is better; `None` if it does not match. `query` is in lower case.
+/// Score of a name for a query, higher is better; `None` if the name does not match. `query` is in
+/// lower case.
 fn score(query: &str, name: &str) -> Option<u32> {
     let lower = name.to_lowercase();
     let depth = u32::try_from(lower.trim_end_matches('/').matches('/').count()).unwrap_or(u32::MAX);
@@ -145,8 +146,8 @@ fn score(query: &str, name: &str) -> Option<u32> {
     Some(kind + shallow)
 }
 
-/// Score of a name that contains the characters of `query` in the same order, with gaps; fewer
-/// separate pieces score higher. `None` if it does not contain them.
+/// Score of a name that contains the characters of `query` in the same order, with or without gaps;
+/// fewer separate pieces score higher. `None` if the name does not contain them.
 fn subsequence_score(query: &str, name: &str) -> Option<u32> {
     let mut rest = name;
     let mut pieces = 0;

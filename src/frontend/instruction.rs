@@ -105,8 +105,8 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
     })
 }
 
-/// Parses `content`: a text or a list of parts. Fails if it says nothing, or if an image is not an
-/// http(s) or data URL.
+/// Parses `content`: a text or a list of parts. Fails if the content is blank, or if an image is
+/// not an http(s) or data URL.
 fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
     let parts: Vec<ContentPart> = match content {
         Value::String(text) => vec![ContentPart::text(text)],

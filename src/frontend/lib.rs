@@ -1,5 +1,5 @@
-//! Parts shared by the front ends for a person at a terminal: the source of sessions, texts for
-//! outcomes and notices, the input history, slash commands and the quiet period before an answer.
+//! Code shared by the front ends: the source of sessions, texts for outcomes and notices, the input
+//! history, slash commands and the quiet period before an answer.
 
 pub mod clipboard;
 pub mod commands;
@@ -90,16 +90,16 @@ pub trait Sessions {
     /// Known values of a setting.
     fn names(&self, what: Selectable) -> Vec<String>;
 
-    /// Renders a report; `session` is the id of the current session.
+    /// Returns a job that renders a report. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
 
-    /// Lists stored sessions that can be resumed here, newest first, as pairs of id and
-    /// description.
+    /// Returns a job that lists stored sessions that can be resumed here, newest first, as pairs of
+    /// id and description.
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>>;
 
-    /// Finds a stored session of this folder or its project by a prefix of its id, reads it and
-    /// takes its lock. With `fork`, a new session is created from a copy of its history, and the
-    /// stored session stays unchanged.
+    /// Returns a job that finds a stored session of this folder or its project by a prefix of its
+    /// id, reads it and takes its lock. With `fork`, a new session is created from a copy of the
+    /// history, and the stored session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
     /// Assembles a session that [`Sessions::find_session`] returned. The flag is true if the
@@ -107,7 +107,8 @@ pub trait Sessions {
     /// changed.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
-    /// Builds the call that reverts the last file change of a session. `session`: its id.
+    /// Returns a job that builds the call which reverts the last file change of a session.
+    /// `session`: id of the session.
     fn undo(&self, session: &str) -> BackgroundJob<UserCall>;
 }
 
@@ -136,7 +137,8 @@ pub enum Report {
     Permissions,
     /// Confinement of commands.
     Sandbox,
-    /// The conversation as a document, written to the named file.
+    /// The conversation as a document, written to the named file; `None`: to a Markdown file named
+    /// after the session.
     Export(Option<String>),
 }
 

@@ -53,8 +53,8 @@ impl std::fmt::Debug for SessionServer {
 pub struct AttachSocket(Option<Box<dyn SocketGuard>>);
 
 impl AttachSocket {
-    /// Closes the socket, if one is open. Attached clients still receive the last event. Called
-    /// after the session has ended.
+    /// Closes the socket, if one is open. Attached clients still receive the last event if the
+    /// session has ended before the call.
     pub async fn close(&mut self) {
         if let Some(door) = self.0.take() {
             door.close().await;

@@ -37,7 +37,8 @@ struct SubagentRow {
 pub(crate) struct SubagentTable(Vec<SubagentRow>);
 
 impl SubagentTable {
-    /// Updates the table from an event. `origin`: invocation that the event is about, if any.
+    /// Updates the table from an event. `origin`: invocation in which the event happened; `None`
+    /// for an event of the session itself.
     pub(crate) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {
         match event {
             Event::InvocationRequested {

@@ -55,7 +55,7 @@ pub(super) enum Effect {
     Withdraw { id: MessageId, back: bool },
     /// Edit the prompt in the user's editor.
     Edit,
-    /// Attach the image with that file name; if there is none, insert the text.
+    /// Attach the image file with this name. If it cannot be read, insert the name as text.
     Attach(String),
     /// Find files that match a query.
     Find(String),
@@ -113,7 +113,7 @@ pub(super) struct App {
     viewer: Option<Viewer>,
     /// Shortcut letter that acts unless another key follows soon, with the time of the key press.
     pending: Option<(char, Duration)>,
-    /// Time of the last Ctrl+C that may lead to an exit.
+    /// Time of the last Ctrl+C that may lead to an exit; `None` after another key.
     cancelled: Option<Duration>,
     /// Time of an attempt to exit while a task ran.
     exit_refused: Option<Duration>,

@@ -16,9 +16,10 @@ use ratatui::text::{Line, Span};
 
 use edit::Text;
 
-/// Maximum lines, and maximum bytes, of a paste that is shown in full. A larger one is shown as a
+/// Maximum number of lines of a paste that is shown in full. A longer one is shown as a
 /// placeholder.
 const PASTE_LINES_MAX: usize = 10;
+/// Maximum number of bytes of a paste that is shown in full.
 const PASTE_BYTES_MAX: usize = 2000;
 
 /// Maximum number of images in one prompt.
@@ -155,7 +156,7 @@ impl Composer {
         self.text.continues()
     }
 
-    /// Returns the full text and clears the prompt. Its images are then returned by
+    /// Returns the full text and clears the prompt. The images of the text are then returned by
     /// [`take_images`](Composer::take_images).
     pub(super) fn take(&mut self) -> String {
         let whole = self.expanded_text();

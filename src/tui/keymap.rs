@@ -200,8 +200,8 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// Replaces the keys of bindings. `wanted`: pairs of the name of a binding and its new keys.
-    /// Returns an error message for each invalid name or key.
+    /// Replaces the keys of bindings; Ctrl+C keeps its action. `wanted`: pairs of the name of a
+    /// binding and its new keys. Returns an error message for each invalid name or key.
     pub(super) fn bind(&mut self, wanted: &[(String, String)]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, keys) in wanted {

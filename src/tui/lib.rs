@@ -1,8 +1,8 @@
 //! The terminal UI: shows a session in the terminal's own scrollback.
 //!
 //! It is a consumer of `SessionHandle` and its events. Events fold into a view, the view becomes
-//! cells, and cells become bytes; keys become commands. All of that is pure: only `terminal` and
-//! `running` do I/O.
+//! cells, and cells become bytes; keys become effects. All of that is pure: only `terminal`,
+//! `running` and `inline` do I/O.
 
 mod app;
 mod completion;
@@ -42,7 +42,8 @@ pub use theme::Theme;
 
 /// Services that the terminal UI needs besides sessions.
 pub trait TuiEnvironment: Sessions {
-    /// Collects facts about this machine for the screen that is shown if no session can be opened.
+    /// Returns a job that collects facts about this machine, for the screen that is shown if no
+    /// session can be opened.
     fn setup_facts(&self) -> BackgroundJob<SetupFacts>;
 
     /// Returns a function that lets the user edit a text in an editor. The function blocks.
@@ -82,7 +83,7 @@ pub struct Options {
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// Label of these modes for the status bar.
+    /// Label for the status bar that names the mode, dry run or `--yes`; `None` in normal mode.
     pub mode_label: Option<&'static str>,
     /// True if the UI uses the alternate screen instead of the terminal's scrollback.
     pub alternate: bool,

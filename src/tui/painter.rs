@@ -14,8 +14,9 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::text::{TextRow, width};
 
-/// Erases everything from the cursor on; the cursor is in the first column. Some terminals copy
-/// erased rows to their scrollback if the erasure starts at the very first cell.
+/// Sequence that erases everything from the cursor on, if the cursor is in the first column. It
+/// clears the first row separately, because some terminals copy erased rows to their scrollback if
+/// the erasure starts at the very first cell.
 const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
 
 /// The content of a frame.
@@ -38,7 +39,7 @@ pub(super) struct ScreenFrame {
 pub(super) struct Painter {
     /// The live region of the last frame; `None` if no frame is shown.
     shown: Option<Buffer>,
-    /// True if the terminal may show something else by now.
+    /// True if the terminal may show something else than `shown`.
     stale: bool,
     /// Number of rows from the start of the live region to the cursor, as drawn.
     above: u16,
@@ -344,7 +345,8 @@ const MODIFIERS: [(Modifier, u8); 6] = [
     (Modifier::CROSSED_OUT, 9),
 ];
 
-/// SGR code of a palette colour; themes use no others.
+/// SGR code of a palette colour; `None` for other colours, which themes do not use. `base`: 30 for
+/// the foreground, 40 for the background.
 fn code_of(color: Color, base: u8) -> Option<u8> {
     let nth = match color {
         Color::Black => 0,

@@ -49,7 +49,7 @@ pub(super) struct PermissionPrompts {
     open: VecDeque<PermissionPrompt>,
     /// Number of requests decided since no request was open.
     decided: usize,
-    /// Quiet period of the current request; starts when it is first shown.
+    /// Quiet period of the current request; `None` until the request is first shown.
     quiet_period: Option<QuietPeriod>,
     /// True if the global scope was chosen and must be confirmed.
     confirming: bool,

@@ -46,7 +46,7 @@ const DRAFT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two frames.
 const FRAME_INTERVAL: Duration = Duration::from_millis(16);
 
-/// Maximum events that are handled before the next frame is considered.
+/// Maximum number of events that are handled before the next frame is considered.
 const EVENTS_AT_ONCE: usize = 256;
 
 /// Maximum wait for the last events of a run after its outcome.

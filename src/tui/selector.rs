@@ -51,7 +51,7 @@ pub(super) struct Selector {
     pub(super) entries: Vec<SelectorEntry>,
     /// The current value of the setting; `None` if the selector is not for a setting.
     current: Option<String>,
-    /// The filter.
+    /// Text of the filter: words that an entry must contain.
     pub(super) filter: String,
     /// Index of the selected entry among those that match the filter.
     pub(super) chosen: usize,

@@ -48,7 +48,7 @@ const CONTEXT: u8 = 2;
 /// Rank of the folder: it is left out first, because it was shown at the start.
 const FOLDER: u8 = 5;
 
-/// Context usage in percent above which it is highlighted.
+/// Context usage in percent at or above which it is highlighted.
 const NEARLY_FULL: u64 = 80;
 
 /// Context usage as text.

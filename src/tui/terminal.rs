@@ -30,7 +30,8 @@ pub(super) use reader::{Reader, read};
 /// MB/s these rows take less than a twentieth of a second.
 pub(super) const ROWS_PER_FRAME_MIN: usize = 150;
 
-/// Upper bound of that number, for a fast terminal.
+/// Upper bound of the number of rows that one frame may move to the scrollback, for a fast
+/// terminal.
 const ROWS_PER_FRAME_MAX: usize = 2400;
 
 /// Duration of a write up to which a terminal counts as fast.
@@ -39,7 +40,7 @@ const FAST_WRITE_MAX: Duration = Duration::from_millis(5);
 /// Maximum wait for a pending frame after a panic.
 const LAST_FRAME: Duration = Duration::from_millis(200);
 
-/// The terminal in raw mode. Dropping this restores it.
+/// The terminal in raw mode. Dropping this value restores the terminal.
 pub(super) struct Terminal {
     found: Termios,
     writer: SyncSender<Vec<u8>>,
@@ -101,7 +102,7 @@ impl Terminal {
     }
 
     /// Maximum number of rows of the next frame: twice the number `before` if the last write was
-    /// fast, otherwise half of it, within the bounds.
+    /// fast, otherwise half of it, but between [`ROWS_PER_FRAME_MIN`] and [`ROWS_PER_FRAME_MAX`].
     pub(super) fn rows_per_frame(&self, before: usize) -> usize {
         let quick = Duration::from_micros(self.state.took.load(Ordering::Acquire)) < FAST_WRITE_MAX;
         let next = if quick { before.saturating_mul(2) } else { before / 2 };
@@ -152,7 +153,8 @@ impl Terminal {
         tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
     }
 
-    /// Enters raw mode again. The program in between may have changed the settings.
+    /// Enters raw mode again, after another program has used the terminal and may have changed the
+    /// settings.
     pub(super) fn reacquire(&mut self) {
         raw(&self.found).ok();
         // The terminal stacks keyboard modes, so each must be enabled once.

@@ -14,12 +14,12 @@ pub(super) type TextRow = Line<'static>;
 /// Spaces that replace a tab.
 const TAB: &str = "    ";
 
-/// A piece of text in the style of a role.
+/// Creates a piece of text in the style of a role.
 pub(super) fn span(theme: Theme, role: Role, text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), theme.style(role))
 }
 
-/// A row in the style of a role.
+/// Creates a row in the style of a role.
 pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> TextRow {
     Line::from(span(theme, role, text))
 }
@@ -32,8 +32,8 @@ pub(super) fn width(text: &str) -> usize {
     text.graphemes(true).map(UnicodeWidthStr::width).sum()
 }
 
-/// Splits `text` into graphemes. A grapheme wider than `columns` is split into characters: some
-/// scripts join any number of them.
+/// Splits `text` into graphemes. A grapheme wider than `columns` is split into characters, because
+/// some scripts join any number of characters.
 fn split_graphemes(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     text.graphemes(true).flat_map(move |grapheme| {
         let count = if width(grapheme) > columns { grapheme.chars().count() } else { 1 };
@@ -81,7 +81,7 @@ const MARKS_MAX: usize = 4;
 /// overrides are escaped. Newlines stay. Emoji sequences are split into characters, because
 /// terminals disagree on their width.
 ///
-/// Of a line with carriage returns, only the part after the last one is kept.
+/// Of a line with carriage returns, only the last part that is not empty is kept.
 pub(super) fn sanitize(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
@@ -172,7 +172,8 @@ pub(super) fn escape_invisible(text: &str) -> String {
     seen
 }
 
-/// Number of bytes of the first graphemes that fit into `columns` beside an ellipsis.
+/// Number of bytes of the first graphemes that fit into `columns` columns together with an
+/// ellipsis.
 fn fitting<'t>(graphemes: impl Iterator<Item = &'t str>, columns: usize) -> usize {
     let mut taken = 1;
     let fits = |grapheme: &&str| {
@@ -182,7 +183,7 @@ fn fitting<'t>(graphemes: impl Iterator<Item = &'t str>, columns: usize) -> usiz
     graphemes.take_while(fits).map(str::len).sum()
 }
 
-/// The start of `text` in at most `columns`, with an ellipsis if it was cut.
+/// The start of `text` in at most `columns` columns, with an ellipsis if it was cut.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -191,7 +192,7 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     format!("{}{ellipsis}", &text[..fitting(text.graphemes(true), columns)])
 }
 
-/// The end of `path` in at most `columns`, with an ellipsis if it was cut.
+/// The end of `path` in at most `columns` columns, with an ellipsis if it was cut.
 pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     if width(path) <= columns {
         return path.to_owned();
@@ -226,14 +227,15 @@ pub(super) fn wrap(
     wrapper.rows
 }
 
-/// Indent of the continuation rows of a line: that of the line, within bounds, and two columns.
+/// Indent of the continuation rows of a line: that of the line, up to a maximum, plus two columns.
 fn hanging_indent(line: &str, columns: usize) -> [Span<'static>; 1] {
     let indent = line.bytes().take_while(|byte| *byte == b' ').count();
     [Span::raw(" ".repeat(indent.min(HANGING_MAX).min(columns / 4) + 2))]
 }
 
-/// Breaks a line only at the right edge: nothing is left out, and text typed at its end does not
-/// jump. The last column stays free for a cursor.
+/// Breaks a line into rows at the right edge only, not at white space: nothing is left out, and
+/// text that is typed at its end does not jump. The first row starts with `first`, the others with
+/// `rest`. The last column stays free for a cursor.
 pub(super) fn break_rows(
     line: &str,
     columns: usize,

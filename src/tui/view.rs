@@ -29,7 +29,8 @@ pub(super) use outputs::Outputs;
 use received_reply::ReceivedReply;
 use tree::SubagentTree;
 
-/// Maximum bytes of thinking that are kept for display.
+/// Number of bytes of thinking that are kept for display, from the end. Up to twice as many are
+/// kept before the start is dropped.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
 /// State of the provider that is shown above the prompt.
@@ -75,7 +76,8 @@ impl QueuedMessage {
 /// Display state of a session.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    /// Blocks in order; leading blocks that are not open are finished.
+    /// Blocks of the transcript, in order. A block is finished if neither this block nor an earlier
+    /// one is a call that has not ended.
     blocks: VecDeque<Block>,
     /// Rows of finished blocks that did not fit into the last frame.
     ready: VecDeque<TextRow>,
@@ -375,8 +377,8 @@ impl View {
         self.tree = SubagentTree::default();
     }
 
-    /// The last complete reply, for copying; empty if there is none. The error is its length in
-    /// bytes if it is too long to be copied.
+    /// The last complete reply, for copying; empty if there is none. The error is the length of the
+    /// reply in bytes, if the reply is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
         if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);

@@ -41,8 +41,8 @@ pub struct AttachDisplay {
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
-    /// True if the client follows from a session to its successor and does not introduce itself
-    /// again.
+    /// True if the client has followed the conversation into its next session, and does not print
+    /// the line about the session again.
     pub again: bool,
 }
 

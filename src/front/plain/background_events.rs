@@ -38,7 +38,7 @@ impl LineMode<'_> {
     }
 
     /// Waits until an attached front end has started a task, and returns the invocation of the
-    /// task. `watched`: events since nothing runs here. Never returns if the events end.
+    /// task. `watched`: subscription to the events of the session. Never returns if the events end.
     pub(super) async fn task_started_elsewhere(watched: &mut Subscription) -> InvocationId {
         while let Some(announcement) = watched.next().await {
             if let (Event::InvocationStarted { .. }, Some(origin)) =

@@ -1,5 +1,5 @@
-//! Input lines: an editor while nothing runs, the terminal's line editing during a run so that
-//! output need not be drawn around it, or a pipe.
+//! Source of input lines: a line editor while nothing runs, the terminal's own line editing during
+//! a run so that output need not be drawn around it, or a pipe.
 //!
 //! A single thread reads standard input.
 

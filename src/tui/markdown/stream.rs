@@ -2,13 +2,13 @@
 
 use crate::highlight::Highlighter;
 
-/// Maximum bytes that are held back because they may still change.
+/// Maximum bytes of text that is held back because it may still change.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 
 /// A finished part of a text, or its unfinished tail as it is now.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
-    /// Whole blocks of Markdown.
+    /// Whole blocks of Markdown, or a part of a block that is too long to be held back.
     Text(String),
     /// Lines of a block of code.
     Code {

@@ -13,8 +13,9 @@ use crate::running::session::{LookupResult, RequestResult};
 use crate::running::{SHUTDOWN_MAX, Tui, internal, messages};
 use crate::theme::Role;
 
-/// Descriptions of lookups. Lookups that read sessions block the input.
+/// Description of lookups that read stored sessions. These lookups block the input.
 pub(super) const READING_SESSIONS: &str = "reading sessions";
+/// Description of all other lookups.
 pub(super) const COLLECTING: &str = "collecting data";
 
 impl Tui<'_> {

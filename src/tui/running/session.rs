@@ -234,7 +234,7 @@ pub(super) enum SessionUpdate {
     Closed,
 }
 
-/// Waits for the next update; pending while there is no session. Cancel safe.
+/// Waits for the next update; never returns while there is no session. Cancel safe.
 pub(super) async fn next(current: &mut Option<CurrentSession>) -> SessionUpdate {
     let Some(CurrentSession { events, task, .. }) = current else {
         return std::future::pending().await;

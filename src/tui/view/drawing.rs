@@ -11,7 +11,7 @@ use crate::view::tool::age;
 use crate::view::{Banner, Parked, View};
 
 impl View {
-    /// Takes finished rows, at most `rows_max`. Each row is returned once.
+    /// Takes at most `rows_max` rows of finished blocks. Each row is returned once.
     pub(crate) fn take_finished(
         &mut self,
         columns: usize,
@@ -39,7 +39,8 @@ impl View {
         !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
     }
 
-    /// The last `rows_max` live rows.
+    /// The last `rows_max` rows of what is not finished: blocks, streamed text and the subagent
+    /// tree.
     pub(crate) fn live_rows(
         &self,
         columns: usize,

@@ -26,7 +26,8 @@ const LIVE_LINES_MAX: usize = 5;
 /// Maximum number of lines shown of a diff; the first ones are shown.
 const DIFF_LINES_MAX: usize = 16;
 
-/// Number of bytes of a running command's output that are kept, at least; the last ones are kept.
+/// Number of bytes of a running command's output that are kept, from the end. Up to twice as many
+/// are kept before the start is dropped.
 const LIVE_BYTES_MAX: usize = 8 << 10;
 
 /// Maximum columns of an output line; longer ones are cut here, but not in the viewer.

@@ -49,12 +49,12 @@ struct SubagentNode {
 #[derive(Debug, Clone)]
 enum Activity {
     Something(String),
-    /// Its provider is unavailable.
+    /// The provider is unavailable. `until`: time of the next retry.
     Waiting {
         until: Duration,
         cause: String,
     },
-    /// Its provider sends nothing.
+    /// The provider sends nothing. `since`: time of the last data.
     Silent {
         since: Duration,
     },
