@@ -356,9 +356,9 @@ fn after_word<'a>(argument: Option<&'a str>, word: &str) -> Option<&'a str> {
     (!id.is_empty()).then_some(id)
 }
 
-/// Splits `/name argument` into name and trimmed argument. `None` if the line is not a command: a
-/// command is on one line, and its name is `?` or one word of lower-case letters. So `/usr/bin is
-/// broken` is a text for the model.
+/// Splits `/name argument` into name and trimmed argument. `None` if the line is not a command. A
+/// command is on one line, and its name is `?` or one word of lower-case letters, so the line
+/// `/usr/bin is broken` is a text for the model.
 fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix('/')?;
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));

@@ -6,8 +6,9 @@ use posse_base::failure::printable;
 
 use crate::outcome::clock_time;
 
-/// Text for a hook that warned, failed, or changed or withheld something. `None` for other events,
-/// and for a hook that denied a call or ended a run, because that call or run reports it.
+/// Text for a hook that warned, failed, rejected the answer, or changed or withheld something.
+/// `None` for other events, and for a hook that denied a call or ended a run, because that call or
+/// run reports it.
 pub fn hook_notice(event: &Event) -> Option<String> {
     let text = match event {
         Event::HookFired { hook, event, tool, decision, message, output, .. } => {
@@ -38,7 +39,8 @@ pub fn hook_notice(event: &Event) -> Option<String> {
     Some(printable(&text))
 }
 
-/// Text for a provider failover or the recovery from one, with the cause. Empty for other events.
+/// Text for a provider failover with its cause, or for the recovery of a provider. Empty for other
+/// events.
 pub fn failover_notice(event: &Event) -> String {
     let Event::ProviderFailover { from, from_model, to, to_model, class, cause, skipped } = event
     else {

@@ -36,7 +36,7 @@ const SHORTCUT_DELAY: Duration = Duration::from_millis(150);
 /// Time after a Ctrl+C within which a second one exits.
 const CONFIRM_EXIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Number of rows by which PgUp and PgDn scroll the scrollback.
+/// Number of rows by which `PgUp` and `PgDn` scroll the scrollback.
 const PAGE_ROWS: usize = 10;
 
 /// Request of the UI to the code that holds the session and the terminal.
@@ -103,12 +103,12 @@ pub(super) struct App {
     /// it does not.
     pub(super) scrollback: Option<Scrollback>,
     selector: Option<Selector>,
-    /// Open completion list.
+    /// Open completion list; `None` if there is none.
     completion: Option<Completion>,
     /// True if the user has closed the completion list. It stays closed until the text before the
     /// cursor is no longer a query.
     dismissed: bool,
-    /// First key of a chord whose second key is awaited.
+    /// First key of a chord whose second key is awaited; `None` if no chord has begun.
     prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
     /// Shortcut letter that acts unless another key follows soon, with the time of the key press.
@@ -126,7 +126,7 @@ pub(super) struct App {
     /// Maximum number of rows that one frame adds to the scrollback.
     pub(super) rows_per_frame: usize,
     /// Rows above the open permission request, which stay unchanged so that the request does not
-    /// move.
+    /// move. `None` if no request is shown.
     frozen: Option<frame::FrozenRows>,
     /// Lookups that run on other threads.
     lookups: Vec<lookups::PendingLookup>,
