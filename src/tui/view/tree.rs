@@ -115,8 +115,8 @@ impl SubagentTree {
         self.nodes.iter_mut().find(|node| node.id == *id)
     }
 
-    /// Removes auxiliary requests that have ended: after their usage report, or when their purpose
-    /// was fulfilled without them.
+    /// Removes auxiliary requests that have ended: after their usage report, or after an event that
+    /// ends their purpose, such as a compaction, a title, a warning, or the end of the caller.
     fn end_auxiliary(&mut self, event: &Event, origin: Option<&Origin>) {
         let id = origin.map(|origin| &origin.invocation_id);
         match event {
