@@ -1,5 +1,5 @@
-//! Attach client: shows a session of another process, as lines for a program or as text for a user.
-//! Detaching does not affect the session.
+//! Attach client: shows a session of another process, as JSON lines for a program or as text for a
+//! user. Detaching does not affect the session.
 
 mod output;
 mod person;
@@ -18,24 +18,26 @@ use crate::output::{Output, OutputTarget, when_read};
 
 pub use person::{AttachDisplay, person};
 
-/// Maximum number of queued instructions.
+/// Capacity of the channel from the input thread.
 const WAITING_MAX: usize = 16;
 
-/// End of an attached client.
+/// Reason why an attached client ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachOutcome {
     /// The session has ended.
     Ended,
-    /// The session continues in the same process as another one, after this record.
+    /// The owning process continues the conversation in another session. The number is that of the
+    /// last record received.
     Switched(u64),
-    /// The client has detached.
+    /// The client has detached and ends with this exit code.
     Left(Exit),
-    /// The connection ended, and why.
+    /// The connection ended unexpectedly, for this reason.
     Cut(String),
 }
 
 impl AttachOutcome {
-    /// Exit code; further information is printed on standard error.
+    /// Returns the exit code of the client. If the connection was cut, prints the error on standard
+    /// error.
     pub async fn finish(self) -> Exit {
         let why = match self {
             AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
@@ -56,11 +58,12 @@ impl AttachOutcome {
     }
 }
 
-/// Reason if the owning process closed the connection without a message.
+/// Reason for a cut connection if the owning process closed it without a message.
 const GONE: &str = "the process that owns the session is gone";
 
-/// Writes received messages to standard output, one line each. `drives`: standard input contains
-/// instructions, and the client ends after the last one was answered.
+/// Runs an attached client for a program: writes received messages to standard output, one JSON
+/// object per line. `drives`: true if standard input contains instructions; the client then ends
+/// after the last one was answered. If false, standard input is not read.
 pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
     let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
     let mut stdout = Output::new(OutputTarget::Stdout);
@@ -120,7 +123,8 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
     visit
 }
 
-/// End of the session, if this is its last event.
+/// Outcome of the client if `event` ends the session; `None` for other events. `last_record`:
+/// number of the latest record.
 fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
     match event {
         Event::SessionEnded { reason: SessionEndReason::Switched, .. } => {
@@ -131,8 +135,9 @@ fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
     }
 }
 
-/// Sends standard input line by line on a thread of its own; returns the number of lines at its
-/// end. Blank lines are skipped; the host rejects lines that are too long.
+/// Starts a thread that sends standard input to the host line by line, without blank lines. A line
+/// that is too long is sent as an invalid one, which the host rejects. The returned channel
+/// receives the number of sent lines when the input ends.
 fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
     let (said, count) = mpsc::channel(WAITING_MAX);
     std::thread::spawn(move || {

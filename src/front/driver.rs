@@ -1,6 +1,6 @@
 //! Instruction stream on standard input: one JSON object per line.
 //!
-//! An invalid line is answered and skipped. Line length and queue are bounded.
+//! An invalid line is reported and skipped. Line length and queue are bounded.
 
 use std::io::{self, BufRead};
 
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 /// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;
 
-/// An instruction, or the error in the line.
+/// An input line with its number: the instruction, or the error in the line.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     /// Line number, from 1.
@@ -18,7 +18,7 @@ pub(crate) struct Numbered {
     pub(crate) what: Result<Instruction, String>,
 }
 
-/// Reads standard input on a separate thread, to its end.
+/// Starts a thread that reads standard input to its end, and returns the channel of its lines.
 pub(crate) fn instructions() -> mpsc::Receiver<Numbered> {
     let (sender, lines) = mpsc::channel(WAITING_MAX);
     std::thread::spawn(move || {
@@ -27,7 +27,8 @@ pub(crate) fn instructions() -> mpsc::Receiver<Numbered> {
     lines
 }
 
-/// Passes on every line that is not blank, until the receiver is gone.
+/// Parses every line that is not blank and passes the result to `hand_on`, until the input ends or
+/// cannot be read, or `hand_on` returns false.
 fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     for line in 1.. {
         let what = match next_line(&mut input) {
@@ -47,13 +48,13 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     }
 }
 
-/// Line of bounded length.
+/// A line of at most [`LINE_BYTES_MAX`] bytes, or the fact that it is longer.
 pub(crate) enum InputLine {
     Whole(Vec<u8>),
     TooLong,
 }
 
-/// Next line including its newline. `None` at the end.
+/// Reads the next line, with its newline if it has one. `None` at the end of input.
 pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
     let mut bytes = Vec::new();
     let mut too_long = false;

@@ -31,15 +31,16 @@ pub use driven::drive;
 
 use shutdown_signals::SignalEffect;
 
-/// True if a person can answer permission requests at the terminal, independent of standard input.
+/// True if a person can answer permission requests at the terminal, even if standard input is a
+/// pipe.
 pub fn can_ask() -> bool {
     question::can_ask()
 }
 
-/// Time limit for a stopped run to end.
+/// Maximum time that a stopped run may take to end.
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
-/// Initial deadline, effectively infinite.
+/// Duration until a deadline that is not set yet: effectively infinite.
 const fn no_deadline() -> Duration {
     Duration::from_hours(365 * 24)
 }
@@ -52,36 +53,36 @@ fn stop_deadline() -> tokio::time::Instant {
 /// Reaction to a hangup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OnHangup {
-    /// End.
+    /// The run ends.
     #[default]
     Ends,
-    /// Continue and append further output to this file. `None`: discard it.
+    /// The run continues and appends further output to this file; `None` discards the output.
     GoesOn(Option<PathBuf>),
 }
 
-/// Output and interaction of a run.
+/// Options of a headless run.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct RunOptions {
-    /// Content of standard output.
+    /// Format of standard output.
     pub format: OutputFormat,
-    /// True if permission requests are shown at the terminal.
+    /// True if permission requests are shown at the terminal and answered there.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
-    /// True with `--yes`.
+    /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
     /// Reaction to a hangup.
     pub hang_up: OnHangup,
-    /// Resume command of the session, if it is kept.
+    /// Data for the resume hint; `None` if the session is not stored.
     pub again: Option<Again>,
-    /// Worktrees of subagents from earlier runs; those that still exist are listed at the end.
+    /// Worktrees of subagents from earlier runs. Those that still exist are listed at the end.
     pub worktrees: Vec<String>,
 }
 
-/// Runs `task`, shows it according to `manner`, and ends the session.
+/// Runs `task`, shows it according to `manner`, ends the session and returns the exit code.
 pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
@@ -97,18 +98,19 @@ struct Front {
     stdout: Output,
     stderr: Output,
     manner: RunOptions,
-    /// Signal that stopped the run.
+    /// Exit code for the signal or the lost reader that stopped the run; `None` if it was not
+    /// stopped.
     stopped: Option<Exit>,
-    /// A second signal, or the time limit for stopping was exceeded.
+    /// True after a second signal, or if a stopped run did not end in time.
     hurried: bool,
-    /// The run continues without its terminal.
+    /// True if the run has lost its terminal and continues.
     detached: bool,
     denials: Vec<Denial>,
-    /// Calls that had started and whose end is unknown.
+    /// Calls that had started and whose outcome is unknown.
     unknown: Vec<UnknownEnd>,
-    /// Cost of the session, once known.
+    /// Cost of the session; `None` until the session has ended.
     spent: Option<SessionCost>,
-    /// Worktrees that subagents left behind.
+    /// Worktrees that subagents left behind, in this run and in earlier ones.
     worktrees: Vec<String>,
 }
 
@@ -120,26 +122,26 @@ struct SessionCost {
     unpriced: u64,
 }
 
-/// Denial because no person could be asked.
+/// Denial of a call because no person could be asked.
 #[derive(Debug, Serialize)]
 struct Denial {
     reason: String,
-    /// Rule that would have allowed it.
+    /// Rule that would have allowed the call, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
 }
 
-/// Call that had started and whose end is unknown.
+/// Call that had started and whose outcome is unknown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UnknownEnd {
     tool: String,
-    /// Description and start time, if recorded.
+    /// Description and start time of the call, if recorded.
     #[serde(flatten)]
     begun: Option<StartedCall>,
 }
 
-/// Output of `json`.
+/// The JSON object that `--output-format json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -154,15 +156,15 @@ struct Summary<'a> {
     /// Denials because no person could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
-    /// Calls with an unknown end: they may have had their effect.
+    /// Calls with an unknown outcome: they may have had their effect.
     #[serde(skip_serializing_if = "<[UnknownEnd]>::is_empty")]
     outcome_unknown: &'a [UnknownEnd],
-    /// Nothing was written or run.
+    /// True if tools only described their effects.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
-    /// Known cost, in billionths of a dollar.
+    /// Known part of the cost, in billionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
     /// Number of requests without a complete price.
@@ -302,7 +304,7 @@ impl Front {
         self.close(verdict, outcome).await
     }
 
-    /// No prompt was given.
+    /// Ends the session with the error that no prompt was given.
     async fn finish_without_prompt(self) -> Exit {
         let failure = Failure::new(ErrorCode::PromptMissing, Exit::Usage, "there was no message")
             .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
@@ -353,7 +355,7 @@ impl Front {
         }
     }
 
-    /// Cost line, if any cost is known.
+    /// Line with the cost and the tokens of the session; `None` if the cost is unknown or zero.
     fn cost_line(&self) -> Option<String> {
         let SessionCost { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
         let nano = nano_usd.filter(|nano| *nano > 0)?;

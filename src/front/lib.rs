@@ -1,7 +1,7 @@
 //! Front ends without a full-screen UI: headless, line mode and attach.
 //!
-//! A front end consumes events and sends requests; it makes no decisions. It depends on the kernel
-//! and on no other adapter.
+//! A front end consumes events and sends requests; it makes no decisions. It uses the kernel and
+//! shared code, and no provider, tool or journal.
 
 pub mod attached;
 pub mod headless;

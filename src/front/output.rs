@@ -16,28 +16,28 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdout};
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum number of queued writes; then the front end waits, and deltas are dropped.
+/// Maximum number of queued writes. If the queue is full, the front end waits and misses deltas.
 const WRITES_WAITING: usize = 256;
 
-/// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
+/// Number of bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
-/// Output stream.
+/// A standard output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputTarget {
     Stdout,
     Stderr,
 }
 
-/// Next action of the writing thread.
+/// Request to the writing thread.
 #[derive(Debug)]
 enum Write {
     Bytes(Vec<u8>),
-    /// Report when everything before is written.
+    /// Report when all earlier requests have been carried out.
     Barrier(oneshot::Sender<()>),
 }
 
-/// One of the two standard streams.
+/// Writer to standard output or standard error.
 #[derive(Debug)]
 pub(crate) struct Output {
     target: OutputTarget,
@@ -45,7 +45,7 @@ pub(crate) struct Output {
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
-    /// Error after which no write is possible.
+    /// First write error; nothing is written after it. Unset while writing works.
     broken: Arc<OnceLock<String>>,
 }
 
@@ -65,13 +65,13 @@ impl Output {
         Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
     }
 
-    /// True if it was a terminal when first examined and still is one.
+    /// True if the stream was a terminal when this value was created or last redirected.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Redirects further output to `file`, including queued output. Output that could not be
-    /// written is lost.
+    /// Redirects the stream to `file`, also for output that is still queued. Output that could not
+    /// be written before is lost. Does nothing if the redirection fails.
     pub(crate) fn move_to(&mut self, file: &File) {
         let moved = match self.target {
             OutputTarget::Stdout => dup2_stdout(file),
@@ -82,12 +82,13 @@ impl Output {
         }
     }
 
-    /// True if its reader is gone.
+    /// True if a write has failed, for example because the reader is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some()
     }
 
-    /// Writes `bytes` in order. Waits while the queue is full.
+    /// Writes `bytes` after all earlier output. Waits while the queue is full. Does nothing if an
+    /// earlier write has failed.
     pub(crate) async fn write(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() || self.is_broken() {
             return;
@@ -121,14 +122,14 @@ impl Output {
         queue.send(Write::Bytes(bytes)).await.ok();
     }
 
-    /// Returns when the next write does not have to wait. Cancel-safe.
+    /// Waits until the queue accepts another write. Cancel-safe.
     pub(crate) async fn room(&self) {
         if let Some((queue, _)) = self.thread.as_ref().filter(|_| !self.is_broken()) {
             queue.reserve().await.ok();
         }
     }
 
-    /// Resolves when all output so far is written.
+    /// Waits until all output so far is written.
     pub(crate) async fn flushed(&self) {
         if let Some((queue, _)) = &self.thread {
             let (reached, barrier) = oneshot::channel();
@@ -149,7 +150,7 @@ impl Output {
         }
     }
 
-    /// Resolves when everything is written, or with the reason why not.
+    /// Waits until all output is written. The error is that of the first write that failed.
     pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);
@@ -159,8 +160,8 @@ impl Output {
     }
 }
 
-/// Waits until `outputs` accept more, then for `next`: a slow reader slows the source down. Cancel
-/// safe if `next` is.
+/// Waits until the queues of `outputs` have room, then for `next`, so that a slow reader slows down
+/// the source of the output. Cancel safe if `next` is.
 pub(crate) async fn when_read<F: Future, const N: usize>(
     outputs: [&Output; N],
     next: F,

@@ -38,13 +38,13 @@ use terminal::{LineTerminal, TerminalInput};
 /// Prompt string.
 const PROMPT: &str = "> ";
 
-/// Interval in which a second Ctrl+C exits.
+/// Time after a Ctrl+C in which a second one exits.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// Time limit after a second Ctrl+C.
+/// Time limit for the end of a session after a signal.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
 /// Options of line mode.
@@ -57,19 +57,20 @@ pub struct Options {
     pub color: bool,
     /// True if sessions are not stored.
     pub forgotten: bool,
-    /// True with `--yes`.
+    /// True if `--yes` was given.
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
     /// True if the terminal may support clipboard access.
     pub clipboard: bool,
-    /// File for typed lines, if they are kept.
+    /// File of the input history; `None`: the history ends with the process.
     pub history: Option<PathBuf>,
-    /// Task to start with.
+    /// Task to start with, if any.
     pub first: Option<Task>,
 }
 
-/// Runs line mode until the user exits.
+/// Runs line mode until the user exits, and returns the exit code. Fails if the first session
+/// cannot be opened.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
@@ -119,28 +120,29 @@ struct LineMode<'a> {
     current: Current,
     terminal: LineTerminal,
     interactive: bool,
-    /// Sessions are not stored.
+    /// True if sessions are not stored.
     forgotten: bool,
     yes: bool,
     /// True if a rule that would have allowed a denied call was shown during this task.
     rule_shown: bool,
     progress: ProgressPrinter,
     questions: TerminalQuestions,
-    /// Running subagents.
+    /// Running invocations that this front end does not wait for: subagents in the background, and
+    /// tasks of attached front ends.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
-    /// Lines that could not be handled yet.
+    /// Typed lines that are handled after the current task.
     waiting: VecDeque<String>,
-    /// Time of the last Ctrl+C.
+    /// Time of the last Ctrl+C while no task ran; `None` if a line was typed since.
     interrupted: Option<Instant>,
-    /// Exit code, once exiting.
+    /// Exit code; `None` until line mode is to end.
     leaving: Option<Exit>,
-    /// Result of the last task.
+    /// Exit code of the last task.
     last: Exit,
     totals: Totals,
-    /// The terminal may support a clipboard.
+    /// True if the terminal may support clipboard access.
     clipboard: bool,
     /// Last answer, for `/copy`.
     last_reply: String,
@@ -158,9 +160,9 @@ struct Current {
     tier: SandboxTier,
     /// Number of permission requests so far that no person could answer.
     unanswered: u32,
-    /// Number of those that `--yes` would not have answered.
+    /// Number of these requests that `--yes` would not have answered.
     not_by_yes: u32,
-    /// Background jobs.
+    /// Running background jobs.
     jobs: Jobs,
     /// Queued messages.
     queue: Queue,
@@ -241,7 +243,7 @@ impl LineMode<'_> {
         [Selectable::Provider, Selectable::Model, Selectable::Agent].map(line).concat()
     }
 
-    /// Prints text on a line of its own.
+    /// Prints text to standard error, on a line of its own.
     async fn print(&mut self, text: &str) {
         let text = format!("{}{text}", self.progress.finish_line());
         self.stderr.write(text.into_bytes()).await;
@@ -264,7 +266,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Reads the next line while no task runs.
+    /// Reads the next line while no task runs. `None` if Ctrl+C or the end of background work comes
+    /// first, or if line mode is to end.
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.flushed().await;
         self.stderr.flushed().await;
@@ -384,8 +387,9 @@ impl LineMode<'_> {
         }
     }
 
-    /// Switches to another session: the same conversation, or a new one. On failure the current one
-    /// continues.
+    /// Replaces the current session. `goes_on`: true to continue the same conversation, false to
+    /// begin a new one. Returns false on failure: the current session continues if the new one
+    /// cannot be assembled, and line mode ends if it cannot be started.
     async fn reopen(&mut self, choice: SessionSelection, goes_on: bool) -> bool {
         let mut opened = match self.sessions.open(&choice, goes_on) {
             Ok(opened) => opened,
@@ -405,7 +409,8 @@ impl LineMode<'_> {
         self.enter(opened, choice).await
     }
 
-    /// Switches to `opened` after the end of the current session.
+    /// Starts `opened` as the current session, after the end of the previous one. Returns false if
+    /// it cannot be started; line mode then ends.
     async fn enter(&mut self, opened: OpenedSession, choice: SessionSelection) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
@@ -422,7 +427,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Last line for the user.
+    /// Last line for the user: the resume command. Empty if the session is not stored.
     fn exit_line(&self) -> String {
         if self.forgotten {
             return String::new();

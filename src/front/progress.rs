@@ -25,31 +25,32 @@ use live::{LiveText, ScreenSize, clip_to_row};
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
 pub(crate) struct ProgressPrinter {
-    /// True if deltas are shown as they arrive.
+    /// True if the text of replies is shown as it arrives.
     live: bool,
     /// True if colours may be used.
     color: bool,
     /// True if tools only describe their effects.
     dry_run: bool,
-    /// Text of the streamed reply was shown without a newline.
+    /// True if the shown part of a streamed reply does not end with a newline.
     mid_line: bool,
-    /// The current line is replaced by the next one.
+    /// True if the current line is transient: the next text replaces it.
     drawn: bool,
-    /// True if a permission request without a newline is the last text.
+    /// True if the last text is a permission request without a newline at its end.
     asks: bool,
-    /// Shown part of the streamed reply.
+    /// Shown part of the current streamed reply; `None` if nothing of it was shown.
     reply: Option<LiveText>,
-    /// Size of the screen, if lines can be replaced there.
+    /// Function that returns the size of the screen; `None` if lines cannot be replaced on the
+    /// screen.
     screen: Option<ScreenSize>,
-    /// Name of this front end in records, if it is attached.
+    /// Name of this front end in records if it is attached; `None` in the owning process.
     name: Option<String>,
-    /// Open questions and their calls.
+    /// Open permission requests and their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Calls that the person allowed after seeing their effect.
+    /// Calls that a person allowed after seeing their effect, whose diff is not shown again.
     seen: Vec<CallId>,
-    /// Last call of the user.
+    /// Last call that the user requested.
     own_call: Option<CallId>,
-    /// True if the whole text of the last reply was streamed.
+    /// True if text of the last reply was shown as it arrived.
     pub(crate) shown_live: bool,
 }
 
@@ -67,18 +68,18 @@ impl ProgressPrinter {
         self.screen.and_then(|screen| screen())
     }
 
-    /// Printer of an attached front end with that name.
+    /// Returns the printer of an attached front end. `name`: its name in records.
     pub(crate) fn named(self, name: &str) -> ProgressPrinter {
         ProgressPrinter { name: Some(name.to_owned()), ..self }
     }
 
-    /// Printer of a run in which tools only describe their effects.
+    /// Returns the printer with this setting. `dry_run`: true if tools only describe their effects.
     pub(crate) fn of_dry_run(self, dry_run: bool) -> ProgressPrinter {
         ProgressPrinter { dry_run, ..self }
     }
 
-    /// Text for an announcement. Activity of subagents is prefixed with their path, and their
-    /// replies are not streamed.
+    /// Text to write for an announcement; empty if there is none. Each line about a subagent begins
+    /// with its path, and replies of subagents are not shown.
     pub(crate) fn follow(&mut self, announcement: &Announcement) -> String {
         let event = announcement.event();
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
@@ -105,7 +106,7 @@ impl ProgressPrinter {
         shown
     }
 
-    /// Text of `event`.
+    /// Text to write for an event of the main agent; empty if there is none.
     pub(crate) fn show(&mut self, event: &Event) -> String {
         match event {
             Event::TextDelta { text } => self.delta(text),
@@ -131,7 +132,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// Text of a delta.
+    /// Text to write for a delta; empty if replies are not shown live.
     fn delta(&mut self, text: &str) -> String {
         if !self.live || text.is_empty() {
             return String::new();
@@ -150,7 +151,7 @@ impl ProgressPrinter {
         shown
     }
 
-    /// Draws a line that the next one replaces.
+    /// Returns the text for a transient line, which the next text replaces.
     fn draw(&mut self, line: &str) -> String {
         let start = self.start_line();
         self.drawn = true;
@@ -161,7 +162,7 @@ impl ProgressPrinter {
         text
     }
 
-    /// Prints permanent lines.
+    /// Returns the permanent lines for an event, with a newline; empty if there are none.
     fn print(&mut self, event: &Event) -> String {
         let line = self.line(event);
         if line.is_empty() {
@@ -170,7 +171,8 @@ impl ProgressPrinter {
         format!("{}{line}\n", self.finish_line())
     }
 
-    /// Removes the text of a reply that was cut off and is requested again, or marks it as void.
+    /// Returns text that erases a reply that was cut off and is requested again. If the reply
+    /// cannot be erased, the text is a line that declares it void. Empty if no reply was cut off.
     fn take_back(&mut self) -> String {
         let Some(reply) = self.reply.take().filter(LiveText::is_interrupted) else {
             return String::new();
@@ -183,7 +185,8 @@ impl ProgressPrinter {
         })
     }
 
-    /// Transient line, which is redrawn later.
+    /// Text of a transient line, which is redrawn later; `None` if the event has none or the
+    /// terminal cannot redraw lines.
     fn transient_line(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
@@ -209,23 +212,25 @@ impl ProgressPrinter {
         }
     }
 
-    /// A permission request was written that is answered on the same line: no other text may
-    /// follow.
+    /// Registers that the text of a permission request was written. If it does not end with a
+    /// newline, it is answered on the same line, and other text must start on a new line.
     pub(crate) fn asked(&mut self, text: &str) {
         self.asks = !text.ends_with('\n');
     }
 
-    /// The request was answered, which ended the line. Returns true if there was one.
+    /// Registers that the user has typed a line. Returns true if it was typed behind a permission
+    /// request.
     pub(crate) fn line_ended(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
-    /// True if a permission request is the last text.
+    /// True if the last text is a permission request that is answered on the same line.
     pub(crate) fn asks(&self) -> bool {
         self.asks
     }
 
-    /// Text that must precede other output so that it starts on a new line.
+    /// Returns text that must precede other output, so that the output starts on a new line. A
+    /// streamed reply above it can no longer be erased.
     pub(crate) fn finish_line(&mut self) -> &'static str {
         // Later output of others is unknown, so nothing above it can be erased.
         if let Some(reply) = &mut self.reply {
@@ -239,7 +244,7 @@ impl ProgressPrinter {
         if std::mem::take(&mut self.mid_line) && wiped.is_empty() { "\n" } else { wiped }
     }
 
-    /// Dims text of minor interest.
+    /// Dims text of minor interest, if colours may be used.
     pub(crate) fn dim(&self, text: &str) -> String {
         self.paint("2", text)
     }
@@ -305,7 +310,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// Start or end of a subagent.
+    /// Text for the start or end of a subagent; empty for other events.
     fn of_agents(&self, event: &Event) -> String {
         match event {
             Event::InvocationRequested {
@@ -366,7 +371,8 @@ impl ProgressPrinter {
         }
     }
 
-    /// Another front end answered.
+    /// Text that says that another front end answered a permission request; empty if this one did,
+    /// or if the name is missing.
     fn by_another(&self, what: &str, by: Option<&String>) -> String {
         match by.filter(|by| Some(*by) != self.name.as_ref()) {
             Some(by) => self.paint("33", &format!("! {what} by {}", printable(by))),
@@ -380,8 +386,8 @@ impl ProgressPrinter {
         self.seen.extend(call.filter(|_| allowed));
     }
 
-    /// End and last lines of a command, or the diff of a change unless it was `seen` in the
-    /// permission request. Empty for read-only calls.
+    /// Text for a completed call: exit status and last output lines of a command, or the diff of a
+    /// file change unless the user has `seen` it in the permission request. Empty for other calls.
     fn completed(
         &self,
         content: &[ContentPart],
@@ -408,7 +414,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// Beginning of a unified diff.
+    /// First lines of a unified diff, coloured.
     fn diff_excerpt(&self, diff: &str) -> String {
         let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
         let all: Vec<&str> = diff.lines().skip_while(is_header).collect();
@@ -475,7 +481,8 @@ impl ProgressPrinter {
         self.paint("33", &text)
     }
 
-    /// Escapes `text`, which may contain names from a model or a server, and colours it.
+    /// Escapes `text`, which may contain names from a model or a server. Colours it if colours may
+    /// be used.
     fn paint(&self, code: &str, text: &str) -> String {
         let text = printable_lines(text);
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text }

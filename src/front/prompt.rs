@@ -17,10 +17,10 @@ use posse_images::ImageLimits;
 /// Maximum size of standard input as prompt or context, in bytes.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
-/// Wait for piped input if there is a prompt already, in milliseconds.
+/// Maximum wait in milliseconds for the first piped byte if there is a prompt already.
 const FIRST_BYTE_MS: u16 = 1000;
 
-/// Images of a prompt.
+/// Images of a prompt, as named by the user, and how to load them.
 #[derive(Debug, Clone, Copy)]
 pub struct Images<'a> {
     /// Names as given: paths or addresses.
@@ -29,12 +29,13 @@ pub struct Images<'a> {
     pub cwd: &'a Path,
     /// Limits of an image.
     pub limits: ImageLimits,
-    /// Requested resolution.
+    /// Requested resolution: `detail` of the image in the model request.
     pub detail: &'a str,
 }
 
-/// Assembles the prompt of the command line. Piped input is the context of a text. Without a prompt
-/// it is the prompt, if standard input is not a terminal.
+/// Assembles the prompt of the command line. Piped input is added as context to a prompt that is
+/// given as text. With `Stdin`, or without a prompt if standard input is not a terminal, it is the
+/// prompt itself.
 pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         Some(PromptArg::Text(text)) => match context()? {
@@ -50,7 +51,8 @@ pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Fa
     of_text(text, images)
 }
 
-/// Assembles the prompt from a text alone.
+/// Assembles a prompt from a text and the images, without standard input. Fails if the text is
+/// blank or an image cannot be loaded.
 pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "the prompt is empty")
@@ -68,7 +70,8 @@ pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     Ok(Prompt { content })
 }
 
-/// Piped input in addition to a prompt, if any arrives within a second.
+/// Reads piped input in addition to a prompt. `None` if standard input is not a pipe, file or
+/// socket, if nothing arrives within a second, or if the input is blank.
 fn context() -> Result<Option<String>, Failure> {
     let stdin = io::stdin();
     let Ok(stat) = fstat(&stdin) else { return Ok(None) };
@@ -107,7 +110,8 @@ fn stdin_text() -> Result<String, Failure> {
 }
 
 impl Images<'_> {
-    /// The image, and its description for display.
+    /// Loads an image; returns it with a description for display. An http(s) address is passed on
+    /// and not loaded.
     pub fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
         let detail = Some(self.detail.to_owned());
         if image.starts_with("https://") || image.starts_with("http://") {
@@ -120,7 +124,8 @@ impl Images<'_> {
         Ok((ContentPart::ImageUrl { url: loaded.data_url(), detail }, about))
     }
 
-    /// Path of an image: the name as given, or as a terminal escapes a dropped file.
+    /// Path of an image: the name as given, or decoded from the form in which a terminal inserts a
+    /// dropped file if only that path exists.
     fn find(&self, image: &str) -> PathBuf {
         let as_it_is = self.cwd.join(image);
         if as_it_is.symlink_metadata().is_ok() {
@@ -131,7 +136,8 @@ impl Images<'_> {
     }
 }
 
-/// Decodes a dropped path with quotes, backslashes or percent signs.
+/// Decodes a dropped path with quotes, backslashes, or a `file://` address. `None` if a backslash
+/// at the end escapes nothing.
 fn dropped(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     for quote in ['\'', '"'] {

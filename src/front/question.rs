@@ -19,21 +19,22 @@ pub(crate) use keyboard::can_ask;
 use keyboard::{Keyboard, KeyboardEvent};
 use pages::{QuestionPage, pages};
 
-/// Open question.
+/// Open permission request.
 #[derive(Debug, Clone)]
 struct AskedQuestion {
     id: QuestionId,
     /// Remaining pages, the next one first.
     left: VecDeque<QuestionPage>,
-    /// Number of lines after the last shown page.
+    /// Number of lines on the pages that were not shown yet.
     lines_left: usize,
     scopes: Vec<Scope>,
-    /// `true` for a question of a subagent.
+    /// `true` for a request of a subagent, `false` for one of the main agent.
     below: bool,
 }
 
 impl AskedQuestion {
-    /// Next page. The possible answers follow after a quiet period.
+    /// Takes the next page and returns its text; empty if none is left. The possible answers follow
+    /// after a quiet period.
     fn turn(&mut self) -> String {
         let Some(page) = self.left.pop_front() else { return String::new() };
         self.lines_left = self.left.iter().map(|page| page.lines).sum();
@@ -53,22 +54,23 @@ impl AskedQuestion {
     }
 }
 
-/// Questions of one terminal.
+/// Permission requests of one terminal.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalQuestions {
     open: VecDeque<AskedQuestion>,
     shown: bool,
-    /// Number of decided requests since none was open.
+    /// Number of decided requests since no request was open.
     decided: usize,
-    /// True until the keyboard has been silent: no input counts as an answer.
+    /// True while input does not count as an answer, until the keyboard has been silent.
     deaf: bool,
-    /// Global scope was chosen, and needs confirmation.
+    /// True if the global scope was chosen and needs confirmation.
     confirming: bool,
     keyboard: Option<Keyboard>,
 }
 
 impl TerminalQuestions {
-    /// Requests for a person whose standard input may be a pipe.
+    /// Returns an empty list of requests that reads answers from the terminal, even if standard
+    /// input is a pipe.
     pub(crate) fn at_terminal() -> TerminalQuestions {
         TerminalQuestions {
             keyboard: Some(Keyboard::at_terminal()),
@@ -76,7 +78,8 @@ impl TerminalQuestions {
         }
     }
 
-    /// As [`follow`](TerminalQuestions::follow); names the subagent that asks.
+    /// As [`follow`](TerminalQuestions::follow), with the name of the subagent in a request of a
+    /// subagent.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());
@@ -97,7 +100,8 @@ impl TerminalQuestions {
         shown
     }
 
-    /// Handles an event. Returns the text to show if the current question has changed.
+    /// Updates the requests from an event. Returns the text to show if there is a new current
+    /// request; `None` otherwise.
     pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
         let known = match event {
             Event::PermissionRequested { request_id, summary, detail, reason, scopes, .. } => {
@@ -139,12 +143,13 @@ impl TerminalQuestions {
         })
     }
 
-    /// Counts decided requests.
+    /// Adds to the number of decided requests; resets the number if no request is open.
     fn count(&mut self, decided: usize) {
         self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
-    /// Next page of the current request. Earlier input does not answer it.
+    /// Returns the next page of the current request; `None` if no request is open. Input counts as
+    /// an answer only after the keyboard has been silent again.
     fn turn(&mut self) -> Option<String> {
         let text = self.open.front_mut()?.turn();
         (self.deaf, self.confirming) = (true, false);
@@ -154,24 +159,28 @@ impl TerminalQuestions {
         Some(text)
     }
 
-    /// The possible answers again, after other output.
+    /// Returns the possible answers to show them again after other output. `None` if no request is
+    /// shown or input does not count yet.
     pub(crate) fn again(&self) -> Option<String> {
         let open = self.open.front().filter(|_| self.shown && !self.deaf)?;
         Some(open.keys())
     }
 
-    /// True if silence of the keyboard is needed, where another reader owns it.
+    /// True if input does not count until the keyboard has been silent. A caller that reads the
+    /// keyboard itself reports the silence with [`quiet`](TerminalQuestions::quiet).
     pub(crate) fn wants_silence(&self) -> bool {
         self.deaf
     }
 
-    /// The keyboard was silent: input counts from now on. Returns the possible answers.
+    /// Registers that the keyboard was silent, so input counts from now on. Returns the possible
+    /// answers; `None` if no request waits for silence.
     pub(crate) fn quiet(&mut self) -> Option<String> {
         let open = self.open.front()?;
         std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
-    /// Next answer to the current question. Pending while none is open.
+    /// Waits for the next answer to the current request. Never returns while no request is open, or
+    /// if another reader owns the keyboard.
     pub(crate) async fn answer(&mut self) -> AnswerLine {
         let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
             return std::future::pending().await;
@@ -190,8 +199,9 @@ impl TerminalQuestions {
         }
     }
 
-    /// Decision by `line` on the current request. `None` if none is open. Before silence, lines
-    /// that look like an answer are ignored.
+    /// Interprets `line` as an answer to the current request. `None` if no request is open. While
+    /// input does not count, a line that looks like an answer is ignored (`Unclear` without text),
+    /// and any other line returns `None`.
     pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
@@ -227,14 +237,14 @@ impl TerminalQuestions {
         })
     }
 
-    /// Removes the current question.
+    /// Removes the current request.
     fn over(&mut self) {
         let decided = usize::from(self.open.pop_front().is_some());
         self.count(decided);
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Drops the questions of an ended run. Questions of running subagents stay open.
+    /// Drops the requests of an ended run. Requests of running subagents stay open.
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
@@ -249,7 +259,7 @@ impl TerminalQuestions {
         !self.open.is_empty()
     }
 
-    /// Text of the next question, if one is open.
+    /// Text of the current request if it was not shown yet; `None` otherwise.
     pub(crate) fn next_text(&mut self) -> Option<String> {
         self.show()
     }
@@ -262,7 +272,7 @@ const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 #[derive(Debug)]
 pub(crate) enum AnswerLine {
     Decided(QuestionId, HumanDecision),
-    /// Show this and keep waiting.
+    /// The line decides nothing: show this text, which may be empty, and keep waiting.
     Unclear(String),
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use posse_base::shell_words::quoted;
 
-/// Margin between scheduling and start.
+/// Extra delay that is added to the requested wait.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// A session that can be resumed.
+/// Data from which the command that resumes a session is made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
     /// Session id.
@@ -17,17 +17,18 @@ pub struct Again {
     pub program: String,
     /// Working directory.
     pub cwd: String,
-    /// Flags of this run that are needed again.
+    /// Flags of this run that the resumed run needs again.
     pub flags: Vec<String>,
-    /// Names of environment variables that the program needs and a timer does not have.
+    /// Names of environment variables that the resumed run needs and that a scheduler does not pass
+    /// on.
     pub variables: Vec<String>,
     /// Environment variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,
-    /// `PATH` for finding programs.
+    /// Value of `PATH`, in which a scheduler is looked up.
     pub path: String,
 }
 
-/// Scheduler of the system.
+/// Program that runs a command at a later time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
     /// `systemd-run`.
@@ -42,7 +43,7 @@ impl Again {
         format!("posse resume {}", self.session)
     }
 
-    /// The line that schedules it after `wait` without a person; `None` without a scheduler.
+    /// Line that schedules an unattended resume after `wait`; `None` if there is no scheduler.
     pub(crate) fn later(&self, wait: Duration) -> Option<String> {
         Some(self.line(wait, Timer::of(&self.path)?))
     }
@@ -78,7 +79,7 @@ impl Again {
 }
 
 impl Timer {
-    /// First available timer program.
+    /// First scheduler whose program is in a folder of `path`; `None` if there is none.
     fn of(path: &str) -> Option<Timer> {
         let is_there = |name: &str| {
             let folders = path.split(':').filter(|folder| folder.starts_with('/'));

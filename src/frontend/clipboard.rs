@@ -3,8 +3,8 @@
 
 use base64::Engine as _;
 
-/// Maximum bytes that can be copied: many terminals take 100,000 characters in one sequence, and
-/// base64 makes a text one third longer.
+/// Maximum bytes of a text that can be copied: many terminals accept 100,000 characters in one
+/// sequence, and base64 makes a text one third longer.
 pub const BYTES_MAX: usize = 74_000;
 
 /// Escape sequence that copies `text` to the clipboard (OSC 52).
@@ -13,7 +13,7 @@ pub fn sequence(text: &str) -> Vec<u8> {
     format!("\x1b]52;c;{text}\x07").into_bytes()
 }
 
-/// Message for an answer that is too long to be copied.
+/// Error text for an answer that is too long to be copied. `bytes`: length of the answer.
 pub fn too_long(bytes: usize) -> String {
     format!(
         "not copied: the answer has {bytes} bytes, more than terminals accept; /export writes it to \

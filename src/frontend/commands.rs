@@ -73,17 +73,17 @@ pub struct Command {
     pub name: &'static str,
     /// Alternative names.
     pub aliases: &'static [&'static str],
-    /// Syntax of the argument; empty if there is none.
+    /// Syntax of the argument, such as `[NAME]`; empty if the command takes no argument.
     pub argument: &'static str,
     /// Description in one line.
     pub help: &'static str,
-    /// States of the session in which it runs.
+    /// States of the session in which the command may run.
     pub when: Availability,
-    /// Runs the command with its argument, which is trimmed and not empty.
+    /// Runs the command. The argument is trimmed and not empty; `None` if the user typed none.
     pub run: fn(&mut dyn CommandContext, Option<&str>),
 }
 
-/// A command without aliases and argument that is always available.
+/// Template for the fields that a command does not set: no alias, no argument, always available.
 const COMMAND: Command = Command {
     name: "",
     aliases: &[],
@@ -99,51 +99,54 @@ impl PartialEq for Command {
     }
 }
 
-/// State of the session in which a command is available.
+/// States of the session in which a command may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    /// At any time, even while a permission request is open or input has to wait for a lookup.
+    /// At any time, even while a permission request is open or a lookup blocks other input.
     Immediate,
-    /// At any time.
+    /// While a task runs and while none runs, but not while a permission request or a lookup blocks
+    /// the input.
     Always,
     /// Only while no task runs.
     Idle,
 }
 
-/// Operations of a front end that commands consist of. None of them waits: a front end finishes
-/// the work after the command has returned, or tells the user that it cannot do it.
+/// Operations of a front end that slash commands call. An operation returns at once: the front end
+/// does the work after the command has returned, or tells the user that it cannot do it.
 pub trait CommandContext {
     /// Shows a page.
     fn show(&mut self, page: Page);
 
-    /// Queries the session and shows the answer.
+    /// Sends a query to the session and shows the answer.
     fn query(&mut self, query: SessionQuery);
 
-    /// Renders a report on another thread and shows it.
+    /// Renders a report on another thread and shows the text.
     fn report(&mut self, request: ReportRequest);
 
-    /// Opens a selector, or prints its entries.
+    /// Lets the user choose from a list: opens a selector, or prints the list if the front end has
+    /// no selector.
     fn choose(&mut self, choice: Choice);
 
-    /// Continues in another session.
+    /// Replaces the current session by another one.
     fn switch(&mut self, to: SessionSwitch);
 
-    /// Runs a task with a skill. An empty task leaves it to the skill.
+    /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
     /// Reverts the last file change.
     fn undo(&mut self);
 
-    /// Deletes the queued message of the user with that number, counted from 1.
+    /// Deletes a queued message of the user. `number`: its position among the queued messages of
+    /// the user, counted from 1.
     fn withdraw(&mut self, number: &str);
 
     /// Copies the last answer to the clipboard.
     fn copy_answer(&mut self);
 
-    /// Shows or sets the colour theme.
+    /// Sets the colour theme to `name`; `None` shows the current theme.
     fn theme(&mut self, name: Option<&str>);
 
-    /// Stops the task; with `all` also background agents.
+    /// Stops the running task; with `all`, also subagents in the background.
     fn stop(&mut self, all: bool);
 
     /// Ends the front end.
@@ -153,7 +156,7 @@ pub trait CommandContext {
     fn jobs(&self) -> Jobs;
 }
 
-/// A text that each front end writes in its own way.
+/// A page of text whose content each front end composes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
     /// Commands and keys.
@@ -182,25 +185,26 @@ pub enum Choice {
 pub enum SessionSwitch {
     /// A new session.
     New,
-    /// The stored session whose id begins with the text.
+    /// The stored session whose id begins with this text.
     Resume(String),
     /// A copy of the current session.
     Fork,
-    /// The same conversation with another value of a setting.
+    /// A session that continues the current conversation with another value of a setting.
     With(Selectable, String),
 }
 
 /// Answer of a session to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryAnswer {
-    /// A text for the user.
+    /// A text that no event repeats. Every front end shows it.
     Text(String),
-    /// A text that repeats what an event announces to front ends that show events.
+    /// A text about a change that an event announces as well. Front ends that show the event omit
+    /// the text.
     Announced(String),
 }
 
 impl QueryAnswer {
-    /// The text of either kind.
+    /// Returns the text of either variant.
     pub fn into_text(self) -> String {
         let (QueryAnswer::Text(text) | QueryAnswer::Announced(text)) = self;
         text
@@ -209,10 +213,12 @@ impl QueryAnswer {
 
 type PendingAnswer = Pin<Box<dyn Future<Output = QueryAnswer> + Send>>;
 
-/// A query of a command to the session. Takes as long as the session needs to answer.
+/// A query of a slash command to the session: a function that takes the session and returns a
+/// future with the [`QueryAnswer`].
 pub struct SessionQuery {
     ask: Box<dyn FnOnce(SessionHandle) -> PendingAnswer + Send>,
-    /// Instruction with the same effect, for a session in another process.
+    /// Instruction with the same effect, sent instead of the query if the session runs in another
+    /// process. `None`: the query is not possible there.
     pub instruction: Option<Instruction>,
 }
 
@@ -238,7 +244,7 @@ impl SessionQuery {
         SessionQuery { instruction: Some(instruction), ..self }
     }
 
-    /// Asks the session.
+    /// Runs the query on `session` and waits for the answer.
     pub async fn answer(self, session: SessionHandle) -> QueryAnswer {
         (self.ask)(session).await
     }
@@ -257,16 +263,17 @@ impl fmt::Debug for SessionQuery {
     }
 }
 
-/// A report of the environment for a command.
+/// Request of a slash command to show a report.
 #[derive(Debug, PartialEq)]
 pub struct ReportRequest {
-    /// The report.
+    /// The report to render.
     pub report: Report,
-    /// Heading.
+    /// Heading of the report in a viewer.
     pub title: &'static str,
-    /// Users search in the report, so a front end with a viewer shows it there.
+    /// True if the report is a list in which users search: a front end with a viewer shows it
+    /// there, even if it is short.
     pub is_list: bool,
-    /// Answer of the session that is appended to the report.
+    /// Query to the session whose answer is appended to the report; `None` appends nothing.
     pub appendix: Option<SessionQuery>,
 }
 
@@ -287,23 +294,23 @@ impl ReportRequest {
     }
 }
 
-/// A submitted line.
+/// A line that the user submitted, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedLine {
     /// Only white space.
     Blank,
     /// A text for the model.
     Text(String),
-    /// A shell command, after `!`.
+    /// A shell command: the text after `!`.
     Shell(String),
-    /// A slash command and its argument.
+    /// A slash command, and its argument if the user typed one.
     Command(&'static Command, Option<String>),
-    /// An unknown command, with the most similar name if there is one.
+    /// Name of an unknown command, and the most similar known name if there is one.
     Unknown(String, Option<&'static str>),
 }
 
 impl ParsedLine {
-    /// True for a command that runs at any time.
+    /// True for a command that runs at any time, see [`Availability::Immediate`].
     pub fn is_immediate(&self) -> bool {
         matches!(self, ParsedLine::Command(command, _) if command.when == Availability::Immediate)
     }
@@ -329,7 +336,7 @@ pub fn parse(text: &str) -> ParsedLine {
     ParsedLine::Command(command, (!argument.is_empty()).then(|| argument.to_owned()))
 }
 
-/// Message for an unknown command.
+/// Error text for the unknown command `name`. `meant`: a similar known name to suggest, if any.
 pub fn unknown(name: &str, meant: Option<&str>) -> String {
     let name = posse_base::failure::printable(name);
     match meant {
@@ -338,7 +345,8 @@ pub fn unknown(name: &str, meant: Option<&str>) -> String {
     }
 }
 
-/// The id in `stop ID` or in the id alone; `None` for the bare word, which lists.
+/// Returns the argument without its optional first word `word`: `ID` for both `stop ID` and `ID`.
+/// `None` if nothing else was typed.
 fn after_word<'a>(argument: Option<&'a str>, word: &str) -> Option<&'a str> {
     let argument = argument?;
     let rest = argument
@@ -348,7 +356,8 @@ fn after_word<'a>(argument: Option<&'a str>, word: &str) -> Option<&'a str> {
     (!id.is_empty()).then_some(id)
 }
 
-/// Splits a command line into name and argument. A command is one word after a slash, on one line:
+/// Splits `/name argument` into name and trimmed argument. `None` if the line is not a command. A
+/// command is on one line, and its name is `?` or one word of lower-case letters, so the line
 /// `/usr/bin is broken` is a text for the model.
 fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix('/')?;

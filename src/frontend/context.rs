@@ -1,4 +1,4 @@
-//! Texts about the context: its parts, and the effect of a compaction.
+//! Texts about the context: the token usage of its parts, and the effect of a compaction.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use posse_actors::event::{CompactionCause, ContextUse, Event};
 
 use crate::pluralize;
 
-/// Table of the parts of a request, in tokens and percent.
+/// Table of the parts of a request, in tokens and percent, with the total and the limits below.
 pub fn table(used: &ContextUse) -> String {
     let ContextUse { system, instructions, tools, messages, tool_results, total, .. } = *used;
     let mut text = String::new();
@@ -45,8 +45,9 @@ pub fn table(used: &ContextUse) -> String {
     text
 }
 
-/// Percentages of `parts` as whole numbers that add up to 100: the largest remainders are rounded
-/// up. The total is `total`, or the sum of the parts if that is larger.
+/// Percentages of `parts` in `total`, as whole numbers. The percentages with the largest remainders
+/// are rounded up and the others down, so that they add up to 100 if the parts add up to `total`.
+/// If the parts exceed `total`, their sum is used instead.
 fn shares(parts: &[u64], total: u64) -> Vec<u64> {
     let total = u128::from(total).max(parts.iter().map(|part| u128::from(*part)).sum()).max(1);
     let percent = |part: u64| (u128::from(part) * 100 / total, u128::from(part) * 100 % total);
@@ -78,7 +79,7 @@ fn removed(turns: usize, outputs: usize, prompts: usize) -> String {
     }
 }
 
-/// Description of a compaction event, in one line.
+/// Describes a compaction event in one line; `None` for other events.
 pub fn compacted(event: &Event) -> Option<String> {
     let Event::ContextCompacted {
         bytes_before,

@@ -1,5 +1,5 @@
-//! Drafts: the text in the prompt is saved so that a crash does not lose it. One file for each
-//! process, written by a separate thread, readable only by the user.
+//! Drafts: the unsent text of the prompt is saved so that a crash does not lose it. Each process
+//! has one file, which a separate thread writes and only the user can read.
 //!
 //! A process that exits normally removes its file. The next process finds the file of a process
 //! that no longer exists.
@@ -17,19 +17,19 @@ use nix::unistd::Pid;
 
 use crate::history::private_file;
 
-/// Maximum bytes of a saved draft.
+/// Maximum bytes of a saved draft. A longer text is not saved.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of files that are examined.
+/// Maximum number of entries of the folder that are examined.
 const FILES_MAX: usize = 1000;
 
 /// Prefix of the file names.
 const PREFIX: &str = "draft-";
 
-/// The draft of this process.
+/// Saves the draft of this process in a file, and takes over drafts of dead processes.
 #[derive(Debug, Default)]
 pub struct Drafts {
-    /// `None`: drafts are not saved.
+    /// File of this process; `None` if drafts are not saved.
     own: Option<PathBuf>,
     kept: String,
     writer: Option<(Sender<String>, JoinHandle<()>)>,
@@ -44,7 +44,9 @@ impl Drafts {
         Drafts { own, ..Drafts::default() }
     }
 
-    /// Takes over the newest draft of a process that died. It becomes the draft of this process.
+    /// Takes over the newest draft of a process that died: saves the text as the draft of this
+    /// process, removes the old file and returns the text. `None` if there is no draft, if it is
+    /// blank, or if it cannot be saved.
     pub fn left(&mut self) -> Option<String> {
         let dir = self.own.as_ref()?.parent()?.to_owned();
         let mut left: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(dir)
@@ -66,7 +68,8 @@ impl Drafts {
         text
     }
 
-    /// Saves `text` on another thread; removes the file if the text is empty.
+    /// Saves `text` on another thread; blank text removes the file. Does nothing if the text is
+    /// unchanged or too long.
     pub fn keep(&mut self, text: &str) {
         if text == self.kept || text.len() > BYTES_MAX {
             return;
@@ -86,8 +89,8 @@ impl Drafts {
         }
     }
 
-    /// Ends the thread. When this returns, the last text is on disk, or the file is removed if the
-    /// text was empty.
+    /// Saves `text` and ends the thread. On return the text is on disk; if it is blank, the file is
+    /// removed. Write errors are ignored.
     pub fn close(mut self, text: &str) {
         self.keep(text);
         if let Some((texts, thread)) = self.writer.take() {
@@ -111,7 +114,7 @@ fn serve(own: &Path, wanted: &Receiver<String>) {
     }
 }
 
-/// Returns `true` if a file of that name belongs to a process that no longer exists.
+/// Returns `true` if `name` is the draft file of a process that no longer exists.
 fn is_left(name: &str) -> bool {
     let ids = name.strip_prefix(PREFIX).and_then(|ids| ids.split_once('-'));
     let Some((Ok(pid), Ok(then))) = ids.map(|(pid, then)| (pid.parse(), then.parse::<u64>()))
@@ -126,7 +129,8 @@ fn is_left(name: &str) -> bool {
     }
 }
 
-/// Start time of a process, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+/// Start time of a process, in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if it
+/// cannot be read.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The process name in parentheses may contain any character.

@@ -12,22 +12,22 @@ use std::time::{Duration, Instant};
 
 use ignore::WalkBuilder;
 
-/// Maximum number of names.
+/// Maximum number of names that one walk collects.
 const NAMES_MAX: usize = 100_000;
 
-/// Maximum bytes of all names.
+/// Maximum bytes of all collected names together.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Maximum duration of a walk; the names found by then are used.
 const WALK_MAX: Duration = Duration::from_secs(5);
 
-/// Age after which the names are read again.
+/// Age of the collected names after which the next query walks the folder again.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// Maximum number of names in an answer.
 const ANSWERS_MAX: usize = 50;
 
-/// Finds file names below a folder. The thread ends when this is dropped.
+/// Finds file names below a folder on a thread of its own. Dropping the `Finder` ends the thread.
 #[derive(Debug)]
 pub struct Finder {
     queries: Sender<String>,
@@ -50,7 +50,7 @@ impl Finder {
         Ok(Finder { queries, stopped })
     }
 
-    /// Sends a query.
+    /// Sends a query to the thread. The answer goes to the callback of [`Finder::start`].
     pub fn find(&self, query: &str) {
         // Fails only if the thread has ended; then there is no answer.
         self.queries.send(query.to_owned()).ok();
@@ -88,7 +88,8 @@ fn serve(
     }
 }
 
-/// Names below `root`; names of folders end with a slash.
+/// Collects the names of files and folders, relative to `root`; names of folders end with a slash.
+/// Ends early at a maximum or when `stop` is set.
 fn walk(root: &Path, stop: &AtomicBool) -> Vec<String> {
     let until = Instant::now() + WALK_MAX;
     let mut names = Vec::new();
@@ -111,7 +112,7 @@ fn walk(root: &Path, stop: &AtomicBool) -> Vec<String> {
     names
 }
 
-/// The best matches, best first.
+/// Returns at most `count_max` of the names that match the query, best match first.
 fn best_matches(query: &str, names: &[String], count_max: usize) -> Vec<String> {
     let query = query.to_lowercase();
     let scored = names.iter().filter_map(|name| Some((score(&query, name)?, name)));
@@ -121,7 +122,8 @@ fn best_matches(query: &str, names: &[String], count_max: usize) -> Vec<String> 
     scored.into_iter().take(count_max).map(|(_, name)| name.clone()).collect()
 }
 
-/// Score of a name, higher is better; `None` if it does not match. `query` is in lower case.
+/// Score of a name for a query, higher is better; `None` if the name does not match. `query` is in
+/// lower case.
 fn score(query: &str, name: &str) -> Option<u32> {
     let lower = name.to_lowercase();
     let depth = u32::try_from(lower.trim_end_matches('/').matches('/').count()).unwrap_or(u32::MAX);
@@ -144,7 +146,8 @@ fn score(query: &str, name: &str) -> Option<u32> {
     Some(kind + shallow)
 }
 
-/// Score of a subsequence match: fewer separate pieces score higher.
+/// Score of a name that contains the characters of `query` in the same order, with or without gaps;
+/// fewer separate pieces score higher. `None` if the name does not contain them.
 fn subsequence_score(query: &str, name: &str) -> Option<u32> {
     let mut rest = name;
     let mut pieces = 0;

@@ -1,5 +1,5 @@
-//! Input history of this user: one JSON string a line, appended, readable only by the user. A line
-//! that begins with a space is not saved.
+//! Input history of the user in a file: one JSON string per line, appended, readable only by the
+//! user. A line that begins with a space is not added.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,28 +8,29 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW};
 
-/// Maximum number of lines.
+/// Maximum number of lines in the history; the oldest are dropped.
 const LINES_MAX: usize = 1000;
 
-/// Maximum bytes that are read from the end of the file.
+/// Maximum number of bytes that are read, counted from the end of the file.
 const READ_BYTES_MAX: u64 = 1 << 20;
 
-/// Size above which the file is rewritten with the lines that were read.
+/// File size in bytes above which the file is rewritten with only the lines that were read.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
-/// Maximum bytes of a saved line.
+/// Maximum bytes of a line; a longer line is not added.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// Submitted lines, oldest first.
 #[derive(Debug, Default)]
 pub struct History {
     lines: Vec<String>,
-    /// `None`: the history ends with the process.
+    /// File that stores the lines; `None`: the history ends with the process.
     file: Option<PathBuf>,
 }
 
 impl History {
-    /// Reads the history. An unreadable file counts as empty.
+    /// Reads the history from `file`. An unreadable file counts as empty; `None` starts an empty
+    /// history that is not stored.
     pub fn open(file: Option<PathBuf>) -> History {
         let lines = file.as_deref().and_then(|file| read(file).ok()).unwrap_or_default();
         History { lines, file }
@@ -40,7 +41,8 @@ impl History {
         &self.lines
     }
 
-    /// Adds a line, unless it equals the previous one. Returns `true` if it was added.
+    /// Adds a line without its trailing white space, also to the file. Returns `false` if it was
+    /// not added because it is empty or too long, begins with a space, or equals the previous line.
     pub fn add(&mut self, line: &str) -> bool {
         let kept = line.trim_end();
         let again = self.lines.last().is_some_and(|last| last == kept);
@@ -59,7 +61,8 @@ impl History {
     }
 }
 
-/// Options to open a file of one user, through no link.
+/// Options to open a file that only the user can read (mode 0600). Opening fails if the file is a
+/// symbolic link.
 pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600).custom_flags(O_NOFOLLOW | O_CLOEXEC);

@@ -1,4 +1,5 @@
-//! Instructions of a client program to a session: one JSON object a line, parsed and written. Pure.
+//! Instructions of a client program to a session: parsing and writing of lines with one JSON object
+//! each. Pure.
 
 use posse_actors::conversation::{ContentPart, QuestionId};
 use posse_actors::event::Scope;
@@ -10,26 +11,26 @@ use serde_json::{Value, json};
 /// Maximum bytes of a line, images included.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum characters of an error message; it may quote the line.
+/// Maximum characters of an error message, which may quote a part of the line.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// An instruction to a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Instruction {
-    /// Start a turn with this prompt.
+    /// Start a run with this prompt.
     Message(Vec<ContentPart>),
-    /// Send this to the model at the next safe point.
+    /// Deliver this steering message to the model before its next step.
     Steer(Vec<ContentPart>),
-    /// Send this to the model after the answer.
+    /// Deliver this follow-up to the model after its answer.
     FollowUp(Vec<ContentPart>),
-    /// Stop the turn, or every agent with `all`. The session continues.
+    /// Stop the run. The session continues.
     Interrupt {
-        /// True if subagents stop as well.
+        /// True if all subagents stop as well; false if those in the background continue.
         all: bool,
     },
-    /// Compact the history. The text names what to keep.
+    /// Compact the history. The text names what to keep; `None`: no preference.
     Compact(Option<String>),
-    /// Report the parts of the context.
+    /// Announce the token usage of the parts of the context.
     Context,
     /// Answer to a permission request.
     Answer(QuestionId, HumanDecision),
@@ -64,7 +65,7 @@ enum InstructionLine {
         scope: Option<Scope>,
         #[serde(default)]
         reason: Option<String>,
-        /// Confirmation of the global scope.
+        /// Must be `global` if a call is allowed with the scope `global`; otherwise ignored.
         #[serde(default)]
         confirm: Option<Scope>,
     },
@@ -77,7 +78,7 @@ enum AnswerDecision {
     Deny,
 }
 
-/// Parses a line. `Err`: a description of what is wrong with it.
+/// Parses a line. The error describes the first fault of the line.
 pub fn parse(line: &[u8]) -> Result<Instruction, String> {
     let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
     Ok(match wire {
@@ -104,7 +105,8 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
     })
 }
 
-/// Parses `content`: a text or a list of parts.
+/// Parses `content`: a text or a list of parts. Fails if the content is blank, or if an image is
+/// not an http(s) or data URL.
 fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
     let parts: Vec<ContentPart> = match content {
         Value::String(text) => vec![ContentPart::text(text)],
@@ -139,8 +141,8 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
     Ok(parts)
 }
 
-/// Error text of a line without its line number, which would always be 1; the caller adds the real
-/// one.
+/// Text of a JSON error without its line number, which is always 1 because each line is parsed
+/// alone. The caller adds the number of the line in the input.
 fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let said = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
@@ -154,7 +156,7 @@ fn without_line(error: &str) -> String {
     clipped(error, ERROR_CHARS_MAX, " …")
 }
 
-/// Encodes an instruction as a line, with its newline.
+/// Encodes an instruction as one line, with a newline at the end.
 pub fn line_of(instruction: &Instruction) -> Vec<u8> {
     let value = match instruction {
         Instruction::Message(content) => json!({"type": "message", "content": content}),

@@ -7,7 +7,7 @@ use posse_actors::event::Event;
 use posse_actors::root_session::SessionHandle;
 use posse_base::failure::printable;
 
-/// Running jobs: the call id and the summary of each.
+/// Running background jobs: the call id and the summary of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jobs(Vec<(CallId, String)>);
 
@@ -33,7 +33,8 @@ impl Jobs {
         self.0.iter().any(|(known, _)| known.as_str() == id)
     }
 
-    /// Lists the jobs, or stops one. Control characters are escaped.
+    /// Carries out `/jobs` and returns its text. `None` lists the running jobs. An id tells the
+    /// session to stop that job, if it is running. Control characters are escaped.
     pub fn asked(&self, which: Option<&str>, session: &SessionHandle) -> String {
         match which {
             None => self.table(),

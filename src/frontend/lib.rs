@@ -1,5 +1,5 @@
-//! Parts shared by the front ends for a person at a terminal: the source of sessions, texts for
-//! outcomes and notices, the input history, slash commands and the quiet period before an answer.
+//! Code shared by the front ends: the source of sessions, texts for outcomes and notices, the input
+//! history, slash commands and the quiet period before an answer.
 
 pub mod clipboard;
 pub mod commands;
@@ -30,22 +30,22 @@ use posse_actors::root_session::{
 use posse_base::failure::Failure;
 use remote_session::SessionServer;
 
-/// `1 turn`, `2 turns`.
+/// Formats a count with its noun: `1 turn`, `2 turns`.
 pub fn pluralize(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Work for a session.
+/// Work that a front end gives to a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
     /// A prompt of the user.
     Prompt(Prompt),
-    /// Continues an interrupted run, or sends a prompt that the model has not received yet.
+    /// Continues an interrupted run, or sends queued messages that the model has not received yet.
     Continue,
 }
 
 impl Task {
-    /// Starts the task.
+    /// Starts the task in `session`.
     pub async fn begin(self, session: &SessionHandle) -> Result<RunningPrompt, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
@@ -54,7 +54,7 @@ impl Task {
     }
 }
 
-/// Builds the `bash` call for a command that the user typed.
+/// Builds the `bash` call for a shell command that the user typed.
 pub fn own_call(command: &str) -> UserCall {
     UserCall {
         tool: "bash".to_owned(),
@@ -66,57 +66,61 @@ pub fn own_call(command: &str) -> UserCall {
     }
 }
 
-/// Source of the sessions of a front end.
+/// Opens and finds sessions for a front end, and stores the settings that the user selects.
 pub trait Sessions {
-    /// Assembles a session. With `same_conversation` the session continues the conversation of the
-    /// previous session and shares its record; otherwise a new conversation begins.
+    /// Assembles a session with the settings of `choice`. With `same_conversation` it continues the
+    /// conversation of the previous session in the same journal; otherwise a new conversation
+    /// begins.
     fn open(
         &mut self,
         choice: &SessionSelection,
         same_conversation: bool,
     ) -> Result<OpenedSession, Vec<Failure>>;
 
-    /// Saves a selection as the default of later processes.
+    /// Saves `name` as the default of a setting for later processes. An agent is not saved.
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure>;
 
-    /// Removes the saved selection, here and for later processes. Asks no question.
+    /// Removes the saved default of a setting, so that the configured value applies again.
     fn forget(&mut self, what: Selectable) -> Result<(), Failure>;
 
-    /// Returns a prompt that carries out `task` with a skill. An empty `task` leaves the task to
-    /// the skill. Fails if there is no such skill.
+    /// Builds a prompt that carries out `task` with a skill. If `task` is empty, the skill itself
+    /// says what to do. Fails if there is no skill of that name.
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
 
-    /// Known names that can be selected.
+    /// Known values of a setting.
     fn names(&self, what: Selectable) -> Vec<String>;
 
-    /// Renders a report for the session with that id.
+    /// Returns a job that renders a report. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
 
-    /// Stored sessions that can be resumed here, newest first, as pairs of id and description.
+    /// Returns a job that lists stored sessions that can be resumed here, newest first, as pairs of
+    /// id and description.
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>>;
 
-    /// Finds a stored session of this folder or its project by a prefix of its id, reads it and
-    /// takes its lock. With `fork` a new session branches off it, and the stored one stays
-    /// unchanged.
+    /// Returns a job that finds a stored session of this folder or its project by a prefix of its
+    /// id, reads it and takes its lock. With `fork`, a new session is created from a copy of the
+    /// history, and the stored session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
-    /// Assembles a session that [`Sessions::find_session`] returned. The flag tells whether there
-    /// is unfinished work that continues without a new prompt. On failure nothing has changed.
+    /// Assembles a session that [`Sessions::find_session`] returned. The flag is true if the
+    /// session has unfinished work that can continue without a new prompt. On failure nothing has
+    /// changed.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
-    /// Builds the call that reverts the last file change of the session with that id.
+    /// Returns a job that builds the call which reverts the last file change of a session.
+    /// `session`: id of the session.
     fn undo(&self, session: &str) -> BackgroundJob<UserCall>;
 }
 
-/// Slow work that runs on a thread of its own. It prints nothing.
+/// Slow work that the front end runs on another thread. It prints nothing.
 pub type BackgroundJob<T> = Box<dyn FnOnce() -> Result<T, Vec<Failure>> + Send>;
 
-/// A stored session that was found and read. Holds the lock of the session. The content is known
-/// only to the [`Sessions`] that created it.
+/// A stored session that was found and read. Holds the lock of the session. Only the [`Sessions`]
+/// that created the value knows its content.
 #[expect(missing_debug_implementations, reason = "the content is opaque")]
 pub struct LoadedSession(pub Box<dyn Any + Send>);
 
-/// Report to render.
+/// A report that [`Sessions::report`] can render.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// Settings with their sources.
@@ -133,11 +137,12 @@ pub enum Report {
     Permissions,
     /// Confinement of commands.
     Sandbox,
-    /// The conversation as a document, written to the named file.
+    /// The conversation as a document, written to the named file; `None`: to a Markdown file named
+    /// after the session.
     Export(Option<String>),
 }
 
-/// Selections of this process. `None` means the configured value.
+/// Values of settings that the user selected in this process. `None` means the configured value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSelection {
     /// The agent.
@@ -149,7 +154,8 @@ pub struct SessionSelection {
 }
 
 impl SessionSelection {
-    /// Returns a copy with another selection. `None` means the configured value.
+    /// Returns a copy in which the setting `what` has the value `name`; `None` means the configured
+    /// value. Selecting a provider also resets the model.
     #[must_use]
     pub fn with(&self, what: Selectable, name: Option<String>) -> SessionSelection {
         let mut choice = self.clone();
@@ -166,8 +172,8 @@ impl SessionSelection {
     }
 }
 
-/// Returns `true` if `name` resets the selection: it is `default`, and none of the selectable
-/// `names` is called so.
+/// Returns `true` if `name` resets a setting to its configured value: it is `default`, and none of
+/// the selectable `names` is `default`.
 pub fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {
     name == "default" && !names().iter().any(|known| known == name)
 }
@@ -179,24 +185,24 @@ pub struct OpenedSession {
     pub ports: Ports,
     /// Settings of the session.
     pub settings: SessionSettings,
-    /// Sources of its provider, model and agent.
+    /// Sources of the provider, model and agent of the session.
     pub sources: SelectionSources,
-    /// Opens the attach socket of the session.
+    /// Opens the attach socket once the session has started.
     pub session_server: SessionServer,
 }
 
-/// Source of each selection, such as a flag or a file, as text.
+/// Source of the provider, model and agent of a session, as text: a flag, a file or a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectionSources {
-    /// The provider.
+    /// Source of the provider.
     pub provider: String,
-    /// The model.
+    /// Source of the model.
     pub model: String,
-    /// The agent.
+    /// Source of the agent.
     pub agent: String,
 }
 
-/// A setting that can be selected between runs.
+/// A setting that the user can change between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selectable {
     /// The model of the provider.

@@ -6,8 +6,9 @@ use posse_base::failure::printable;
 
 use crate::outcome::clock_time;
 
-/// Notice about a hook, if it is worth one. A refused call or an ended run is reported with that
-/// call or run.
+/// Text for a hook that warned, failed, rejected the answer, or changed or withheld something.
+/// `None` for other events, and for a hook that denied a call or ended a run, because that call or
+/// run reports it.
 pub fn hook_notice(event: &Event) -> Option<String> {
     let text = match event {
         Event::HookFired { hook, event, tool, decision, message, output, .. } => {
@@ -38,7 +39,8 @@ pub fn hook_notice(event: &Event) -> Option<String> {
     Some(printable(&text))
 }
 
-/// Notice about a provider failover, with its cause.
+/// Text for a provider failover with its cause, or for the recovery of a provider. Empty for other
+/// events.
 pub fn failover_notice(event: &Event) -> String {
     let Event::ProviderFailover { from, from_model, to, to_model, class, cause, skipped } = event
     else {
@@ -54,7 +56,8 @@ pub fn failover_notice(event: &Event) -> String {
     format!("! failover to {to}: {from} is unavailable ({}){skipped}", printable(cause))
 }
 
-/// Description of a call whose outcome is unknown: tool, summary and start time.
+/// Describes a call whose outcome is unknown: tool, summary and start time. `begun` is `None` in
+/// older journals; then only the tool is named.
 pub fn unknown(tool: &str, begun: Option<&StartedCall>) -> String {
     match begun {
         Some(StartedCall { summary, started_ms }) => {

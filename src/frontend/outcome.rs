@@ -9,30 +9,30 @@ use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
-/// Result of a headless run: what is printed and returned at its end.
+/// Final result of a run: exit code, and what is printed at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Exit code of the process.
     pub exit: Exit,
-    /// `reason` of the last event.
+    /// Reason in the last event of the session.
     pub reason: SessionEndReason,
-    /// The final answer, if there is one.
+    /// Final answer; `None` if there is none.
     pub result: Option<String>,
-    /// The error, if the run failed.
+    /// Error to print; `None` if the run succeeded or was interrupted.
     pub failure: Option<Failure>,
 }
 
-/// Permission options that the user has already used or seen; they determine the advice in the
-/// error.
+/// Permission options that the user has already used or seen. The advice in the error depends on
+/// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PermissionHints {
-    /// `--yes` was given.
+    /// True if `--yes` was given.
     pub yes: bool,
-    /// An allow rule for the call was shown.
+    /// True if an allow rule for a denied call was shown.
     pub rule: bool,
 }
 
-/// One-word label for the end of a task.
+/// Label for the end of a task, in one to four words.
 pub fn label(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(_) => "done",
@@ -44,8 +44,8 @@ pub fn label(ending: &Ending) -> &'static str {
     }
 }
 
-/// Maps an outcome to its verdict. `signal` is the exit code of the signal that stopped the run, if
-/// there was one.
+/// Maps the outcome of a prompt to its verdict. `outcome`: `None` if the session ended
+/// unexpectedly. `signal`: exit code of the signal that stopped the run, if one did.
 pub fn judge(
     outcome: Option<&TurnOutcome>,
     signal: Option<Exit>,
@@ -86,7 +86,8 @@ pub fn judge(
     }
 }
 
-/// The fix for `cause`: `usual`, unless the process ran out of file descriptors.
+/// Returns the advice for an error with this cause: `usual`, unless the process ran out of file
+/// descriptors.
 fn fix_for(cause: &str, usual: String) -> String {
     if cause.contains("Too many open files") {
         return "raise the limit of open files (`ulimit -n 1024`), then run `posse resume`"
@@ -101,7 +102,8 @@ pub fn output_error(cause: String) -> Failure {
         .because(cause)
 }
 
-/// Fix that would grant the missing permissions; suggests nothing that would not help.
+/// Advice for permission requests that were denied because no user could be asked. It names only
+/// options that would have allowed the requests.
 fn missing(outcome: &TurnOutcome, advised: PermissionHints) -> String {
     let count = outcome.unanswered;
     // With `--yes`, the requests that it covers were allowed.
@@ -170,7 +172,8 @@ fn over_budget(refused: &BudgetRefusal) -> Verdict {
     failed(SessionEndReason::Limit, failure, None)
 }
 
-/// Verdict for a run that was parked because the patience ran out. Completed work is kept.
+/// Verdict for a run that was parked because the patience ran out. `next_try_ms`: earliest time of
+/// a retry, in milliseconds since 1970, if known.
 fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
     let failure = Failure::new(
         ErrorCode::ProviderUnavailable,
@@ -318,8 +321,8 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     failed(SessionEndReason::Provider, failure, None)
 }
 
-/// Returns `true` if a server's error is about the history and not about the request itself: roles
-/// that do not alternate, calls without results, results without calls.
+/// Returns `true` if the error text of a server is about the history and not about the request
+/// itself: roles that do not alternate, calls without results, results without calls.
 fn is_history_error(cause: &str) -> bool {
     const WORDS: [&str; 10] = [
         "tool_use_id",

@@ -5,7 +5,7 @@ use posse_actors::event::{Event, MessageKind};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
-/// Maximum characters of a message that are shown.
+/// Maximum characters of a message in the table.
 const TEXT_CHARS_MAX: usize = 200;
 
 /// A queued message.
@@ -16,7 +16,7 @@ struct QueueEntry {
     text: String,
 }
 
-/// Queued messages in their order.
+/// Queued messages, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue(Vec<QueueEntry>);
 
@@ -41,15 +41,16 @@ impl Queue {
         }
     }
 
-    /// Id of the user's message with that number, counted from 1.
+    /// Id of a queued message of the user. `number`: its position among the messages of the user,
+    /// counted from 1. `None` if there is no message with that number.
     pub fn own_message(&self, number: &str) -> Option<&MessageId> {
         let nth = number.parse::<usize>().ok()?.checked_sub(1)?;
         let own = self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice);
         own.map(|waiting| &waiting.id).nth(nth)
     }
 
-    /// Table of the messages; those of the user have the number for `/queue drop`. `busy`: a task
-    /// runs.
+    /// Table of the queued messages. Messages of the user have the number that `/queue drop` takes.
+    /// `busy`: true if a task runs.
     pub fn table(&self, busy: bool) -> String {
         let (mut text, mut nth) = (String::new(), 0);
         for QueueEntry { kind, text: said, .. } in &self.0 {
@@ -72,7 +73,8 @@ impl Queue {
     }
 }
 
-/// Text for the time at which a message is sent, or for its sender. `busy`: a task runs.
+/// Describes the time at which a message of this kind will be delivered; for a notice, its sender.
+/// `busy`: true if a task runs.
 pub fn delivery_time(kind: MessageKind, busy: bool) -> &'static str {
     match kind {
         MessageKind::Steer | MessageKind::FollowUp if !busy => "with your next message",

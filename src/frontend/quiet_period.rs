@@ -15,7 +15,7 @@ pub struct QuietPeriod {
 }
 
 impl QuietPeriod {
-    /// Starts when the request appears.
+    /// Starts the quiet period. `now`: time at which the request appears.
     pub fn begin(now: Duration) -> QuietPeriod {
         QuietPeriod { since: now }
     }
@@ -29,7 +29,7 @@ impl QuietPeriod {
         counts
     }
 
-    /// Time until keys count if none is pressed; `None` if they count now.
+    /// Time until keys count, provided that none is pressed; `None` if they count now.
     pub fn left(&self, now: Duration) -> Option<Duration> {
         let left = (self.since + QUIET_PERIOD).saturating_sub(now);
         (!left.is_zero()).then_some(left)

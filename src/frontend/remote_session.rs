@@ -1,5 +1,5 @@
-//! Attaching front ends to one session. The process that owns the session opens a socket for it; a
-//! front end that attaches gets two channels in its place.
+//! Types for attaching a front end to a session of another process. The owning process opens a
+//! socket for the session; the attached front end gets two channels instead of the session handle.
 
 use std::pin::Pin;
 
@@ -18,12 +18,12 @@ pub trait SocketGuard: Send {
 /// Opens the attach socket of a session that has just started.
 type OpenSocket = Box<dyn FnOnce(&SessionHandle) -> Box<dyn SocketGuard> + Send>;
 
-/// Opens the attach socket of a session once it has started, if attaching is enabled.
+/// Opens the attach socket of a session when the session has started, if attaching is enabled.
 #[derive(Default)]
 pub struct SessionServer(Option<OpenSocket>);
 
 impl SessionServer {
-    /// Enables attaching; `open` opens the socket.
+    /// Enables attaching. `opens` opens the socket; [`SessionServer::start`] calls it.
     pub fn new(
         opens: impl FnOnce(&SessionHandle) -> Box<dyn SocketGuard> + Send + 'static,
     ) -> SessionServer {
@@ -53,7 +53,8 @@ impl std::fmt::Debug for SessionServer {
 pub struct AttachSocket(Option<Box<dyn SocketGuard>>);
 
 impl AttachSocket {
-    /// Closes the socket after the session has ended; attached clients receive the last event.
+    /// Closes the socket, if one is open. Attached clients still receive the last event if the
+    /// session has ended before the call.
     pub async fn close(&mut self) {
         if let Some(door) = self.0.take() {
             door.close().await;
@@ -65,7 +66,7 @@ impl AttachSocket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachRole {
-    /// May follow events.
+    /// May only receive events.
     Observer,
     /// May also prompt, steer, stop and answer permission requests.
     Controller,
@@ -84,7 +85,8 @@ pub struct AttachAccepted {
     pub role: AttachRole,
     /// Name of the client in records and notices.
     pub name: String,
-    /// Number of the latest record. Events with a number up to this one are from the past.
+    /// Number of the latest record when the client attached. Events with a number up to this one
+    /// are history.
     pub records: u64,
     /// Number of records that the client asked to skip.
     pub after: u64,
@@ -97,7 +99,7 @@ pub enum RemoteMessage {
     Event(Vec<u8>),
     /// The instruction on the line with this number, counted from 1, was carried out.
     Done(u64),
-    /// The instruction on that line failed, with the reason.
+    /// The instruction on the line with this number failed, with the reason.
     Failed(u64, String),
     /// The host closed the connection, with the reason.
     Dropped(String),
@@ -110,6 +112,6 @@ pub struct RemoteSession {
     pub accepted: AttachAccepted,
     /// Messages of the session. The channel ends when the connection is closed.
     pub messages: mpsc::Receiver<RemoteMessage>,
-    /// Sends instructions, one line each with its newline.
+    /// Sends instructions, each as one line with its newline.
     pub commands: mpsc::Sender<Vec<u8>>,
 }

@@ -1,4 +1,4 @@
-//! Queries that read the records of the running session.
+//! Reads the records of the running session for commands such as `/diff`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use posse_base::failure::printable_lines;
 /// Maximum time for reading the records of a session.
 const READ_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum bytes of diffs that are shown; the latest are kept.
+/// Maximum bytes of all diffs together; the oldest diffs are left out.
 const DIFF_BYTES_MAX: usize = 4 << 20;
 
 /// File changes as diffs, with control characters escaped.
@@ -17,7 +17,7 @@ const DIFF_BYTES_MAX: usize = 4 << 20;
 pub struct Changes {
     /// The latest diffs, oldest first.
     pub diffs: Vec<String>,
-    /// A note about diffs that are missing; empty if there is none.
+    /// A note about diffs that are missing; empty if none is missing.
     pub remark: String,
 }
 
@@ -31,7 +31,7 @@ impl Changes {
     }
 }
 
-/// Every file change of this conversation.
+/// Reads the file changes of this conversation from its records.
 pub async fn changes(session: &SessionHandle) -> Changes {
     let mut diffs: Vec<String> = Vec::new();
     let (mut bytes, mut gone) = (0, 0);
@@ -58,8 +58,8 @@ pub async fn changes(session: &SessionHandle) -> Changes {
 /// Note for records that could not be read in time.
 pub(crate) const UNREAD: &str = "(not all of the journal could be read in time)\n";
 
-/// Passes all records so far to `follow`. Returns `false` if the time was not enough for all of
-/// them.
+/// Passes all records that exist at the time of the call to `follow`. Returns `false` if
+/// [`READ_MAX`] passed before all of them were read.
 pub(crate) async fn records(
     session: &SessionHandle,
     mut follow: impl FnMut(&Announcement),

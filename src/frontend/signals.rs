@@ -1,4 +1,5 @@
-//! Signals that end a run: the first one starts the shutdown, the second one exits at once.
+//! Reception of the signals that end a run. Front ends shut down at the first signal and exit at
+//! once at the second one.
 //!
 //! A signal that was ignored when the process started stays ignored. `nohup` and scripts with
 //! background jobs use that to protect a process from hangup and Ctrl+C.
@@ -30,7 +31,7 @@ impl Signals {
         }
     }
 
-    /// Receives no signal.
+    /// Returns a receiver without handlers: [`Signals::next`] never returns.
     pub fn ignore_all() -> Signals {
         Signals { hang_up: None, interrupt: None, terminate: None }
     }
@@ -45,12 +46,12 @@ impl Signals {
     }
 }
 
-/// Waits for a signal, forever if it has no handler. Cancel safe.
+/// Waits for `signal`; forever if it is `None`. Cancel safe.
 pub async fn received(signal: &mut Option<Signal>) -> Option<()> {
     or_pending(signal.as_mut().map(Signal::recv)).await
 }
 
-/// Returns `true` if the parent process set this signal to be ignored.
+/// Returns `true` if the process currently ignores this signal.
 #[expect(unsafe_code, reason = "the only way to read the action without changing it")]
 fn is_ignored(signal: i32) -> bool {
     // SAFETY: all bytes zero are a valid value of this plain struct.

@@ -11,10 +11,10 @@ use crate::table::table;
 /// Maximum number of subagents in the table; the latest are shown.
 const SHOWN_MAX: usize = 40;
 
-/// Maximum characters of a task.
+/// Maximum characters of a task or a state in the table.
 const TASK_CHARS_MAX: usize = 60;
 
-/// One subagent.
+/// Row of one subagent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SubagentRow {
     id: InvocationId,
@@ -24,11 +24,11 @@ struct SubagentRow {
     background: bool,
     usage: Usage,
     nano_usd: u64,
-    /// The price of a request is unknown.
+    /// True if the price of at least one of its requests is unknown.
     unpriced: bool,
     /// Open permission requests.
     questions: Vec<QuestionId>,
-    /// Outcome, once it has ended.
+    /// Outcome; `None` if the subagent has not ended.
     ended: Option<String>,
 }
 
@@ -37,7 +37,8 @@ struct SubagentRow {
 pub(crate) struct SubagentTable(Vec<SubagentRow>);
 
 impl SubagentTable {
-    /// Updates the table from an event.
+    /// Updates the table from an event. `origin`: invocation in which the event happened; `None`
+    /// for an event of the session itself.
     pub(crate) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {
         match event {
             Event::InvocationRequested {
@@ -75,7 +76,8 @@ impl SubagentTable {
         }
     }
 
-    /// The table with a heading. Control characters are escaped.
+    /// Formats the table with a heading; earlier subagents beyond the maximum are only counted.
+    /// Control characters are escaped.
     pub(crate) fn table(&self) -> String {
         if self.0.is_empty() {
             return "No subagent was started in this conversation.\n".to_owned();
@@ -139,12 +141,13 @@ fn cut(text: &str) -> String {
     clipped(text, TASK_CHARS_MAX, " …")
 }
 
-/// Name with the counter of the invocation id, to distinguish agents of the same name.
+/// Name of an agent with the counter of its invocation id, such as `NAME #3`, to distinguish agents
+/// of the same name.
 pub fn label_with_id(name: &str, id: &InvocationId) -> String {
     format!("{name} #{}", short_id(id))
 }
 
-/// The counter at the end of an invocation id.
+/// Counter at the end of an invocation id; the whole id if it has none.
 pub fn short_id(id: &InvocationId) -> &str {
     id.as_str().rsplit_once('-').map_or(id.as_str(), |(_, nth)| nth)
 }

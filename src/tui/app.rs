@@ -33,16 +33,16 @@ use crate::viewer::Viewer;
 /// Delay after which a shortcut letter on an empty prompt acts, if no other key follows.
 const SHORTCUT_DELAY: Duration = Duration::from_millis(150);
 
-/// Interval within which a second Ctrl+C exits.
+/// Time after a Ctrl+C within which a second one exits.
 const CONFIRM_EXIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Rows of a page in the scrollback.
+/// Number of rows by which `PgUp` and `PgDn` scroll the scrollback.
 const PAGE_ROWS: usize = 10;
 
 /// Request of the UI to the code that holds the session and the terminal.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
-    /// Send a text: as a new task, or to the running one.
+    /// Send a text: as a new task, or as a message of this kind to the running task.
     Say(String, MessageKind),
     /// Run a shell command of the user.
     Run(String),
@@ -50,17 +50,19 @@ pub(super) enum Effect {
     Interrupt,
     /// Stop the running task and all background agents.
     InterruptAll,
-    /// Remove a queued message. With `back` its text returns to the prompt.
+    /// Remove a queued message. With `back` its text returns to the prompt, otherwise it is
+    /// deleted.
     Withdraw { id: MessageId, back: bool },
     /// Edit the prompt in the user's editor.
     Edit,
-    /// Attach the image with that file name; if there is none, insert the text.
+    /// Attach the image file with this name. If it cannot be read, insert the name as text.
     Attach(String),
     /// Find files that match a query.
     Find(String),
     /// Decide a permission request.
     Answer(QuestionId, HumanDecision),
-    /// Open the selector for a setting. The letter is the shortcut that opened it.
+    /// Open the selector for a setting. The letter is the shortcut that opened it; `None`: a
+    /// command did.
     Choose(Selectable, Option<char>),
     /// Query the session and show the answer.
     Query(SessionQuery),
@@ -72,7 +74,7 @@ pub(super) enum Effect {
     ListSessions,
     /// Continue in another session.
     Switch(SessionSwitch),
-    /// Run a task, if any, with a skill: name and task.
+    /// Run a task with a skill: name of the skill, and the task, which may be empty.
     RunSkill(String, String),
     /// Revert the last file change.
     Undo,
@@ -97,37 +99,40 @@ pub(super) struct App {
     pub(super) session: String,
     pub(super) theme: Theme,
     pub(super) keymap: Keymap,
-    /// Finished rows; only on the alternate screen, where the terminal keeps none.
+    /// Finished rows, if the UI uses the alternate screen, where the terminal keeps none; `None` if
+    /// it does not.
     pub(super) scrollback: Option<Scrollback>,
     selector: Option<Selector>,
-    /// Open completion list.
+    /// Open completion list; `None` if there is none.
     completion: Option<Completion>,
-    /// The completion list was closed; it stays closed until the query ends.
+    /// True if the user has closed the completion list. It stays closed until the text before the
+    /// cursor is no longer a query.
     dismissed: bool,
-    /// First key of a chord.
+    /// First key of a chord whose second key is awaited; `None` if no chord has begun.
     prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
     /// Shortcut letter that acts unless another key follows soon, with the time of the key press.
     pending: Option<(char, Duration)>,
-    /// Time of the last Ctrl+C that may lead to an exit.
+    /// Time of the last Ctrl+C that may lead to an exit; `None` after another key.
     cancelled: Option<Duration>,
     /// Time of an attempt to exit while a task ran.
     exit_refused: Option<Duration>,
-    /// The user was warned about background work; the next attempt exits.
+    /// True if the user was warned about background work; the next attempt exits.
     exit_warned: bool,
-    /// The running task was asked to stop.
+    /// True if the running task was asked to stop.
     pub(super) stopping: bool,
-    /// A task runs.
+    /// True if a task runs.
     pub(super) busy: bool,
-    /// Maximum rows that one frame moves to the scrollback.
+    /// Maximum number of rows that one frame adds to the scrollback.
     pub(super) rows_per_frame: usize,
-    /// Rows above an open permission request, kept so that it does not move.
+    /// Rows above the open permission request, which stay unchanged so that the request does not
+    /// move. `None` if no request is shown.
     frozen: Option<frame::FrozenRows>,
     /// Lookups that run on other threads.
     lookups: Vec<lookups::PendingLookup>,
-    /// Background jobs.
+    /// Running background jobs.
     pub(super) jobs: Jobs,
-    /// Requests of the input event that is being handled.
+    /// Effects of the input event that is being handled.
     effects: Vec<Effect>,
 }
 
@@ -143,7 +148,7 @@ impl App {
         self.view.status.jobs = self.jobs.count();
     }
 
-    /// Handles an input event. Returns the requests that follow from it.
+    /// Handles an input event and returns its effects.
     pub(super) fn input(&mut self, input: InputEvent, now: Duration) -> Vec<Effect> {
         match input {
             InputEvent::Key(key) => self.key(key, now),
@@ -291,7 +296,8 @@ impl App {
         self.effects.push(Effect::Interrupt);
     }
 
-    /// Handles Ctrl+C: cancels the next thing that can be cancelled.
+    /// Handles Ctrl+C: stops the task, or else cancels lookups, or else clears the prompt. A second
+    /// Ctrl+C soon afterwards exits, unless the first one cancelled lookups or cleared the prompt.
     fn cancel(&mut self, now: Duration) {
         let again = is_recent(self.cancelled, now);
         self.cancelled = Some(now);
@@ -326,7 +332,7 @@ impl App {
         self.view.note(Role::Warn, text);
     }
 
-    /// Returns the effects that are due at `now`.
+    /// Cancels overdue lookups, and returns the effects that are due at `now`.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
         self.cancel_overdue_lookups(now);
         let due = |at: Duration| now.saturating_sub(at) >= SHORTCUT_DELAY;
@@ -343,7 +349,7 @@ impl App {
         vec![Effect::Choose(what, Some(letter))]
     }
 
-    /// Time until the screen changes without an event or a key; `None` for never.
+    /// Time until the screen changes without an event or a key; `None` if it does not change.
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
         let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT_DELAY).saturating_sub(now));
         let keys_ignored = self.prompts.quiet_period_left(now);
@@ -362,7 +368,7 @@ impl App {
             .map(|left| left.max(Duration::from_millis(1)))
     }
 
-    /// Marks the task as finished.
+    /// Marks the task as finished and removes the permission requests of the main agent.
     pub(super) fn finish_task(&mut self) {
         self.busy = false;
         self.stopping = false;

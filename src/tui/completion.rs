@@ -9,10 +9,10 @@ use crate::theme::{Role, Theme};
 
 use ratatui::text::Line;
 
-/// Maximum rows of the list.
+/// Maximum number of rows of the list.
 const SHOWN_MAX: usize = 6;
 
-/// Maximum bytes of a query.
+/// Maximum bytes of a file query; a longer one is not completed.
 const QUERY_BYTES_MAX: usize = 300;
 
 /// The text before the cursor that is completed.
@@ -24,7 +24,7 @@ pub(super) enum CompletionQuery {
     File { query: String, suffix: String },
 }
 
-/// A completion.
+/// One item of the completion list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CompletionItem {
     /// Text that replaces the query.
@@ -42,7 +42,8 @@ pub(super) struct Completion {
 }
 
 impl CompletionQuery {
-    /// The query before the cursor, if there is one.
+    /// Parses the query at the end of `before`, the text before the cursor; `None` if there is
+    /// none.
     pub(super) fn of(before: &str) -> Option<CompletionQuery> {
         if let Some(name) = before.strip_prefix('/') {
             let is_name = name.bytes().all(|b| b.is_ascii_lowercase());
@@ -56,7 +57,7 @@ impl CompletionQuery {
         Some(CompletionQuery::File { query: query.to_owned(), suffix: suffix.to_owned() })
     }
 
-    /// Bytes before the cursor that a completion replaces.
+    /// Number of bytes before the cursor that a completion replaces.
     pub(super) fn bytes(&self) -> usize {
         match self {
             CompletionQuery::Command(name) => name.len() + 1,
@@ -93,8 +94,8 @@ fn written(name: &str) -> String {
 }
 
 impl Completion {
-    /// Commands whose name starts with `prefix`; `None` if there are none, or if the name is
-    /// complete.
+    /// Completion list of the commands whose name or alias starts with `prefix`; `None` if there
+    /// are none, or if `prefix` is the whole name of a command.
     pub(super) fn of_commands(prefix: &str) -> Option<Completion> {
         let called = |name: &str| name.starts_with(prefix);
         let mut known: Vec<_> = COMMANDS
@@ -114,7 +115,8 @@ impl Completion {
         Some(Completion { query: CompletionQuery::Command(prefix.to_owned()), items, chosen: None })
     }
 
-    /// Files that were found, best match first.
+    /// Completion list of the file names that were found for a query, in the given order. `None` if
+    /// the query is empty and nothing was found.
     pub(super) fn of_files(query: &str, suffix: &str, names: &[String]) -> Option<Completion> {
         let item = |name: &String| {
             let text = written(name);
@@ -138,7 +140,7 @@ impl Completion {
         self.items.is_empty()
     }
 
-    /// Moves the selection by one.
+    /// Moves the selection by one item, down or up; it wraps around at the ends.
     pub(super) fn go(&mut self, down: bool) {
         let last = self.items.len() - 1;
         self.chosen = Some(match (self.chosen, down) {
@@ -154,12 +156,13 @@ impl Completion {
         self.chosen.is_some()
     }
 
-    /// Text of the selected or the first item.
+    /// Text that replaces the query: that of the selected item, or of the first one if none is
+    /// selected.
     pub(super) fn text(&self) -> &str {
         &self.items[self.chosen.unwrap_or_default()].with
     }
 
-    /// Rows of the list.
+    /// Rows of the list, at most `rows_max`.
     pub(super) fn rows(&self, columns: usize, rows_max: usize, theme: Theme) -> Vec<TextRow> {
         if let (true, CompletionQuery::File { query, .. }) = (self.is_empty(), &self.query) {
             let query = sanitize(query);

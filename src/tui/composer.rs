@@ -16,8 +16,10 @@ use ratatui::text::{Line, Span};
 
 use edit::Text;
 
-/// A paste above these limits is shown as a placeholder.
+/// Maximum number of lines of a paste that is shown in full. A longer one is shown as a
+/// placeholder.
 const PASTE_LINES_MAX: usize = 10;
+/// Maximum number of bytes of a paste that is shown in full.
 const PASTE_BYTES_MAX: usize = 2000;
 
 /// Maximum number of images in one prompt.
@@ -26,7 +28,7 @@ const IMAGES_MAX: usize = 10;
 /// File name extensions of images.
 const IMAGES: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
 
-/// Maximum bytes of a file name.
+/// Maximum bytes of a text that may be a file name.
 const NAME_BYTES_MAX: usize = 4096;
 
 /// Returns `true` if a text may be the file name of an image, as terminals paste it on drag and
@@ -42,26 +44,27 @@ pub(super) fn may_be_image(text: &str) -> bool {
 /// Maximum number of lines in the history.
 const HISTORY_MAX: usize = 1000;
 
-/// The text in the prompt and its history.
+/// The prompt editor: its text, pastes, images and history.
 #[derive(Debug, Default)]
 pub(super) struct Composer {
     text: Text,
-    /// Long pastes by their placeholders.
+    /// Long pastes: placeholder and text of each.
     pastes: Vec<(String, String)>,
     pasted: usize,
-    /// Images by their placeholders.
+    /// Images: placeholder and content of each.
     images: Vec<(String, ContentPart)>,
     attached: usize,
     /// Images of the text that was submitted last.
     taken: Vec<ContentPart>,
     /// Submitted texts, oldest first.
     pub(super) history: Vec<String>,
-    /// Index of the recalled history line, and the text before recalling.
+    /// Index of the recalled history line, and the text before recalling; `None` if the text is not
+    /// a recalled line.
     recalled: Option<(usize, String)>,
 }
 
 impl Composer {
-    /// An empty prompt with a history, oldest first.
+    /// Creates an empty prompt with a history, oldest line first.
     pub(super) fn new(history: &[String]) -> Composer {
         Composer { history: history.to_vec(), ..Composer::default() }
     }
@@ -81,12 +84,12 @@ impl Composer {
         self.recalled.is_some()
     }
 
-    /// Replaces the last `bytes` before the cursor.
+    /// Replaces the `bytes` bytes before the cursor with the text `with`.
     pub(super) fn complete(&mut self, bytes: usize, with: &str) {
         self.text.replace_before(bytes, with);
     }
 
-    /// Inserts a text before the current one.
+    /// Inserts `text` before the text that is in the prompt, on lines of its own.
     pub(super) fn restore_text(&mut self, text: &str) {
         let written = self.text.as_str();
         let whole = if written.is_empty() { text.to_owned() } else { format!("{text}\n{written}") };
@@ -137,7 +140,8 @@ impl Composer {
         }
     }
 
-    /// Handles a key without a binding: one that inserts a character.
+    /// Handles a key without a binding: inserts its character, or four spaces for Tab. Other keys
+    /// are ignored.
     pub(super) fn key(&mut self, key: KeyEvent) {
         if let Some(c) = character(key) {
             self.write(c);
@@ -146,13 +150,14 @@ impl Composer {
         }
     }
 
-    /// Replaces a backslash at the end of the line with a line break. Returns `false` if there is
-    /// none.
+    /// Replaces a backslash directly before the cursor, at the end of its line, with a line break.
+    /// Returns `false` if there is none.
     pub(super) fn continues(&mut self) -> bool {
         self.text.continues()
     }
 
-    /// Returns the full text and clears the prompt.
+    /// Returns the full text and clears the prompt. The images of the text are then returned by
+    /// [`take_images`](Composer::take_images).
     pub(super) fn take(&mut self) -> String {
         let whole = self.expanded_text();
         self.taken = Vec::new();
@@ -172,7 +177,7 @@ impl Composer {
         std::mem::take(&mut self.taken)
     }
 
-    /// The text with placeholders replaced by the pastes.
+    /// The text with the placeholders of pastes replaced by the pastes.
     pub(super) fn expanded_text(&self) -> String {
         let mut whole = self.text.as_str().to_owned();
         for (mark, text) in &self.pastes {
@@ -197,7 +202,7 @@ impl Composer {
         true
     }
 
-    /// Adds a submitted text to the history.
+    /// Adds a submitted text to the history, unless it equals the last entry.
     pub(super) fn remember(&mut self, text: &str) {
         if self.history.last().is_none_or(|last| last != text) {
             self.history.push(text.to_owned());
@@ -206,7 +211,7 @@ impl Composer {
         }
     }
 
-    /// Sets the text.
+    /// Replaces the text.
     pub(super) fn set(&mut self, text: &str) {
         self.pastes.clear();
         self.recalled = None;
@@ -239,7 +244,7 @@ impl Composer {
     }
 
     /// Rows of the prompt, at most `rows_max` around the cursor, and the cursor's column and row in
-    /// them.
+    /// them. An empty prompt shows `hint`.
     pub(super) fn rows(
         &self,
         columns: usize,
@@ -286,7 +291,8 @@ impl Composer {
     }
 }
 
-/// Column and row of a cursor after the text `before`, which is broken like the whole text.
+/// Column and row of a cursor behind `before`, the part of its line before the cursor. The line is
+/// broken into rows as in [`Composer::rows`].
 fn cursor_in(before: &str, columns: usize) -> (usize, usize) {
     let under = [Span::raw("  ")];
     let rows = break_rows(&sanitize(before), columns, &under, &under, Theme::Plain);

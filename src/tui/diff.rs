@@ -6,7 +6,8 @@ use ratatui::text::Span;
 use crate::text::{TextRow, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 
-/// Rows of the first `lines_max` lines. A row names the number of lines left out.
+/// Renders the first `lines_max` lines of a diff. If lines are left out, the last row gives their
+/// number.
 pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -> Vec<TextRow> {
     let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
     let lines: Vec<&str> = diff.lines().skip_while(is_header).collect();
@@ -56,14 +57,15 @@ pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -
     rows
 }
 
-/// Number of digits of the largest line number.
+/// Number of digits for a line number: enough for the largest one, at least 3.
 fn digits(lines: &[&str]) -> usize {
     let last = lines.iter().filter_map(|line| hunk(line)).map(|(old, new)| old.max(new)).max();
     let largest = last.unwrap_or_default().saturating_add(lines.len() as u64);
     largest.to_string().len().max(3)
 }
 
-/// First line numbers of a hunk in the old and the new file.
+/// First line numbers of a hunk in the old and in the new file; `None` if `line` is not the header
+/// of a hunk.
 fn hunk(line: &str) -> Option<(u64, u64)> {
     let rest = line.strip_prefix("@@ -")?;
     let (old, rest) = rest.split_once(" +")?;

@@ -12,19 +12,21 @@ use languages::{LANGUAGES, Language};
 pub(super) struct Highlighter {
     language: Option<&'static Language>,
     diff: bool,
-    /// Inside a construct of several lines: its end delimiter and its role.
+    /// End delimiter and role of the open construct of several lines, such as a block comment;
+    /// `None` outside.
     within: Option<(&'static str, Role)>,
 }
 
 impl Highlighter {
-    /// Highlighter for the language named behind the fence. Code in an unknown language is plain.
+    /// Creates a highlighter for the language that is named after the opening fence of a code
+    /// block. Code in an unknown language is plain.
     pub(super) fn of(name: &str) -> Highlighter {
         let name = name.split([' ', ',', '{', ':']).next().unwrap_or_default().to_ascii_lowercase();
         let language = LANGUAGES.iter().find(|language| language.names.contains(&name.as_str()));
         Highlighter { language, diff: matches!(name.as_str(), "diff" | "patch"), within: None }
     }
 
-    /// Pieces of the next line with their roles.
+    /// Splits the next line into pieces, each with its role.
     pub(super) fn line<'t>(&mut self, line: &'t str) -> Vec<(Role, &'t str)> {
         if self.diff {
             let role = match line.as_bytes().first() {
@@ -49,7 +51,7 @@ impl Highlighter {
         pieces.iter().zip(ends).map(|((role, start), end)| (*role, &line[*start..end])).collect()
     }
 
-    /// Role and length of the first piece of `rest`; `at`: its offset in the line.
+    /// Role and length in bytes of the first piece of `rest`. `at`: offset of `rest` in the line.
     fn next_token(&mut self, language: &'static Language, rest: &str, at: usize) -> (Role, usize) {
         if let Some((end, role)) = self.within {
             let found = rest.find(end);
@@ -94,7 +96,9 @@ impl Highlighter {
     }
 }
 
-/// Returns `true` if a delimiter begins a comment here: `#` only where a word could begin.
+/// Returns `true` if the delimiter `begin` begins a comment here. Every delimiter does, except that
+/// `#` must be at the start of the line, or before a space or the end of the line. `at`: offset of
+/// `rest` in the line.
 fn begins_comment(begin: &str, rest: &str, at: usize) -> bool {
     begin != "#" || at == 0 || rest.starts_with("# ") || rest.len() == 1
 }
@@ -112,7 +116,7 @@ fn word(language: &Language, word: &str, after: &str) -> Role {
     if (is_type || is_call) && !language.keywords.is_empty() { Role::Name } else { Role::Text }
 }
 
-/// Length of a string literal, or of its part in this line.
+/// Length in bytes of the string literal at the start of `rest`, or of its part in this line.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {

@@ -11,17 +11,17 @@ use crate::input::{InputEvent, ctrl};
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome};
 use crate::terminal;
 
-/// Maximum number of visible rows.
+/// Maximum number of sessions that are visible at once.
 const ROWS_MAX: usize = 12;
 
 /// Result of the selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Picked {
-    /// This row.
+    /// The session with this index was selected.
     Row(usize),
-    /// Cancelled.
+    /// The user cancelled, or the terminal is gone.
     Nothing,
-    /// A signal arrived.
+    /// A signal arrived, or Ctrl+C was pressed. The value is its exit code.
     Signal(Exit),
 }
 
@@ -34,8 +34,8 @@ impl Drop for RawMode {
     }
 }
 
-/// Shows sessions, given as pairs of id and description, and returns the selection. The
-/// descriptions contain no control characters.
+/// Lets the user select a session, given as pairs of id and description. The descriptions contain
+/// no control characters.
 pub async fn pick(sessions: &[(String, String)], signals: &mut Signals) -> io::Result<Picked> {
     let mut list = selector(sessions);
     let (columns, rows) = terminal::size();
@@ -109,7 +109,8 @@ fn render(list: &Selector, columns: usize, rows: usize) -> Vec<String> {
     lines.iter().map(|line| line.chars().take(columns.max(20) - 1).collect()).collect()
 }
 
-/// Draws `lines` over the ones `shown` before.
+/// Draws `lines` over the lines of the previous call. `shown`: number of those lines; it is
+/// updated.
 fn draw(shown: &mut usize, lines: &[String]) -> io::Result<()> {
     let up = if *shown > 0 { format!("\x1b[{shown}A") } else { String::new() };
     let text: String = lines.iter().flat_map(|line| [line.as_str(), "\r\n"]).collect();

@@ -6,10 +6,10 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use memchr::memmem::find;
 
-/// Maximum bytes of a paste; the rest is dropped.
+/// Maximum bytes of a paste; further bytes are dropped.
 const PASTE_BYTES_MAX: usize = 32 << 20;
 
-/// Maximum bytes of an unfinished escape sequence.
+/// Maximum bytes of an unfinished escape sequence; a longer one is dropped.
 const SEQUENCE_BYTES_MAX: usize = 4096;
 
 const PASTE_BEGINS: &[u8] = b"\x1b[200~";
@@ -26,7 +26,7 @@ pub(super) enum InputEvent {
     Gone,
 }
 
-/// The character that a key inserts, if any.
+/// The character that a key inserts; `None` if it inserts none.
 pub(super) fn character(key: KeyEvent) -> Option<char> {
     let commands = KeyModifiers::CONTROL | KeyModifiers::ALT;
     match key.code {
@@ -35,12 +35,12 @@ pub(super) fn character(key: KeyEvent) -> Option<char> {
     }
 }
 
-/// A character with Ctrl.
+/// The key of a character with Ctrl.
 pub(super) const fn ctrl(letter: char) -> KeyEvent {
     KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL)
 }
 
-/// Incremental parser.
+/// Incremental parser of terminal input.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     pending: Vec<u8>,
@@ -64,7 +64,7 @@ impl ParsedBytes {
 }
 
 impl Parser {
-    /// Parses more bytes.
+    /// Adds bytes and returns the input events that are complete now.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<InputEvent> {
         let mut inputs = Vec::new();
         self.pending.extend_from_slice(bytes);
@@ -72,7 +72,8 @@ impl Parser {
         inputs
     }
 
-    /// Ends the pending input, because no more bytes arrived for a moment.
+    /// Ends the pending input, because no more bytes arrived for a moment. A pending paste ends, a
+    /// single Escape is a key, and any other incomplete sequence is dropped.
     pub(super) fn flush(&mut self) -> Vec<InputEvent> {
         let mut inputs = Vec::new();
         if let Some(paste) = self.paste.take() {
@@ -202,7 +203,7 @@ fn escape(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     }
 }
 
-/// Parses a string sequence up to its end: a bell or `ESC \`.
+/// Parses a string sequence up to its end, a bell or `ESC \`. The sequence has no meaning.
 fn string(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     let bell = find(bytes, b"\x07").map(|at| at + 1);
     let end = find(&bytes[1..], b"\x1b\\").map(|at| at + 3);
@@ -229,7 +230,8 @@ fn control_sequence(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     Some((end + 3, key.map_or(ParsedBytes::Nothing, ParsedBytes::Key)))
 }
 
-/// The key of a control sequence, if it is one.
+/// Key that a control sequence encodes; `None` if it encodes no key. `parameters`: the bytes
+/// between `ESC [` and the final byte `last`.
 fn key_of(parameters: &[u8], last: u8) -> Option<KeyEvent> {
     let text = std::str::from_utf8(parameters).ok()?;
     // Sequences with these prefixes are replies.
@@ -291,7 +293,8 @@ fn letter(last: u8) -> Option<KeyCode> {
     })
 }
 
-/// A key encoded by its Unicode code point (CSI u).
+/// Key that is encoded by its Unicode code point (CSI u); `None` for modifier keys and control
+/// characters.
 fn unicode(number: u32, mut modifiers: KeyModifiers) -> Option<KeyEvent> {
     let held = |modifier| modifiers.contains(modifier);
     let (shift, ctrl) = (held(KeyModifiers::SHIFT), held(KeyModifiers::CONTROL));

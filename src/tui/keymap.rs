@@ -34,13 +34,13 @@ pub(super) enum EditAction {
 pub(super) enum KeyAction {
     /// Submits the prompt.
     Submit,
-    /// Submits the prompt as a follow-up, sent after the answer.
+    /// Submits the prompt as a follow-up while a task runs; otherwise inserts a line break.
     FollowUp,
-    /// Stops the running task.
+    /// Closes the completion list, or else stops the running task, or else cancels lookups.
     Interrupt,
     /// Stops the running task, clears the prompt, or exits.
     Cancel,
-    /// Exits if the prompt is empty.
+    /// Exits if the prompt is empty; otherwise deletes the character after the cursor.
     Leave,
     /// Opens the viewer.
     Viewer,
@@ -65,9 +65,10 @@ pub(super) enum KeyAction {
 pub(super) struct Binding {
     /// Name in the configuration and in the guide.
     pub(super) name: &'static str,
-    /// Keys in configuration syntax, such as `ctrl+o`.
+    /// Alternative keys in configuration syntax, such as `ctrl+o`; a chord is two keys with a
+    /// space.
     pub(super) keys: &'static [&'static str],
-    /// The action.
+    /// The action of the keys.
     pub(super) action: KeyAction,
     /// Description for `/help` and the guide.
     pub(super) what: &'static str,
@@ -169,7 +170,7 @@ pub(super) const BINDINGS: &[Binding] = &[
     edit("undo", &["ctrl+_"], EditAction::Undo, "undo"),
 ];
 
-/// Keys that answer a permission request.
+/// Keys that answer a permission request, with a description.
 pub(super) const ANSWERS: &[(char, &str)] = &[
     ('y', "allow once"),
     ('s', "allow similar calls until this session ends"),
@@ -178,7 +179,7 @@ pub(super) const ANSWERS: &[(char, &str)] = &[
     ('n', "deny"),
 ];
 
-/// Keys on an empty prompt that act if no other key follows within 150 ms.
+/// Keys on an empty prompt that act if no other key follows within 150 ms, with a description.
 pub(super) const SHORTCUTS: &[(char, &str)] =
     &[('a', "select the agent"), ('p', "select the provider"), ('m', "select the model")];
 
@@ -199,7 +200,8 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// Applies the user's bindings. Returns an error message for each invalid one.
+    /// Replaces the keys of bindings; Ctrl+C keeps its action. `wanted`: pairs of the name of a
+    /// binding and its new keys. Returns an error message for each invalid name or key.
     pub(super) fn bind(&mut self, wanted: &[(String, String)]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, keys) in wanted {
@@ -232,13 +234,13 @@ impl Keymap {
         self.keys.keys().any(begins)
     }
 
-    /// The action of a chord.
+    /// The action of a chord; `None` if the keys are not bound.
     pub(super) fn chord(&self, first: KeyEvent, second: KeyEvent) -> Option<KeyAction> {
         let keys = format!("{} {}", name_of(first)?, name_of(second)?);
         self.keys.get(&keys).copied()
     }
 
-    /// The action of a key.
+    /// The action of a key; `None` if the key is not bound.
     pub(super) fn action(&self, key: KeyEvent) -> Option<KeyAction> {
         self.keys.get(&name_of(key)?).copied()
     }
@@ -268,7 +270,8 @@ const MODIFIERS: [(&str, KeyModifiers); 3] = [
     ("shift+", KeyModifiers::SHIFT),
 ];
 
-/// Returns `true` for valid key syntax. A key that inserts a character cannot be bound.
+/// Returns `true` if `written` is a key in configuration syntax. Returns `false` for a key that
+/// inserts a character, because it cannot be bound.
 fn is_key(written: &str) -> bool {
     let mut rest = written;
     let mut held = KeyModifiers::NONE;
@@ -283,7 +286,7 @@ fn is_key(written: &str) -> bool {
         || held.intersects(commands) && rest.chars().count() == 1
 }
 
-/// Configuration syntax of a key. `None` for a key that inserts a character or has no name.
+/// Name of a key in configuration syntax. `None` for a key that inserts a character or has no name.
 fn name_of(key: KeyEvent) -> Option<String> {
     let held = MODIFIERS.iter().filter(|(_, held)| key.modifiers.contains(*held));
     let held: String = held.map(|(name, _)| *name).collect();

@@ -1,8 +1,8 @@
 //! The terminal UI: shows a session in the terminal's own scrollback.
 //!
 //! It is a consumer of `SessionHandle` and its events. Events fold into a view, the view becomes
-//! cells, and cells become bytes; keys become commands. All of that is pure: only `terminal` and
-//! `running` do I/O.
+//! cells, and cells become bytes; keys become effects. All of that is pure: only `terminal`,
+//! `running` and `inline` do I/O.
 
 mod app;
 mod completion;
@@ -42,30 +42,32 @@ pub use theme::Theme;
 
 /// Services that the terminal UI needs besides sessions.
 pub trait TuiEnvironment: Sessions {
-    /// Collects facts about this machine for the first-run screen, which is shown without a model.
+    /// Returns a job that collects facts about this machine, for the screen that is shown if no
+    /// session can be opened.
     fn setup_facts(&self) -> BackgroundJob<SetupFacts>;
 
-    /// Returns a function that edits a text in the user's editor. The function blocks.
+    /// Returns a function that lets the user edit a text in an editor. The function blocks.
     fn editor(&self) -> Editor;
 
-    /// Returns a function that reads an image and a description of it by its file name. The
-    /// function blocks. Fails if the model does not accept images.
+    /// Returns a function that reads an image by its file name. The function blocks. Fails if the
+    /// model does not accept images.
     fn images(&self) -> Result<ImageReader, Failure>;
 
     /// The working directory of the current session: for display, and as a path.
     fn folder(&self) -> (String, PathBuf);
 }
 
-/// Edits a text in an editor and returns the result.
+/// Lets the user edit a text in an editor, and returns the edited text.
 pub type Editor = Box<dyn FnOnce(String) -> Result<String, Failure> + Send>;
 
-/// Reads an image and a description of it by its file name.
+/// Reads the image with this file name, and returns it with a description.
 pub type ImageReader = Box<dyn FnOnce(&str) -> Result<(ContentPart, String), Failure> + Send>;
 
 /// Facts about this machine that help to set up a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetupFacts {
-    /// Each fact as text, with `true` if it is of use.
+    /// Each fact as text. The flag is true for something that works here, false for something
+    /// missing.
     pub facts: Vec<(bool, String)>,
 }
 
@@ -75,21 +77,21 @@ pub struct SetupFacts {
 pub struct Options {
     /// Colour theme.
     pub theme: Theme,
-    /// Sessions are recorded.
+    /// True if sessions are stored.
     pub kept: bool,
-    /// Permission requests are allowed automatically (`--yes`).
+    /// True if permission requests are allowed automatically (`--yes`).
     pub yes: bool,
-    /// Tools only report what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// Label of these modes for the status bar.
+    /// Label for the status bar that names the mode, dry run or `--yes`; `None` in normal mode.
     pub mode_label: Option<&'static str>,
-    /// Uses the alternate screen instead of the terminal's scrollback.
+    /// True if the UI uses the alternate screen instead of the terminal's scrollback.
     pub alternate: bool,
-    /// File of the input history, if it is saved.
+    /// File of the input history; `None`: the history ends with the process.
     pub history: Option<PathBuf>,
-    /// Folder of drafts, if they are saved.
+    /// Folder of drafts; `None`: drafts are not saved.
     pub drafts: Option<PathBuf>,
-    /// Task that starts before any input.
+    /// Task that starts before any input, if there is one.
     pub first: Option<Task>,
     /// Reflow behaviour of the terminal.
     pub reflow: ReflowMode,
@@ -97,7 +99,8 @@ pub struct Options {
     pub keys: Vec<(String, String)>,
 }
 
-/// Checks that the terminal can show the UI. `Err`: the reason why it cannot.
+/// Checks that the terminal can show the UI; the error says why it cannot. `variable`: returns the
+/// value of an environment variable.
 pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static str> {
     if !terminal::is_there() {
         return Err("standard input or output is no terminal");

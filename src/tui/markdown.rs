@@ -15,7 +15,7 @@ pub(super) use stream::{Piece, Stream};
 
 use table::Table;
 
-/// Renders a piece of a stream.
+/// Renders a piece of a streamed text.
 pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<TextRow> {
     match piece {
         Piece::Text(text) => rows(text, columns, theme),
@@ -32,7 +32,7 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Tex
     }
 }
 
-/// Renders a text in at most `columns` columns; no row is longer than necessary.
+/// Renders a Markdown text in rows of at most `columns` columns. Rows are not padded.
 pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
     let text = sanitize(text);
     let options =
@@ -69,9 +69,9 @@ fn code_rows(
 #[derive(Debug, Clone)]
 enum Level {
     Quote,
-    /// Number of the next item, for numbered lists.
+    /// A list. Number of its next item if it is numbered; `None` if it is not.
     List(Option<u64>),
-    /// Marker of an item, until it was written.
+    /// An item of a list. `mark`: its marker, until it was written; `columns`: width of the marker.
     Item {
         mark: Option<String>,
         columns: usize,
@@ -89,7 +89,7 @@ struct Writer {
     link: Option<(String, usize)>,
     code: Option<(Highlighter, String)>,
     table: Option<Table>,
-    /// A blank row precedes the next block.
+    /// True if a blank row precedes the next block.
     gap: bool,
 }
 
@@ -224,7 +224,8 @@ impl Writer {
         }
     }
 
-    /// Shows the address of a link if it differs from the text, so that the user knows the target.
+    /// Shows the address of a link behind its text, unless both are equal, so that the user knows
+    /// the target.
     fn end_link(&mut self) {
         let Some((address, from)) = self.link.take() else { return };
         let text: String = self.spans.iter().skip(from).map(|span| span.content.as_ref()).collect();
@@ -271,7 +272,7 @@ impl Writer {
         self.spans.push(Span::styled(text.to_owned(), style));
     }
 
-    /// Ends the current row.
+    /// Writes the collected text as wrapped rows.
     fn flush(&mut self) {
         if self.spans.is_empty() {
             return;
@@ -282,7 +283,7 @@ impl Writer {
         self.rows.extend(wrap(&spans, self.columns, &first, &rest));
     }
 
-    /// Prefix of the next row. The marker of an item is written once.
+    /// Prefix of the next row, with indentation and markers. The marker of an item is written once.
     fn prefix(&mut self) -> Vec<Span<'static>> {
         let prefix = self.prefix_of(true);
         for level in &mut self.levels {

@@ -14,8 +14,9 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::text::{TextRow, width};
 
-/// Erases everything from the cursor on; the cursor is in the first column. Some terminals copy
-/// erased rows to their scrollback if the erasure starts at the very first cell.
+/// Sequence that erases everything from the cursor on, if the cursor is in the first column. It
+/// clears the first row separately, because some terminals copy erased rows to their scrollback if
+/// the erasure starts at the very first cell.
 const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
 
 /// The content of a frame.
@@ -27,26 +28,27 @@ pub(super) struct ScreenFrame {
     pub(super) live: Buffer,
     /// Cursor position in the live region; `None` hides the cursor.
     pub(super) cursor: Option<(u16, u16)>,
-    /// The frame belongs to the alternate screen.
+    /// True if the frame belongs to the alternate screen.
     pub(super) alternate_screen: bool,
-    /// More rows are finished than one frame takes.
+    /// True if more rows are finished than one frame takes.
     pub(super) more: bool,
 }
 
 /// Tracks what the terminal shows of the live region.
 #[derive(Debug)]
 pub(super) struct Painter {
-    /// The live region of the last frame.
+    /// The live region of the last frame; `None` if no frame is shown.
     shown: Option<Buffer>,
-    /// The terminal may show something else by now.
+    /// True if the terminal may show something else than `shown`.
     stale: bool,
-    /// Rows from the start of the live region to the cursor, as drawn.
+    /// Number of rows from the start of the live region to the cursor, as drawn.
     above: u16,
     /// Column of the cursor.
     column: u16,
-    /// The terminal reflows lines when it becomes narrower.
+    /// True if the terminal reflows lines when it becomes narrower.
     reflows: bool,
-    /// New width of the terminal after a reflow, if it is certain.
+    /// New width of the terminal after a reflow; `None` if there was no reflow or the width is
+    /// uncertain.
     reflowed_columns: Option<u16>,
 }
 
@@ -83,16 +85,16 @@ impl Painter {
         [BEGIN, &out.bytes, END].concat()
     }
 
-    /// The terminal has a new width and may have reflowed the live region. Unless the width is
-    /// certain, only rows that belong to the live region at any width are drawn over: reflowed rows
-    /// may be visible twice, but no finished row is lost.
+    /// Registers that the terminal has a new width and may have reflowed the live region. Unless
+    /// the width is certain (`sure`), only rows that belong to the live region at any width are
+    /// drawn over: reflowed rows may be visible twice, but no finished row is lost.
     pub(super) fn resized(&mut self, columns: u16, sure: bool) {
         self.stale = true;
         self.reflowed_columns =
             Some(columns).filter(|columns| sure && self.reflows && *columns > 0);
     }
 
-    /// Redraws the whole live region with the next frame.
+    /// Makes the next frame redraw the whole live region.
     pub(super) fn invalidate(&mut self) {
         self.stale = true;
     }
@@ -107,7 +109,8 @@ impl Painter {
         out.bytes
     }
 
-    /// Rows from the start of the live region to the cursor, as the terminal shows them now.
+    /// Number of rows from the start of the live region to the cursor, as the terminal shows them
+    /// now.
     fn rows_above(&self) -> u16 {
         let (Some(columns), Some(shown)) = (self.reflowed_columns, &self.shown) else {
             return self.above;
@@ -216,7 +219,7 @@ fn is_continued(buffer: &Buffer, x: usize, y: u16) -> bool {
     x > 0 && cell(buffer, x - 1, y).is_some_and(|cell| width(cell.symbol()) > 1)
 }
 
-/// Columns of a row up to its last visible cell.
+/// Number of columns of row `y` up to its last visible cell.
 fn used_columns(buffer: &Buffer, y: u16) -> usize {
     let Rect { width: columns, height, .. } = buffer.area;
     if y >= height {
@@ -236,7 +239,8 @@ fn used_columns(buffer: &Buffer, y: u16) -> usize {
     })
 }
 
-/// Number of rows that the first `upto` columns of a row take on a terminal with that many columns.
+/// Number of rows that the first `upto` columns of row `y` take on a terminal with `columns`
+/// columns.
 fn reflowed_rows(buffer: &Buffer, y: u16, upto: usize, columns: u16) -> u16 {
     let (end, room) = (used_columns(buffer, y).min(upto), usize::from(columns));
     let (mut rows, mut taken, mut x) = (1_u16, 0, 0);
@@ -341,7 +345,8 @@ const MODIFIERS: [(Modifier, u8); 6] = [
     (Modifier::CROSSED_OUT, 9),
 ];
 
-/// SGR code of a palette colour; themes use no others.
+/// SGR code of a palette colour; `None` for other colours, which themes do not use. `base`: 30 for
+/// the foreground, 40 for the background.
 fn code_of(color: Color, base: u8) -> Option<u8> {
     let nth = match color {
         Color::Black => 0,

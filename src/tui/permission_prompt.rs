@@ -1,5 +1,5 @@
-//! Permission requests, shown one at a time in the order of arrival. The current one stays until it
-//! is decided; keys pressed before its quiet period has ended are no answer.
+//! Permission requests, shown one at a time in the order of arrival. The current request stays
+//! until it is decided. Keys that are pressed before its quiet period has ended are no answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct PermissionPrompt {
 pub(super) enum KeyOutcome {
     /// The key was consumed and decides nothing.
     Taken,
-    /// The key is not for requests, or came too early: it belongs to the prompt.
+    /// The key is no answer, or came too early: it belongs to the prompt editor.
     Passed,
     /// The request is decided.
     Decided(QuestionId, HumanDecision),
@@ -47,17 +47,17 @@ pub(super) enum KeyOutcome {
 #[derive(Debug, Default)]
 pub(super) struct PermissionPrompts {
     open: VecDeque<PermissionPrompt>,
-    /// Number of requests decided since none was open.
+    /// Number of requests decided since no request was open.
     decided: usize,
-    /// Quiet period of the current request; starts when it is first shown.
+    /// Quiet period of the current request; `None` until the request is first shown.
     quiet_period: Option<QuietPeriod>,
-    /// The global scope was chosen and must be confirmed.
+    /// True if the global scope was chosen and must be confirmed.
     confirming: bool,
-    /// Rows of the detail above the visible ones.
+    /// Number of rows of the detail above the visible ones.
     scroll: usize,
-    /// The last row of the detail was visible.
+    /// True if the last row of the detail was visible.
     end_seen: bool,
-    /// Rows of the detail, and how many fitted, when it was last shown.
+    /// Number of rows of the detail, and of its visible rows, when the request was last shown.
     size: (usize, usize),
 }
 
@@ -115,12 +115,12 @@ impl PermissionPrompts {
         }
     }
 
-    /// Returns `true` if a subagent asks the current request.
+    /// Returns `true` if the current request is one of a subagent.
     pub(super) fn is_from_subagent(&self) -> bool {
         self.open.front().is_some_and(|open| open.agent.is_some())
     }
 
-    /// Counts decided requests.
+    /// Adds to the number of decided requests; resets the number if no request is open.
     fn count(&mut self, decided: usize) {
         self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
@@ -136,7 +136,8 @@ impl PermissionPrompts {
         self.quiet_period.filter(|_| self.is_open()).and_then(|quiet_period| quiet_period.left(now))
     }
 
-    /// Restarts the quiet period, after a paste or another input that is no answer.
+    /// Restarts the quiet period at `now`, because there was an input that is no answer, such as a
+    /// paste.
     pub(super) fn restart_quiet_period(&mut self, now: Duration) {
         if let Some(quiet_period) = &mut self.quiet_period {
             *quiet_period = QuietPeriod::begin(now);
@@ -203,7 +204,8 @@ impl PermissionPrompts {
         KeyOutcome::Decided(id, scope.map_or(deny, HumanDecision::Allow))
     }
 
-    /// Rows of the current request, at most `rows_max`.
+    /// Rows of the current request, fitted to `rows_max` rows; empty if none is open. The first
+    /// call for a request starts its quiet period.
     pub(super) fn rows(
         &mut self,
         columns: usize,

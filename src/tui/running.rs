@@ -46,16 +46,16 @@ const DRAFT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two frames.
 const FRAME_INTERVAL: Duration = Duration::from_millis(16);
 
-/// Maximum events that are handled before the next frame is considered.
+/// Maximum number of events that are handled before the next frame is considered.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// Maximum wait for the last events of a run.
+/// Maximum wait for the last events of a run after its outcome.
 const LAST_EVENTS_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum duration of a session's shutdown.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum duration of the shutdown after an interrupt.
+/// Maximum duration of the shutdown after a signal, or while a task runs.
 const INTERRUPTED_SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 
 pub(super) struct Tui<'a> {
@@ -73,25 +73,26 @@ pub(super) struct Tui<'a> {
     options: Options,
     result_rx: mpsc::Receiver<RequestResult>,
     results: mpsc::Sender<RequestResult>,
-    /// Exit code, once the exit is decided.
+    /// Exit code; `None` until the UI is to exit.
     leaving: Option<Exit>,
-    /// Painter of the main screen while the alternate screen is active.
+    /// Painter of the main screen while the alternate screen is active; otherwise `None`.
     main_screen: Option<Painter>,
     /// Messages that arrived after the task had ended; they become the next tasks.
     undelivered: VecDeque<Vec<ContentPart>>,
     /// The working directory of the current session.
     folder: PathBuf,
-    /// File name finder, started with the first query.
+    /// File name finder; `None` before the first query.
     finder: Option<Finder>,
     reader: Reader,
     drafts: Drafts,
-    /// Time of the next save of the draft.
+    /// Time of the next save of the draft; `None` if there was no input since the last save.
     draft_due: Option<Duration>,
-    /// Number of lookups so far.
+    /// Number of lookups that were started so far.
     lookups: u64,
 }
 
-/// Runs the UI until the user exits.
+/// Runs the UI until the user exits, and returns the exit code. Fails if the terminal cannot be
+/// used.
 pub(super) async fn run(
     environment: &mut dyn TuiEnvironment,
     mut options: Options,
@@ -156,7 +157,8 @@ impl Tui<'_> {
         self.started.elapsed()
     }
 
-    /// Opens the first session. Without a session the UI is shown all the same.
+    /// Opens the first session. If that fails, the UI is shown without a session and with the
+    /// errors.
     async fn begin(&mut self) {
         // Output that is printed meanwhile must not end up in the live region.
         self.follow_size();
@@ -203,7 +205,7 @@ impl Tui<'_> {
         self.dirty = true;
     }
 
-    /// Restores the draft of an earlier process that crashed.
+    /// Puts the draft of an earlier process that crashed back into the prompt.
     fn restore_draft(&mut self) {
         if let Some(text) = self.drafts.left() {
             self.app.composer.restore_text(&text);
@@ -298,7 +300,7 @@ impl Tui<'_> {
         }
     }
 
-    /// Time until the loop has work without an event.
+    /// Time until the loop has work without an event; `None` if it has none.
     fn next_wait(&self) -> Option<Duration> {
         let now = self.now();
         let frame = (self.dirty && self.terminal.is_write_finished()).then(|| {
@@ -332,7 +334,7 @@ impl Tui<'_> {
         self.window_size.left(now).filter(|_| !self.terminal.alternate_screen)
     }
 
-    /// Adopts the current window size.
+    /// Adopts the current window size and informs the painters of a change.
     fn follow_size(&mut self) {
         let now = self.now();
         self.window_size.observe(terminal::size(), now);
@@ -363,7 +365,7 @@ impl Tui<'_> {
         self.dirty = shown.more;
     }
 
-    /// Switches between the live region and the alternate screen.
+    /// Switches to the alternate screen or back to the main screen. Returns the bytes to write.
     fn switch(&mut self, alternate_screen: bool) -> Vec<u8> {
         let bytes = self.terminal.set_alternate_screen(alternate_screen);
         let other = Painter::new(self.options.reflow != ReflowMode::Never);
@@ -376,7 +378,7 @@ impl Tui<'_> {
         bytes
     }
 
-    /// Marks the content of the terminal as unknown.
+    /// Marks the content of the terminal as unknown, so that the next frame is drawn completely.
     fn invalidate(&mut self) {
         self.painter.invalidate();
         self.dirty = true;

@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 
 use crate::text::TextRow;
 
-/// Maximum number of rows.
+/// Maximum number of rows; the oldest are dropped.
 const ROWS_MAX: usize = 10_000;
 
 /// Finished rows and the scroll position.
 #[derive(Debug, Default)]
 pub(super) struct Scrollback {
     rows: VecDeque<TextRow>,
-    /// Rows between the last visible one and the end.
+    /// Number of rows below the last visible one.
     up: usize,
 }
 
@@ -29,13 +29,13 @@ impl Scrollback {
         self.up = self.up.min(self.rows.len());
     }
 
-    /// Scrolls up or down.
+    /// Scrolls by `rows` rows: up if `up` is true, otherwise down.
     pub(super) fn go(&mut self, up: bool, rows: usize) {
         self.up = if up { self.up + rows } else { self.up.saturating_sub(rows) };
         self.up = self.up.min(self.rows.len());
     }
 
-    /// The visible rows for a height of `room`.
+    /// Returns the visible rows for a height of `room` rows.
     pub(super) fn shown(&mut self, room: usize) -> Vec<TextRow> {
         self.up = self.up.min(self.rows.len().saturating_sub(room));
         let end = self.rows.len() - self.up;

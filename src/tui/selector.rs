@@ -37,7 +37,7 @@ impl SelectorKind {
 /// An entry of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SelectorEntry {
-    /// The value.
+    /// Value that the selector returns if this entry is selected.
     pub(super) value: String,
     /// The visible text, in one line.
     pub(super) label: String,
@@ -49,13 +49,13 @@ pub(super) struct Selector {
     pub(super) subject: SelectorKind,
     pub(super) title: String,
     pub(super) entries: Vec<SelectorEntry>,
-    /// The current value of the setting.
+    /// The current value of the setting; `None` if the selector is not for a setting.
     current: Option<String>,
-    /// The filter.
+    /// Text of the filter: words that an entry must contain.
     pub(super) filter: String,
     /// Index of the selected entry among those that match the filter.
     pub(super) chosen: usize,
-    /// The shortcut letter that opened the selector.
+    /// The shortcut letter that opened the selector; `None` if a command or another key did.
     pub(super) opened_by: Option<char>,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum SelectorOutcome {
     Closed,
     /// The user chose this value.
     Name(String),
-    /// The user deletes this value.
+    /// The user wants to delete this value.
     Deleted(String),
 }
 
@@ -94,7 +94,7 @@ impl Selector {
         selector
     }
 
-    /// A selector for other content than a setting.
+    /// Creates a selector for content other than a setting.
     pub(super) fn of(
         subject: SelectorKind,
         title: impl Into<String>,
@@ -128,7 +128,7 @@ impl Selector {
         self.chosen = 0;
     }
 
-    /// Removes an entry. Returns `false` if none is left.
+    /// Removes the entry with this value. Returns `false` if no entry is left.
     pub(super) fn remove(&mut self, value: &str) -> bool {
         self.entries.retain(|entry| entry.value != value);
         self.chosen = self.chosen.min(self.entries.len().saturating_sub(1));
@@ -175,7 +175,7 @@ impl Selector {
         SelectorOutcome::Open
     }
 
-    /// The selected value.
+    /// The value of the selected entry; `None` if no entry matches the filter.
     fn value(&self) -> Option<String> {
         self.found().get(self.chosen).map(|entry| entry.value.clone())
     }
@@ -239,7 +239,7 @@ impl Selector {
     }
 }
 
-/// Joins the lines of a text.
+/// Joins the lines of a text into one, for display. Only the first 2000 characters are used.
 pub(super) fn in_one_line(text: &str) -> String {
     let cut: String = text.chars().take(2000).collect();
     sanitize(&cut).replace('\n', " ⏎ ")

@@ -19,19 +19,19 @@ pub(super) struct Status {
     pub(super) cwd: String,
     /// Sandbox tier.
     pub(super) tier: SandboxTier,
-    /// Tokens in the last request and reply.
+    /// Number of tokens in the last request and reply; `None` if it is unknown.
     pub(super) context: Option<u64>,
-    /// Maximum tokens of the context.
+    /// Maximum tokens of the context; `None` if it is unknown.
     pub(super) limit: Option<u64>,
-    /// Cost in US dollars, if known.
+    /// Cost in US dollars; `None` if it is unknown.
     pub(super) cost: Option<f64>,
     /// Number of background jobs.
     pub(super) jobs: usize,
-    /// Label of a special mode: `--yes` or dry run.
+    /// Label of a special mode, `--yes` or dry run; `None` in normal mode.
     pub(super) mode_label: Option<&'static str>,
 }
 
-/// Formats a number of tokens briefly.
+/// Formats a number of tokens briefly, such as `1.5k` or `2.0M`.
 pub(super) fn short_count(tokens: u64) -> String {
     match tokens {
         0..1000 => tokens.to_string(),
@@ -45,10 +45,10 @@ pub(super) fn short_count(tokens: u64) -> String {
 /// Rank of the context usage: parts with higher ranks are left out first.
 const CONTEXT: u8 = 2;
 
-/// Rank of the folder, which was shown at the start.
+/// Rank of the folder: it is left out first, because it was shown at the start.
 const FOLDER: u8 = 5;
 
-/// Context usage in percent from which it is highlighted.
+/// Context usage in percent at or above which it is highlighted.
 const NEARLY_FULL: u64 = 80;
 
 /// Context usage as text.
@@ -81,7 +81,7 @@ impl Status {
         })
     }
 
-    /// The row. Parts that do not fit are left out, the least important first.
+    /// Renders the status bar. Parts that do not fit are left out, the least important first.
     pub(super) fn row(&self, columns: usize, theme: Theme) -> TextRow {
         let who = if self.model.is_empty() {
             "no model".to_owned()

@@ -26,11 +26,12 @@ use tokio::sync::Notify;
 
 pub(super) use reader::{Reader, read};
 
-/// Minimum rows that one frame moves to the terminal's scrollback. At 1 MB/s they take less than a
-/// twentieth of a second.
+/// Lower bound of the number of rows that one frame may move to the terminal's scrollback. At 1
+/// MB/s these rows take less than a twentieth of a second.
 pub(super) const ROWS_PER_FRAME_MIN: usize = 150;
 
-/// Maximum rows of one frame, for a fast terminal.
+/// Upper bound of the number of rows that one frame may move to the scrollback, for a fast
+/// terminal.
 const ROWS_PER_FRAME_MAX: usize = 2400;
 
 /// Duration of a write up to which a terminal counts as fast.
@@ -39,15 +40,15 @@ const FAST_WRITE_MAX: Duration = Duration::from_millis(5);
 /// Maximum wait for a pending frame after a panic.
 const LAST_FRAME: Duration = Duration::from_millis(200);
 
-/// The terminal in raw mode. Dropping this restores it.
+/// The terminal in raw mode. Dropping this value restores the terminal.
 pub(super) struct Terminal {
     found: Termios,
     writer: SyncSender<Vec<u8>>,
     state: Arc<Writing>,
-    /// The alternate screen is active.
+    /// True if the alternate screen is active.
     pub(super) alternate_screen: bool,
     restored: bool,
-    /// It was restored temporarily.
+    /// True while the terminal is restored temporarily.
     released: bool,
 }
 
@@ -100,14 +101,15 @@ impl Terminal {
         !self.state.busy.load(Ordering::Acquire)
     }
 
-    /// Maximum rows of the next frame, adapted to the speed of the last write.
+    /// Maximum number of rows of the next frame: twice the number `before` if the last write was
+    /// fast, otherwise half of it, but between [`ROWS_PER_FRAME_MIN`] and [`ROWS_PER_FRAME_MAX`].
     pub(super) fn rows_per_frame(&self, before: usize) -> usize {
         let quick = Duration::from_micros(self.state.took.load(Ordering::Acquire)) < FAST_WRITE_MAX;
         let next = if quick { before.saturating_mul(2) } else { before / 2 };
         next.clamp(ROWS_PER_FRAME_MIN, ROWS_PER_FRAME_MAX)
     }
 
-    /// Returns `true` if the terminal is gone.
+    /// Returns `true` if a write has failed: the terminal is gone.
     pub(super) fn is_broken(&self) -> bool {
         self.state.broken.load(Ordering::Acquire)
     }
@@ -119,7 +121,7 @@ impl Terminal {
         }
     }
 
-    /// Writes on another thread.
+    /// Writes `bytes` on the writing thread.
     pub(super) fn write(&self, bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
@@ -130,7 +132,8 @@ impl Terminal {
         }
     }
 
-    /// Returns the sequence that enters or leaves the alternate screen.
+    /// Sets whether the alternate screen is active, and returns the sequence that enters or leaves
+    /// it.
     pub(super) fn set_alternate_screen(&mut self, alternate_screen: bool) -> Vec<u8> {
         self.alternate_screen = alternate_screen;
         let mut bytes = Vec::new();
@@ -142,7 +145,7 @@ impl Terminal {
         bytes
     }
 
-    /// Restores the terminal temporarily, for the shell or another program.
+    /// Writes `last` and restores the terminal temporarily, for the shell or another program.
     pub(super) async fn release(&mut self, last: Vec<u8>) {
         self.released = true;
         self.write(restore_sequence(false, &last));
@@ -150,7 +153,8 @@ impl Terminal {
         tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
     }
 
-    /// Enters raw mode again. The program in between may have changed the settings.
+    /// Enters raw mode again, after another program has used the terminal and may have changed the
+    /// settings.
     pub(super) fn reacquire(&mut self) {
         raw(&self.found).ok();
         // The terminal stacks keyboard modes, so each must be enabled once.
@@ -193,7 +197,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Enables bracketed paste and distinguishable modified keys.
+/// Sequence that enables bracketed paste and makes modified keys distinguishable.
 fn acquire_sequence() -> Vec<u8> {
     let mut bytes = Vec::new();
     let keys = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
@@ -201,8 +205,8 @@ fn acquire_sequence() -> Vec<u8> {
     bytes
 }
 
-/// Leaves the alternate screen if it is active, writes `last`, undoes [`acquire_sequence`], resets
-/// colours and shows the cursor.
+/// Sequence that leaves the alternate screen if it is active, writes `last`, undoes
+/// [`acquire_sequence`], resets colours and shows the cursor.
 fn restore_sequence(alternate_screen: bool, last: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if alternate_screen {
@@ -214,9 +218,9 @@ fn restore_sequence(alternate_screen: bool, last: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Raw mode, except that the output flags stay: other programs' output then starts in the first
-/// column. The settings found at the start are kept here, because the program in between may have
-/// changed them; `crossterm` would restore those of that program.
+/// Puts the terminal into raw mode, except that the output flags stay: output of other programs
+/// then starts in the first column. `found`: settings at the start of the process. They are used
+/// because another program may have changed the current settings, which `crossterm` would restore.
 fn raw(found: &Termios) -> io::Result<()> {
     let mut raw = found.clone();
     cfmakeraw(&mut raw);
@@ -235,10 +239,11 @@ pub(super) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Message of the last panic, shown after the terminal was restored.
+/// Message of the last panic; it is shown after the terminal was restored.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// Keeps panic messages instead of writing them over the screen. Most panics are survived.
+/// Installs a panic hook that stores the message instead of writing it over the screen. The UI
+/// survives most panics.
 pub(super) fn capture_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let mut kept = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +251,8 @@ pub(super) fn capture_panics() {
     }));
 }
 
-/// Takes the message of the last panic and restores the default panic hook.
+/// Takes the message of the last panic, if there is one. Restores the default panic hook, unless
+/// this thread is panicking.
 pub(super) fn take_panic() -> Option<String> {
     if !std::thread::panicking() {
         drop(std::panic::take_hook());

@@ -11,20 +11,20 @@ use crate::theme::{Role, Theme};
 /// A row of styled text.
 pub(super) type TextRow = Line<'static>;
 
-/// Replacement of a tab.
+/// Spaces that replace a tab.
 const TAB: &str = "    ";
 
-/// A piece of text in the style of a role.
+/// Creates a piece of text in the style of a role.
 pub(super) fn span(theme: Theme, role: Role, text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), theme.style(role))
 }
 
-/// A row in the style of a role.
+/// Creates a row in the style of a role.
 pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> TextRow {
     Line::from(span(theme, role, text))
 }
 
-/// Columns of `text` when drawn grapheme by grapheme; terminals join none.
+/// Number of columns of `text` on the screen: the sum over its graphemes.
 pub(super) fn width(text: &str) -> usize {
     if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return text.len();
@@ -32,8 +32,8 @@ pub(super) fn width(text: &str) -> usize {
     text.graphemes(true).map(UnicodeWidthStr::width).sum()
 }
 
-/// Splits `text` into graphemes. A grapheme wider than `columns` is split into characters: some
-/// scripts join any number of them.
+/// Splits `text` into graphemes. A grapheme wider than `columns` is split into characters, because
+/// some scripts join any number of characters.
 fn split_graphemes(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     text.graphemes(true).flat_map(move |grapheme| {
         let count = if width(grapheme) > columns { grapheme.chars().count() } else { 1 };
@@ -48,24 +48,26 @@ fn split_graphemes(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Columns of a part of a row.
+/// Number of columns of `spans` on the screen.
 pub(super) fn columns_of(spans: &[Span<'_>]) -> usize {
     spans.iter().map(|span| width(&span.content)).sum()
 }
 
-/// A row after a prefix.
+/// Puts a prefix before a row.
 pub(super) fn prefixed(prefix: &[Span<'static>], row: TextRow) -> TextRow {
     prefix.iter().cloned().chain(row.spans).collect()
 }
 
-/// Rows of a sanitized text of several lines, wrapped with the indent of each line.
+/// Wraps a sanitized text of several lines into rows. Continuation rows are indented by two columns
+/// more than their line.
 pub(super) fn text_rows(theme: Theme, role: Role, text: &str, columns: usize) -> Vec<TextRow> {
     let rows =
         |line: &str| wrap(&[span(theme, role, line)], columns, &[], &hanging_indent(line, columns));
     text.split('\n').flat_map(rows).collect()
 }
 
-/// Drops the start of a long text, so that at least `bytes` remain of it.
+/// Drops the start of `text` if it has more than twice `bytes` bytes, so that about the last
+/// `bytes` bytes remain.
 pub(super) fn keep_end(text: &mut String, bytes: usize) {
     if text.len() > 2 * bytes {
         text.drain(..text.ceil_char_boundary(text.len() - bytes));
@@ -79,7 +81,7 @@ const MARKS_MAX: usize = 4;
 /// overrides are escaped. Newlines stay. Emoji sequences are split into characters, because
 /// terminals disagree on their width.
 ///
-/// Of a line with carriage returns, only the last part is kept.
+/// Of a line with carriage returns, only the last part that is not empty is kept.
 pub(super) fn sanitize(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
@@ -170,7 +172,8 @@ pub(super) fn escape_invisible(text: &str) -> String {
     seen
 }
 
-/// Bytes of the graphemes that fit into `columns` beside an ellipsis.
+/// Number of bytes of the first graphemes that fit into `columns` columns together with an
+/// ellipsis.
 fn fitting<'t>(graphemes: impl Iterator<Item = &'t str>, columns: usize) -> usize {
     let mut taken = 1;
     let fits = |grapheme: &&str| {
@@ -180,7 +183,7 @@ fn fitting<'t>(graphemes: impl Iterator<Item = &'t str>, columns: usize) -> usiz
     graphemes.take_while(fits).map(str::len).sum()
 }
 
-/// The start of `text` in at most `columns`, with an ellipsis if it was cut.
+/// The start of `text` in at most `columns` columns, with an ellipsis if it was cut.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -189,7 +192,7 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     format!("{}{ellipsis}", &text[..fitting(text.graphemes(true), columns)])
 }
 
-/// The end of `path` in at most `columns`, with an ellipsis if it was cut.
+/// The end of `path` in at most `columns` columns, with an ellipsis if it was cut.
 pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     if width(path) <= columns {
         return path.to_owned();
@@ -224,14 +227,15 @@ pub(super) fn wrap(
     wrapper.rows
 }
 
-/// Hanging indent of the continuation rows of a line.
+/// Indent of the continuation rows of a line: that of the line, up to a maximum, plus two columns.
 fn hanging_indent(line: &str, columns: usize) -> [Span<'static>; 1] {
     let indent = line.bytes().take_while(|byte| *byte == b' ').count();
     [Span::raw(" ".repeat(indent.min(HANGING_MAX).min(columns / 4) + 2))]
 }
 
-/// Breaks a line only at the right edge: nothing is left out, and text typed at its end does not
-/// jump. The last column stays free for a cursor.
+/// Breaks a line into rows at the right edge only, not at white space: nothing is left out, and
+/// text that is typed at its end does not jump. The first row starts with `first`, the others with
+/// `rest`. The last column stays free for a cursor.
 pub(super) fn break_rows(
     line: &str,
     columns: usize,
@@ -263,7 +267,7 @@ pub(super) fn break_rows(
     rows
 }
 
-/// Maximum columns of a repeated indent.
+/// Maximum columns of the indent that continuation rows repeat.
 const HANGING_MAX: usize = 12;
 
 struct Wrapper<'a> {
@@ -273,7 +277,7 @@ struct Wrapper<'a> {
     /// The current row.
     row: Vec<Span<'static>>,
     taken: usize,
-    /// The current row contains only its prefix.
+    /// True if the current row contains only its prefix.
     fresh: bool,
     /// White space that is written only if a word follows in the same row.
     gap: Vec<Span<'static>>,
@@ -351,7 +355,7 @@ impl Wrapper<'_> {
     }
 }
 
-/// Appends a text, to the last span if that has the same style.
+/// Appends a text to `spans`: to the last span if it has the same style, otherwise as a new span.
 fn push(spans: &mut Vec<Span<'static>>, text: &str, style: Style) {
     match spans.last_mut() {
         Some(last) if last.style == style => last.content.to_mut().push_str(text),

@@ -71,7 +71,7 @@ impl Theme {
         ("none", Theme::Plain),
     ];
 
-    /// Returns the theme with that name.
+    /// Returns the theme with that name; `None` if there is none.
     pub fn named(name: &str) -> Option<Theme> {
         Theme::ALL.iter().find(|(known, _)| *known == name).map(|(_, theme)| *theme)
     }

@@ -29,23 +29,25 @@ pub(super) use outputs::Outputs;
 use received_reply::ReceivedReply;
 use tree::SubagentTree;
 
-/// Maximum bytes of thinking that are kept for display.
+/// Number of bytes of thinking that are kept for display, from the end. Up to twice as many are
+/// kept before the start is dropped.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
 /// State of the provider that is shown above the prompt.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
-    /// The provider is unavailable; a retry is scheduled.
+    /// The provider is unavailable; a retry is scheduled. `patience`: remaining patience after the
+    /// retry.
     Waiting { provider: String, until: Duration, patience: Duration, cause: String },
     /// The provider sends nothing.
     Silent { provider: String, since: Duration },
 }
 
-/// The session is parked.
+/// Cause and retry of a parked session.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parked {
     cause: String,
-    /// Time of the automatic retry, if there is one.
+    /// Time of the automatic retry; `None` if there is none.
     next: Option<Duration>,
 }
 
@@ -58,12 +60,14 @@ pub(super) struct QueuedMessage {
 }
 
 impl QueuedMessage {
-    /// Text for the time at which it is sent. `busy`: a task runs.
+    /// Describes the time at which the message will be delivered; for a notice, its sender. `busy`:
+    /// true if a task runs.
     pub(super) fn timing(&self, busy: bool) -> &'static str {
         queue::delivery_time(self.kind, busy)
     }
 
-    /// Returns `true` for messages of the user; notices of posse cannot be withdrawn.
+    /// Returns `true` for messages of the user, `false` for notices of posse, which cannot be
+    /// withdrawn.
     pub(super) fn is_own(&self) -> bool {
         self.kind != MessageKind::Notice
     }
@@ -72,19 +76,21 @@ impl QueuedMessage {
 /// Display state of a session.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    /// Blocks in order; leading blocks that are not open are finished.
+    /// Blocks of the transcript, in order. A block is finished if neither this block nor an earlier
+    /// one is a call that has not ended.
     blocks: VecDeque<Block>,
     /// Rows of finished blocks that did not fit into the last frame.
     ready: VecDeque<TextRow>,
-    /// Kind of the last finished block, for the spacing before the next one.
+    /// Kind of the last finished block, for the spacing before the next block; `None` before the
+    /// first.
     before: Option<BlockKind>,
     stream: Stream,
-    /// Received part of the current reply.
+    /// Received part of the current reply, for comparison with the complete reply.
     received: ReceivedReply,
     thought: String,
     /// The last complete reply, for copying; empty if it is too long for the clipboard.
     last_reply: String,
-    /// Bytes of the last reply.
+    /// Length of the last reply in bytes, also if it is too long for the clipboard.
     last_reply_bytes: usize,
     banner: Option<Banner>,
     /// Queued messages in their order.
@@ -93,19 +99,19 @@ pub(super) struct View {
     own_calls_queued: Vec<MessageId>,
     /// Queued notices of posse for the model.
     notices: Vec<MessageId>,
-    /// The last call that the user made.
+    /// The last call that the user made; `None` if there was none.
     own_call: Option<CallId>,
     pub(super) tree: SubagentTree,
     /// Full outputs of calls.
     pub(super) outputs: Outputs,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Start time of the running task.
+    /// Start time of the running task; `None` if no task runs.
     running: Option<Duration>,
     pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
-    /// There is a message, so the session can be resumed.
+    /// True if there is a message, so the session can be resumed.
     pub(super) begun: bool,
     /// Content of the status bar.
     pub(super) status: Status,
@@ -243,7 +249,7 @@ impl View {
         self.update_wait_reasons();
     }
 
-    /// Clears waiting states, because the model responds.
+    /// Clears the banner and the parked state, because the model responds.
     fn clear_waiting(&mut self) {
         (self.banner, self.parked) = (None, None);
     }
@@ -371,7 +377,8 @@ impl View {
         self.tree = SubagentTree::default();
     }
 
-    /// The last complete reply. `Err`: its bytes, if it is too long to be copied.
+    /// The last complete reply, for copying; empty if there is none. The error is the length of the
+    /// reply in bytes, if the reply is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
         if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);
@@ -380,7 +387,7 @@ impl View {
     }
 }
 
-/// Returns `true` for events of subagents that are shown beyond the tree.
+/// Returns `true` for events of subagents that are also shown outside the subagent tree.
 fn is_shown_for_subagents(event: &Event) -> bool {
     event.question().is_some()
         || matches!(

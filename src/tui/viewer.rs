@@ -23,7 +23,7 @@ pub(super) struct Viewer {
     pages: Vec<ViewerPage>,
     at: usize,
     scroll: usize,
-    /// Rows of the page and of the screen when last shown.
+    /// Number of rows of the page, and of its visible rows, when the viewer was last drawn.
     size: (usize, usize),
 }
 

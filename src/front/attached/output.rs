@@ -1,6 +1,6 @@
 //! Text output of an attached session: first its history, then live events.
 //!
-//! Pure. History is shown in its final state: of permission requests only open ones.
+//! Pure. Of the permission requests in the history, only those that are still open are shown.
 
 use std::sync::Arc;
 
@@ -12,44 +12,45 @@ use posse_frontend::remote_session::AttachAccepted;
 
 use crate::progress::ProgressPrinter;
 
-/// Prefix of a reply whose beginning was missed.
+/// Note before a streamed reply whose beginning this client did not receive.
 const IN_THE_MIDDLE: &str = "… (joined in the middle)";
 
-/// Turns announcements into text.
+/// Turns announcements of an attached session into text.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "two are settings, the others what was heard")]
 pub(super) struct AttachedOutput {
     progress: ProgressPrinter,
-    /// True if live events may be streamed.
+    /// True if replies are shown as they arrive; false if only complete replies are shown.
     live: bool,
     color: bool,
-    /// True if standard output and error are shown on one screen.
+    /// True if standard output is a terminal, so it shares its screen with standard error.
     one_screen: bool,
-    /// Last record of the history.
+    /// Number of the last record of the history.
     records: u64,
-    /// True if the history was shown.
+    /// True once the whole history has been shown.
     caught_up: bool,
-    /// Open permission requests of the history.
+    /// Announcements of permission requests in the history that are still open.
     open: Vec<Arc<Announcement>>,
-    /// Visible text of the streamed reply so far.
+    /// Text of the current reply that has arrived in deltas so far.
     said: String,
-    /// True if the reply was received from its beginning.
+    /// True if the request for the current reply came after the history, so that this client
+    /// receives the reply from its beginning.
     whole: bool,
-    /// True if the prefix for a missed beginning was shown.
+    /// True if the note about a missed beginning was shown for the current reply.
     in_the_middle: bool,
-    /// True if this client requested the context.
+    /// True if this client has requested the context and its event has not arrived yet.
     pub(super) wants_context: bool,
     me: String,
 }
 
-/// Text for an announcement.
+/// Output for one announcement.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Added {
     /// Text for standard error.
     pub(super) text: String,
     /// Text for standard output.
     pub(super) answer: String,
-    /// Questions to ask, and ends of questions.
+    /// Announcements of permission requests to show, and of the ends of such requests.
     pub(super) questions: Vec<Arc<Announcement>>,
 }
 
@@ -149,13 +150,13 @@ impl AttachedOutput {
         added
     }
 
-    /// True for a delta that is not shown, because the whole reply will follow.
+    /// True for a delta that is not shown because the complete reply is shown later.
     fn is_partial(&self, event: &Event) -> bool {
         let is_piece = matches!(event, Event::TextDelta { .. } | Event::ThinkingDelta { .. });
         is_piece && !self.whole && !(self.caught_up && self.live)
     }
 
-    /// Text of a stopped reply that was not shown yet.
+    /// Returns the text of a stopped reply; empty if it was already shown as it arrived.
     fn unseen_part(&mut self, text: &str) -> String {
         let said = std::mem::take(&mut self.said);
         if self.caught_up && self.live && said == text {
@@ -169,7 +170,7 @@ impl AttachedOutput {
         announcement.record().is_none_or(|record| record > self.records)
     }
 
-    /// End of the history: from now on events are live.
+    /// Switches from the history to live events: ends the current line and adds the open requests.
     fn catch_up(&mut self, added: &mut Added) {
         self.caught_up = true;
         added.text.push_str(self.progress.finish_line());
@@ -240,7 +241,7 @@ impl AttachedOutput {
     }
 }
 
-/// A message with a mark before each line.
+/// Puts `mark` before each line of a message.
 fn marked_lines(mark: &str, text: &str) -> String {
     let lines = printable_lines(text.trim_end());
     lines.lines().flat_map(|line| [mark, " ", line, "\n"]).collect()

@@ -1,5 +1,5 @@
-//! Attached client for a person: events as text, typed lines as messages, permission requests
-//! first.
+//! Attached client for a person: shows events as text and sends typed lines as messages. While a
+//! permission request is open, a typed line answers it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::output::{Output, OutputTarget, when_read};
 use crate::plain::terminal::{LineTerminal, TerminalInput};
 use crate::question::{AnswerLine, TerminalQuestions};
 
-/// Help text.
+/// Output of `/help`.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
@@ -37,22 +37,23 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
 /// Display options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachDisplay {
-    /// True if a person is present: typed lines count.
+    /// True if a person is present, whose typed lines are sent; false if input is not read.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
-    /// True after a reconnect.
+    /// True if the client has followed the conversation into its next session, and does not print
+    /// the line about the session again.
     pub again: bool,
 }
 
-/// A permission request is shown if it is still open after this time: with `--yes` the answer
-/// arrives at once.
+/// Delay before a permission request is shown. A request that is answered earlier, for example by
+/// `--yes`, is not shown.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// Effect of a typed line.
 #[derive(Debug, PartialEq)]
 enum TypedEffect {
-    /// Only the process that owns the session can do it.
+    /// None: only the process that owns the session can do this.
     Elsewhere,
     Help,
     Send(Instruction),
@@ -102,7 +103,7 @@ impl CommandContext for TypedEffect {
     fn theme(&mut self, _: Option<&str>) {}
 }
 
-/// Shows the session and sends typed lines, until either ends.
+/// Runs an attached client until the session ends, the person detaches, or the connection is cut.
 pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
@@ -175,9 +176,9 @@ struct Person {
     stdout: Output,
     stderr: Output,
     controls: bool,
-    /// One item per line sent: true if it asked to stop.
+    /// One item for each instruction sent, in order: true if it was an interrupt.
     stops: Vec<bool>,
-    /// Questions that are not shown yet, with their time.
+    /// Permission requests that are not shown yet, each with the time at which it will be shown.
     held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
     ended: Option<AttachOutcome>,
@@ -209,7 +210,7 @@ impl Person {
         None
     }
 
-    /// True if the line with that number, counted from 1, asked to stop.
+    /// True if the instruction that was sent on this line, counted from 1, was an interrupt.
     fn is_stop_line(&self, line: u64) -> bool {
         let nth = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
         nth.and_then(|nth| self.stops.get(nth)).is_some_and(|stops| *stops)
@@ -234,7 +235,7 @@ impl Person {
             let before = self.held.len();
             let over = announcement.event().question();
             self.held.retain(|(_, held)| held.event().question() != over);
-            // The request was answered before it was shown.
+            // Otherwise the request was answered before it was shown.
             if self.controls && self.held.len() == before {
                 let question = self.questions.follow_announced(&announcement);
                 self.show_question(question).await;
@@ -242,7 +243,7 @@ impl Person {
         }
     }
 
-    /// Shows the questions whose delay has passed.
+    /// Shows the permission requests whose delay has passed.
     async fn show_held(&mut self) {
         while let Some((at, _)) = self.held.front()
             && *at <= Instant::now()
@@ -328,7 +329,8 @@ impl Person {
         }
     }
 
-    /// Does not wait for a blocked host: an instruction that does not fit is dropped.
+    /// Sends an instruction. Does not wait for a blocked host: if the queue is full, drops the
+    /// instruction and tells the person.
     async fn send(&mut self, instruction: &Instruction) {
         if self.voice.try_send(line_of(instruction)).is_ok() {
             self.stops.push(matches!(instruction, Instruction::Interrupt { .. }));

@@ -21,7 +21,7 @@ use crate::headless::shutdown_signals::SignalEffect;
 use crate::headless::{Front, RunOptions, no_deadline, stop_deadline};
 use crate::output::when_read;
 
-/// Maximum number of error answers to invalid lines.
+/// Maximum number of warnings about lines that could not be carried out; further ones are omitted.
 const COMPLAINTS_MAX: u32 = 1000;
 
 /// Reason of a denial after the end of standard input.
@@ -29,7 +29,8 @@ const NOBODY: &str = "no user can be asked: standard input has ended";
 
 type RunFuture = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 
-/// Follows the instructions on standard input, starting with `task` if there is one.
+/// Carries out the instructions on standard input. Starts `task` first, if there is one. Ends the
+/// session and returns the exit code.
 pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOptions) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
@@ -58,12 +59,12 @@ pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOption
 
 struct Driven {
     front: Front,
-    /// `None` at the end of standard input.
+    /// Instructions from standard input; `None` after its end.
     driver: Option<Receiver<Numbered>>,
     running: Option<RunFuture>,
-    /// Questions without an answer.
+    /// Permission requests without an answer.
     open: Vec<QuestionId>,
-    /// Permission requests after the end of standard input.
+    /// Number of permission requests denied because standard input had ended.
     unanswered: u32,
     complaints: u32,
     last: Option<TurnOutcome>,
@@ -71,7 +72,9 @@ struct Driven {
 }
 
 impl Driven {
-    /// Returns false if the session died or was stopped.
+    /// Handles signals, events and instructions until no prompt runs and the input has ended or the
+    /// run was stopped. Returns false if the session ended unexpectedly, or if a stopped run did
+    /// not end in time or got a second signal.
     async fn work(&mut self) -> bool {
         let mut deadline = std::pin::pin!(tokio::time::sleep(no_deadline()));
         loop {
@@ -200,7 +203,8 @@ impl Driven {
         Ok(())
     }
 
-    /// Queues a message. Returns it if nothing runs that could take it.
+    /// Queues a message for the running prompt and returns `None`. Returns the content if no prompt
+    /// runs. Fails if the queue is full.
     async fn deliver(
         &mut self,
         kind: MessageKind,
@@ -228,7 +232,7 @@ impl Driven {
     }
 }
 
-/// Error message for an answer without effect, in the terms of the input line.
+/// Error message for an answer that had no effect. It uses the words of the input format.
 fn refused(error: &AnswerError) -> String {
     match error {
         AnswerError::ScopeNotOffered(scope) => {

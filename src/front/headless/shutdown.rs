@@ -1,4 +1,5 @@
-//! End of a headless run: last record and last output, also with a blocked reader.
+//! End of a headless run: ends the session and writes the remaining output. A run that was stopped
+//! waits only for a limited time if the disk or a reader is blocked.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,8 +50,8 @@ impl Front {
         }
     }
 
-    /// Ends the session; returns true if it ended in time. A second signal or a blocked disk limits
-    /// the wait.
+    /// Ends the session. Returns true if it ended before the time limit. A signal shortens the
+    /// limit, except a hangup that the run survives.
     async fn end_session(&mut self, ending: SessionEnding) -> bool {
         let session = self.session.clone();
         let mut end = std::pin::pin!(session.end(ending));
@@ -73,7 +74,8 @@ impl Front {
         }
     }
 
-    /// Remaining output, the answer, and the resume hint.
+    /// Writes the remaining events, the result and the resume hint; returns the exit code. `ended`:
+    /// true if the session has ended, so that its event stream ends too.
     async fn write_remaining(
         mut self,
         mut verdict: Verdict,
@@ -117,7 +119,7 @@ impl Front {
     }
 }
 
-/// Resume hint; for a parked session also the line that schedules it.
+/// Resume hint with the command; for a parked session also a line that schedules the command.
 fn hint(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     let mut text = format!("session {} · {}\n", again.session, again.command());
     let parked = outcome.and_then(|outcome| match outcome.ending {
@@ -134,7 +136,7 @@ fn hint(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     text
 }
 
-/// Shortens the time limit.
+/// Lets the time limit end in [`HURRIED_END`], unless it ends earlier.
 fn shorten_deadline(mut limit: std::pin::Pin<&mut Sleep>) {
     let soon = Instant::now() + HURRIED_END;
     if limit.deadline() > soon {

@@ -9,22 +9,22 @@ use posse_base::failure::Exit;
 use crate::headless::{Front, OnHangup};
 use crate::progress::ProgressPrinter;
 
-/// Maximum wait for a message to a blocked reader.
+/// Maximum time for writing a message if its reader is blocked.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
-/// Effect of an external event on the loop.
+/// Effect of a signal, or of the loss of a reader, on the main loop of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalEffect {
-    /// None.
+    /// The loop continues.
     GoOn,
-    /// The run was just stopped and has time to end.
+    /// The run was just stopped; the loop waits for a limited time until it has ended.
     Stop,
-    /// Exit at once.
+    /// The loop ends at once.
     Leave,
 }
 
 impl Front {
-    /// Handles a signal.
+    /// Handles the signal with this exit code.
     pub(super) async fn on_signal(&mut self, signal: Exit) -> SignalEffect {
         if signal == Exit::HangUp && self.continues() {
             self.detach().await;
@@ -44,7 +44,8 @@ impl Front {
         SignalEffect::Stop
     }
 
-    /// Checks whether the outputs still have readers.
+    /// Checks if the outputs still have readers. If a reader is gone, a run that survives a hangup
+    /// detaches. Any other run is stopped if the reader of standard output is gone.
     pub(super) async fn check_readers(&mut self) -> SignalEffect {
         let lost = self.stdout.is_broken();
         if self.continues() {
@@ -64,7 +65,8 @@ impl Front {
         SignalEffect::Stop
     }
 
-    /// True if the last output was lost and the stream has been replaced since.
+    /// Replaces standard output if its reader is gone and the run survives that. Returns true if it
+    /// was replaced: the last output was lost and must be written again.
     pub(super) async fn is_output_replaced(&mut self) -> bool {
         let lost = self.continues() && self.stdout.is_broken();
         if lost {
@@ -73,12 +75,13 @@ impl Front {
         lost
     }
 
-    /// True if the run survives its terminal.
+    /// True if the run survives a hangup of its terminal.
     pub(super) fn continues(&self) -> bool {
         matches!(self.manner.hang_up, OnHangup::GoesOn(_))
     }
 
-    /// Continues without the lost streams.
+    /// Moves lost output streams to the log file. The first call moves streams at a terminal as
+    /// well.
     pub(super) async fn detach(&mut self) {
         let all = !std::mem::replace(&mut self.detached, true);
         let Some(log) = self.log() else { return };
@@ -95,7 +98,8 @@ impl Front {
         }
     }
 
-    /// Log file of a run that lost its terminal; `None` if it cannot be opened.
+    /// Opens the log file of a run that lost its terminal, or `/dev/null` if there is none or it
+    /// cannot be opened. `None` if the run does not survive a hangup.
     fn log(&self) -> Option<File> {
         let OnHangup::GoesOn(path) = &self.manner.hang_up else { return None };
         let append = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);

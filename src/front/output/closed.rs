@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs `check` before `main`.
+/// Makes the loader run `check` before `main`.
 #[used]
 #[expect(unsafe_code, reason = "nothing else runs before the standard library's own start")]
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]

@@ -13,7 +13,7 @@ use crate::plain::terminal::{self, TerminalInput};
 use crate::plain::{LineMode, PROMPT};
 
 impl LineMode<'_> {
-    /// Tracks running background subagents.
+    /// Updates the set of running invocations from an announcement.
     pub(super) fn note_work(&mut self, announcement: &Announcement) {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         match (announcement.event(), below) {
@@ -37,7 +37,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Resolves when an attached front end has started a task while nothing ran here.
+    /// Waits until an attached front end has started a task, and returns the invocation of the
+    /// task. `watched`: subscription to the events of the session. Never returns if the events end.
     pub(super) async fn task_started_elsewhere(watched: &mut Subscription) -> InvocationId {
         while let Some(announcement) = watched.next().await {
             if let (Event::InvocationStarted { .. }, Some(origin)) =
@@ -50,7 +51,8 @@ impl LineMode<'_> {
         std::future::pending().await
     }
 
-    /// Shows the answer to a task of another front end.
+    /// Prints the answer of the main agent if the event contains one, unless it was already shown
+    /// live.
     pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
         let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
         if let Event::InvocationCompleted { result, .. } = announcement.event()
@@ -61,7 +63,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// A line of the conversation; `None` when no background work is left, or the user exits.
+    /// Reads the next line of the conversation, and meanwhile shows events and answers requests.
+    /// `None` when no background work and no request is left, or the user exits.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.print(PROMPT).await;
         self.watch();

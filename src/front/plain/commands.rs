@@ -27,7 +27,7 @@ const KEYS: &str = "  Enter           send; a backslash at the end of a line con
 const NO_THEMES: &str = "Line mode has no themes: NO_COLOR=1 in the environment turns colours off, \
                          and `ui.theme` is for `posse tui`.\n";
 
-/// Answer to what is not possible during a task.
+/// Answer to a command that is not possible while a task runs.
 pub(super) const HAS_TO_WAIT: &str = "(that has to wait until nothing runs; /stop stops it)\n";
 
 /// Output of `/help`.
@@ -45,13 +45,14 @@ fn help() -> String {
     text
 }
 
-/// Work of a command on line mode.
+/// Asynchronous work of a command, carried out on the line mode after the command has returned.
 type Step =
     Box<dyn for<'m, 's> FnOnce(&'m mut LineMode<'s>) -> Pin<Box<dyn Future<Output = ()> + 'm>>>;
 
-/// Line mode while a command runs: collects the work, which may wait.
+/// Command context of line mode: stores the work that a command requests; line mode awaits it
+/// later.
 struct LineCommand {
-    /// A task is running.
+    /// True if a task is running.
     busy: bool,
     jobs: Jobs,
     step: Option<Step>,
@@ -160,7 +161,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs a command. `busy`: a task is running.
+    /// Runs a command. `busy`: true if a task is running.
     pub(super) async fn run_command(
         &mut self,
         command: &Command,
@@ -202,7 +203,7 @@ impl LineMode<'_> {
         self.print_lines(text).await;
     }
 
-    /// Prints text and the end of its last line.
+    /// Prints `text`, and a newline if it does not end with one.
     async fn print_lines(&mut self, text: String) {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         self.print(&(text + end)).await;
@@ -245,7 +246,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Stops background agents with `all`. No task runs.
+    /// Handles `/stop` while no task runs: with `all`, stops subagents in the background.
     async fn stop_idle(&mut self, all: bool) {
         self.catch_up().await;
         if all {
@@ -256,7 +257,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs a tool for the user.
+    /// Runs a tool call that the user requested, and shows it to its end.
     async fn call(&mut self, wanted: UserCall) {
         self.catch_up().await;
         match self.current.session.call(wanted).await {
@@ -265,7 +266,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs a job on another thread. `None`: it failed or was cancelled; the reason was printed.
+    /// Runs a job on another thread. `None` if it failed or a signal came first; the reason was
+    /// printed, or line mode ends.
     async fn run_job<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
@@ -338,7 +340,8 @@ impl LineMode<'_> {
         self.print(&text).await;
     }
 
-    /// Switches to a stored session, or to a fork of it.
+    /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues
+    /// its unfinished work.
     async fn resume(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.run_job(self.sessions.find_session(id, fork)).await else { return };
         let (opened, unfinished) = match self.sessions.resume(ready) {

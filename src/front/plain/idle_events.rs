@@ -1,11 +1,11 @@
-//! Events between tasks that are shown before the next one.
+//! Events that arrive between tasks and are shown before the next task.
 
 use posse_actors::event::Event;
 
 use crate::plain::{Current, LineMode};
 
 impl Current {
-    /// Updates background work and queued messages.
+    /// Updates background jobs and queued messages from an event.
     pub(super) fn update(&mut self, event: &Event) {
         self.jobs.follow(event);
         self.queue.follow(event);
@@ -13,8 +13,9 @@ impl Current {
 }
 
 impl LineMode<'_> {
-    /// Shows events since the last task: subagents, ends of jobs, and answers to tasks of attached
-    /// front ends. Before the first task, all events since the start.
+    /// Shows the events since the last task: those of subagents, ends of jobs, and answers to tasks
+    /// of attached front ends. Before the first task, shows all events since the start except
+    /// deltas.
     pub(super) async fn catch_up(&mut self) {
         while let Some(announcement) = self.current.events.try_next() {
             let origin = announcement.origin();

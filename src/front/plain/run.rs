@@ -1,4 +1,5 @@
-//! One task in line mode: events as text, typed lines as messages, permission requests first.
+//! One task in line mode: shows events as text and sends typed lines as steering messages. While a
+//! permission request is open, a typed line answers it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +18,12 @@ use crate::plain::commands::HAS_TO_WAIT;
 use crate::plain::terminal::TerminalInput;
 use crate::question::AnswerLine;
 
-/// Maximum wait for the last events of a run.
+/// Maximum wait for the last events of a run after its outcome.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl LineMode<'_> {
-    /// Runs `task` to its end.
+    /// Starts `task` and shows it to its end. If another front end has just started a task, the
+    /// prompt becomes a steering message for that task.
     pub(super) async fn work(&mut self, task: Task) {
         self.catch_up().await;
         self.rule_shown = false;
@@ -92,7 +94,8 @@ impl LineMode<'_> {
         self.finish_task(outcome, started).await;
     }
 
-    /// Starts reading input. A permission request that is open waits for silence again.
+    /// Starts watching the input during a task. If an open permission request waits for silence,
+    /// the wait starts again.
     pub(super) fn watch(&mut self) {
         self.terminal.watch();
         if self.questions.wants_silence() {
@@ -105,7 +108,7 @@ impl LineMode<'_> {
         self.print("(stopping; Ctrl+C again leaves at once)\n").await;
     }
 
-    /// A permission request or the terminal's `^C` leaves an unfinished line.
+    /// Ends the line that a permission request or the terminal's `^C` has left unfinished.
     async fn leave_line(&mut self) {
         if self.interactive {
             self.progress.finish_line();
@@ -145,7 +148,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// The last events of a run arrive shortly after its outcome.
+    /// Shows the last events of a run, which arrive shortly after its outcome. Waits at most
+    /// [`LAST_EVENTS`].
     async fn follow_to_the_end(&mut self, invocation: &InvocationId) {
         let mut limit = std::pin::pin!(tokio::time::sleep(LAST_EVENTS));
         loop {
@@ -284,12 +288,12 @@ impl LineMode<'_> {
     }
 }
 
-/// True for a call of the user instead of a task.
+/// True for the outcome of a call of the user, which has no model reply; false for that of a task.
 fn is_own_call(outcome: &TurnOutcome) -> bool {
     outcome.turns == 0 && outcome.ending == Ending::Answered(String::new())
 }
 
-/// True for the last event of an invocation or of a call of the user.
+/// True for the last event of this invocation, or of a call of the user.
 fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
     // The last message is the one that informs the model.
     if let Event::MessageQueued { kind: MessageKind::Aside, .. } = announcement.event() {

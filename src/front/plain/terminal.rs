@@ -1,5 +1,5 @@
-//! Input lines: an editor while nothing runs, the terminal's line editing during a run so that
-//! output need not be drawn around it, or a pipe.
+//! Source of input lines: a line editor while nothing runs, the terminal's own line editing during
+//! a run so that output need not be drawn around it, or a pipe.
 //!
 //! A single thread reads standard input.
 
@@ -24,16 +24,17 @@ use tokio::sync::mpsc;
 use crate::driver::{InputLine, next_line};
 use crate::question::keyboard::{self, HUSH, Hushed, Waited, take, wait};
 
-/// Milliseconds. Lines with a shorter interval were pasted, and form one input.
+/// Maximum interval between pasted lines, in milliseconds. Lines that follow each other within it
+/// form one input.
 const PASTE_GAP_MS: u8 = 30;
 
-/// Maximum size of such an input in bytes.
+/// Maximum bytes of one input; further bytes are discarded.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of queued inputs.
 const WAITING_MAX: usize = 16;
 
-/// Command to the thread: stop watching.
+/// Byte that tells the input thread to stop watching.
 const STOP: u8 = b'!';
 
 /// Input event.
@@ -41,13 +42,13 @@ const STOP: u8 = b'!';
 pub(crate) enum TerminalInput {
     /// A line without its newline, or several pasted lines.
     Line(String),
-    /// The keyboard was silent since silence was last requested.
+    /// The keyboard has been silent for the quiet period since silence was last requested.
     Quiet,
     /// Ctrl+C in the line editor.
     Interrupted,
     /// End of input.
     End,
-    /// The thread has stopped watching.
+    /// The thread has stopped watching the input.
     Stopped,
 }
 
@@ -57,22 +58,24 @@ enum InputRequest {
     Watch,
 }
 
-/// Standard input, line by line.
+/// Reads standard input line by line, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct LineTerminal {
     requests: std_mpsc::Sender<InputRequest>,
     inputs: mpsc::Receiver<(u64, TerminalInput)>,
     wake: OwnedFd,
-    /// Number of requests for silence.
+    /// Number of requests for silence so far; a report of silence is valid only for the latest
+    /// request.
     hushes: u64,
     interactive: bool,
     watching: bool,
-    /// Original terminal settings.
+    /// Original terminal settings; `None` if input is not interactive.
     modes: Option<Termios>,
 }
 
 impl LineTerminal {
-    /// Starts the thread. It reads only on request.
+    /// Starts the thread, which reads only on request. `interactive`: true if a user types at a
+    /// terminal, false for a pipe. Fails if the pipe to the thread cannot be created.
     pub(crate) fn open(interactive: bool, history: History) -> io::Result<LineTerminal> {
         let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
         let (woken, wake) = nix::unistd::pipe()?;
@@ -95,20 +98,20 @@ impl LineTerminal {
         Ok(LineTerminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
-    /// Requests one line, with this prompt.
+    /// Requests one line. A line that is typed at a terminal is edited behind `prompt`.
     pub(crate) fn edit(&mut self, prompt: &str) {
         self.requests.send(InputRequest::Edit(prompt.to_owned())).ok();
     }
 
-    /// Starts watching input until [`unwatch`](LineTerminal::unwatch). A pipe is not read
-    /// meanwhile: its next line is the next task.
+    /// Starts watching a terminal until [`unwatch`](LineTerminal::unwatch): each typed line becomes
+    /// an input. A pipe is not read meanwhile, because its next line is the next task.
     pub(crate) fn watch(&mut self) {
         if self.interactive && !self.watching {
             self.watching = self.requests.send(InputRequest::Watch).is_ok();
         }
     }
 
-    /// Stops watching; returns pending input.
+    /// Stops watching and returns the inputs that [`next`](LineTerminal::next) has not returned.
     pub(crate) async fn unwatch(&mut self) -> Vec<TerminalInput> {
         let mut left = Vec::new();
         if !std::mem::take(&mut self.watching) {
@@ -124,14 +127,15 @@ impl LineTerminal {
         left
     }
 
-    /// Discards input until the keyboard is silent. Only while watching.
+    /// Tells the thread to discard input until the keyboard is silent, and to report that. Does
+    /// nothing unless the terminal is watched.
     pub(crate) fn discard_input(&mut self) {
         if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
             self.hushes += 1;
         }
     }
 
-    /// Next input. Dropping the future loses nothing.
+    /// Waits for the next input. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> TerminalInput {
         loop {
             match self.inputs.recv().await {
@@ -142,7 +146,7 @@ impl LineTerminal {
         }
     }
 
-    /// Restores the original terminal modes, even in the middle of a line.
+    /// Restores the original terminal settings, even in the middle of a line.
     pub(crate) fn restore(&self) {
         if let Some(modes) = &self.modes {
             tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok();
@@ -156,7 +160,7 @@ impl Drop for LineTerminal {
     }
 }
 
-/// True if the terminal is gone, which looks like Ctrl+D to a reader.
+/// True if the terminal at standard input is gone. A reader cannot distinguish that from Ctrl+D.
 pub(crate) fn is_gone() -> bool {
     let stdin = io::stdin();
     let mut state = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -190,7 +194,8 @@ impl InputThread {
         self.send(input)
     }
 
-    /// Type-ahead stays in the editor, so there is one for all lines.
+    /// Reads one line with the line editor and adds it to the history. There is one editor for all
+    /// lines, because it contains type-ahead.
     fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         let editor = match &mut self.editor {
             Some(editor) => editor,
@@ -291,7 +296,8 @@ fn editor(lines: &[String]) -> rustyline::Result<Editor<Continued, MemHistory>> 
     Ok(editor)
 }
 
-/// A backslash at the end of a line continues it.
+/// Validator of the line editor: a backslash at the end of a line continues the input on the next
+/// line.
 struct Continued;
 
 impl Completer for Continued {

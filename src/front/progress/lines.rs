@@ -1,4 +1,4 @@
-//! Texts of progress lines: exit status, durations.
+//! Texts and limits for progress lines: excerpts of output, worktrees, jobs, durations.
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
@@ -6,16 +6,16 @@ use posse_actors::outcome::WorktreeSummary;
 use posse_actors::text;
 use posse_base::failure::printable;
 
-/// Maximum number of characters of a line.
+/// Maximum characters of a line; a longer line is truncated.
 const RESULT_CHARS_MAX: usize = 160;
 
-/// Maximum number of output lines of a command, from the end.
+/// Maximum number of output lines that are shown of a command; the last ones are shown.
 pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
-/// Maximum lines of a command that the user ran.
+/// Maximum number of output lines that are shown of a command that the user ran.
 pub(super) const OWN_LINES_MAX: usize = 60;
 
-/// Maximum number of lines of a diff, from the beginning.
+/// Maximum number of lines that are shown of a diff; the first ones are shown.
 pub(super) const DIFF_LINES_MAX: usize = 12;
 
 pub(super) fn first_line(content: &[ContentPart]) -> String {
@@ -26,7 +26,7 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
     format!("{}{more}", clipped(line))
 }
 
-/// Last lines of a command's output, without the tool's own notes below them.
+/// Last lines of a command's output, without the notes that the tool adds below the output.
 pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -38,12 +38,12 @@ pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     more.into_iter().chain(shown).collect()
 }
 
-/// Truncates a line with control characters escaped.
+/// Truncates a line and escapes control characters.
 pub(super) fn clipped(line: &str) -> String {
     printable(&text::clipped(line, RESULT_CHARS_MAX, " …"))
 }
 
-/// Changes of a subagent in its worktree.
+/// Suffix about the changes in the worktree of a subagent; empty if the worktree was removed.
 pub(super) fn of_worktree(remains: &WorktreeSummary) -> String {
     match &remains.left {
         _ if !remains.kept => String::new(),
@@ -54,7 +54,7 @@ pub(super) fn of_worktree(remains: &WorktreeSummary) -> String {
     }
 }
 
-/// Start or end of a background job.
+/// Text for the start or end of a background job; empty for other events.
 pub(super) fn of_job(event: &Event) -> String {
     match event {
         Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
@@ -67,7 +67,7 @@ pub(super) fn of_job(event: &Event) -> String {
     }
 }
 
-/// Duration with a precision suitable for a countdown.
+/// Formats a duration in milliseconds for a countdown, in whole seconds, minutes or hours.
 pub(super) fn countdown_text(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..=99 => format!("{seconds} s"),

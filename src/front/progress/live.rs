@@ -1,30 +1,31 @@
-//! Streaming of a reply on a terminal, and its removal when the reply is cut off.
+//! Text of a streamed reply on a terminal, and its removal when the reply is cut off.
 //!
 //! Only visible rows without other output in between are removed; for scrolled rows a line marks
 //! the reply as void.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Maximum number of bytes kept for removal; no terminal shows more at once.
+/// Maximum bytes of a reply that can be erased; no terminal shows more at once.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// Returns the size of the terminal: columns and rows.
+/// Returns the size of the terminal: columns and rows; `None` if it is unknown.
 pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
-/// Size of the terminal at standard error.
+/// Size of the terminal at standard error: columns and rows; `None` if it is unknown.
 pub(super) fn screen() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// Text since the beginning of a reply, from the start of a line.
+/// Text that was written since a reply began at the start of a line. It determines the rows to
+/// erase.
 #[derive(Debug)]
 pub(super) struct LiveText {
     text: String,
-    /// Size of the terminal at that time.
+    /// Size of the terminal when the reply began; `None` if the text can no longer be erased.
     size: Option<(u16, u16)>,
     broke_off: bool,
 }
@@ -34,7 +35,7 @@ impl LiveText {
         LiveText { text: String::new(), size, broke_off: false }
     }
 
-    /// Adds written text.
+    /// Adds text that was written to the terminal.
     pub(super) fn add(&mut self, text: &str) {
         if self.text.len() + text.len() > SHOWN_BYTES_MAX {
             self.make_permanent();
@@ -44,12 +45,12 @@ impl LiveText {
         }
     }
 
-    /// It can no longer be removed.
+    /// Drops the text, so that it can no longer be erased.
     pub(super) fn make_permanent(&mut self) {
         (self.size, self.text) = (None, String::new());
     }
 
-    /// Registers the interruption of the reply, and the notice written about it.
+    /// Registers that the reply was cut off. `text`: the notice that was written about it.
     pub(super) fn interrupt(&mut self, text: &str) {
         self.add(text);
         self.broke_off = true;
@@ -59,8 +60,8 @@ impl LiveText {
         self.broke_off
     }
 
-    /// Sequence that erases it on a terminal of this size. `None` if part of it is not visible or
-    /// its position is unknown.
+    /// Escape sequence that erases the text on a terminal of this size. `None` if a part of it is
+    /// not visible, or if the size is unknown or has changed.
     pub(super) fn erase_sequence(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));
@@ -71,7 +72,8 @@ impl LiveText {
     }
 }
 
-/// Part of a line that fits into one row, so that it can be redrawn.
+/// Beginning of `line` that fits into one row, so that the row can be redrawn. The whole line if
+/// the size is unknown.
 pub(super) fn clip_to_row(line: &str, size: Option<(u16, u16)>) -> &str {
     let Some((columns, _)) = size else { return line };
     let mut left = usize::from(columns);
@@ -84,8 +86,8 @@ pub(super) fn clip_to_row(line: &str, size: Option<(u16, u16)>) -> &str {
     too_much.map_or(line, |(end, _)| &line[..end])
 }
 
-/// Row offset of the cursor after `text` on a terminal of this width. The text contains only
-/// posse's own colours, line feeds, tabs and carriage returns.
+/// Number of rows by which `text` moves the cursor down on a terminal of this width. The text
+/// contains only posse's own colours, line feeds, tabs and carriage returns.
 fn rows_below_first(text: &str, columns: usize) -> usize {
     let (mut row, mut column) = (0, 0);
     let mut chars = text.chars();

@@ -1,7 +1,8 @@
-//! Source of answers: standard input if it is the terminal, otherwise the controlling terminal.
+//! Source of answers to permission requests: standard input if it is a terminal, otherwise the
+//! controlling terminal.
 //!
-//! A line is read only on request, and for a new permission request only after the keyboard was
-//! silent: earlier input is never used.
+//! A line is read only on request. For a new permission request it is read only after the keyboard
+//! was silent, so that earlier input is never used.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -22,9 +23,9 @@ use crate::driver::{InputLine, next_line};
 /// Controlling terminal of the process.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
 
-/// Order to the thread for a new request: silence, then a line.
+/// Order to the thread for a new permission request: wait for silence, then read a line.
 pub(crate) const HUSH: u8 = b'?';
-/// Order to read another line for the same request.
+/// Order to the thread to read another line for the same permission request.
 const MORE: u8 = b'm';
 
 /// True if a person can see and answer permission requests.
@@ -36,32 +37,32 @@ pub(crate) fn can_ask() -> bool {
 /// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeyboardEvent {
-    /// The keyboard was silent since the last request appeared; input counts now.
+    /// The keyboard was silent since the last permission request appeared; input counts now.
     Quiet,
     Line(String),
 }
 
-/// Event with the number of requests known to the thread.
+/// Event, with the number of permission requests that the thread knew at that time.
 type KeyboardReport = (u64, KeyboardEvent);
 
-/// Keyboard of a terminal.
+/// Reads answers from a terminal on a thread, which starts when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
-    /// `None`: standard input.
+    /// Controlling terminal; `None` if answers are read from standard input.
     terminal: Option<Arc<File>>,
     reader: Option<KeyboardThread>,
-    /// Number of questions so far.
+    /// Number of permission requests so far.
     appeared: u64,
 }
 
-/// Reading thread.
+/// Connection to the reading thread.
 #[derive(Debug)]
 struct KeyboardThread {
     orders: OwnedFd,
     heard: mpsc::Receiver<KeyboardReport>,
-    /// A line was requested and has not arrived yet.
+    /// True if a line was requested and has not arrived yet.
     asked: bool,
-    /// Original terminal modes.
+    /// Original terminal settings; `None` if they cannot be read.
     modes: Option<Termios>,
 }
 
@@ -74,13 +75,14 @@ impl Keyboard {
         Keyboard { terminal, reader: None, appeared: 0 }
     }
 
-    /// A new request appeared: earlier input, and input before silence, is discarded.
+    /// Tells the thread that a new permission request is shown. Input before the next silence is
+    /// discarded.
     pub(super) fn hush(&mut self) {
         self.order(HUSH);
         self.appeared += 1;
     }
 
-    /// Next event; `None` at the end. Dropping the future loses nothing.
+    /// Waits for the next event; `None` at the end of input. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Option<KeyboardEvent> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
@@ -136,7 +138,7 @@ impl KeyboardThread {
     }
 }
 
-/// Executes orders until the receiver or the terminal is gone.
+/// Loop of the thread: executes orders until the receiver or the terminal is gone.
 fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<KeyboardReport>) {
     let mut questions = 0;
     let mut order = take(orders);
@@ -166,17 +168,17 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
     }
 }
 
-/// End of a wait for silence.
+/// Result of a wait for silence.
 pub(crate) enum Hushed {
     Quiet,
-    /// Another order; `None`: the receiver is gone.
+    /// Another order ended the wait; `None`: the sender of orders is gone.
     Order(Option<u8>),
-    /// End of input.
+    /// The input has ended.
     Gone,
 }
 
-/// Waits until the keyboard is silent and discards all keys until then. New requests restart the
-/// wait and are counted.
+/// Waits until the keyboard is silent and discards all keys until then. A new permission request
+/// restarts the wait. `questions` is increased for the first request and for each new one.
 ///
 /// The terminal reports single keys only without line editing, which is off during the wait.
 pub(crate) fn hush(
@@ -224,17 +226,17 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
     Hushed::Quiet
 }
 
-/// First of what a thread waits for.
+/// Result of a wait for input or an order.
 pub(crate) enum Waited {
-    /// Input at the terminal.
+    /// There is input at the terminal.
     Typed,
-    /// A command for the thread; `None`: no more will come.
+    /// An order arrived; `None`: the sender of orders is gone.
     Order(Option<u8>),
-    /// The time limit.
+    /// The time limit has passed.
     Nothing,
 }
 
-/// Waits for a command or input, commands first.
+/// Waits for an order or for input, at most for `limit`. An order takes precedence.
 pub(crate) fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) -> Waited {
     let mut ready =
         [PollFd::new(orders, PollFlags::POLLIN), PollFd::new(keyboard, PollFlags::POLLIN)];
@@ -249,7 +251,7 @@ pub(crate) fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: Poll
     if ready[0].any().unwrap_or(true) { Waited::Order(take(orders)) } else { Waited::Typed }
 }
 
-/// Next command; `None` at the end.
+/// Waits for the next order; `None` if the sender of orders is gone.
 pub(crate) fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     let mut order = [0];
     loop {
@@ -261,7 +263,7 @@ pub(crate) fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-/// Reads the available line.
+/// Reads one line; `None` at the end of input.
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {
@@ -272,7 +274,8 @@ fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     }
 }
 
-/// A terminal returns one line per read, so the next line is not consumed.
+/// Reader that takes one line from a terminal: a terminal returns at most one line per read, so the
+/// next line stays unread.
 struct OneLine<'a>(BorrowedFd<'a>);
 
 impl io::Read for OneLine<'_> {

@@ -1,4 +1,4 @@
-//! Paging of a long text without losing a character.
+//! Splitting of a long text into pages without losing a character.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,17 @@ const ROWS: usize = 200;
 /// Characters per row. The terminal wraps longer lines.
 const COLUMNS: usize = 100;
 
-/// Page of a text.
+/// One page of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QuestionPage {
     /// Text as displayed.
     pub(super) text: String,
-    /// Number of lines that begin or continue here.
+    /// Number of lines that begin or continue on this page.
     pub(super) lines: usize,
 }
 
-/// All lines of `text`, escaped, behind a rule. A line that continues on the next page has a
-/// different rule there.
+/// Splits `text` into pages. Each line is escaped and begins with a vertical rule. A line that
+/// continues on the next page has a different rule there.
 pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
     let mut pages = VecDeque::new();
     let mut page = QuestionPage { text: String::new(), lines: 0 };

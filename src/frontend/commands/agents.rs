@@ -17,7 +17,7 @@ pub(super) const AGENTS: Command = Command {
     ..COMMAND
 };
 
-/// Subagents of this conversation.
+/// Table of the subagents of this conversation, read from the records of the session.
 async fn subagents(session: &SessionHandle) -> String {
     let mut workers = SubagentTable::default();
     let whole = records(session, |announced| {

@@ -20,7 +20,8 @@ pub(super) const COMPACT: Command = Command {
     ..COMMAND
 };
 
-/// Compacts the history. An event announces what was removed.
+/// Compacts the history and returns a summary for the user; an event announces the compaction as
+/// well. `keep`: subject that the summary of the removed messages must preserve.
 async fn compact(session: &SessionHandle, keep: Option<String>) -> QueryAnswer {
     match session.compact_keeping(keep).await {
         Ok(Some(compacted)) => QueryAnswer::Announced(context::compact_summary(&compacted)),

@@ -21,7 +21,7 @@ pub(super) const PERMISSIONS: Command = Command {
     ..COMMAND
 };
 
-/// Grants that last until the session ends, and how to revoke them.
+/// Text with the grants that last until the session ends, and how to get rid of them.
 async fn session_grants(session: &SessionHandle) -> String {
     let mut grants: Vec<Grant> = Vec::new();
     let whole = records(session, |announced| {

@@ -1,4 +1,4 @@
-//! `/stop`: stops the task, even while a question is open.
+//! `/stop`: stops the task, even while a permission request is open.
 
 use crate::commands::{Availability, COMMAND, Command};
 

@@ -1,4 +1,5 @@
-//! Slash commands. Those that the UI state can answer are answered here; the others become effects.
+//! Slash commands in the terminal UI. A command that needs only the UI state is carried out here;
+//! the others become effects.
 
 use posse_actors::event::ContextUse;
 use posse_base::failure::Exit;
@@ -16,7 +17,7 @@ use crate::viewer::Viewer;
 /// Maximum lines of an answer in the transcript; longer ones open in the viewer.
 const LINES_MAX: usize = 40;
 
-/// The UI while a command runs.
+/// Command context of the terminal UI.
 struct AppCommand<'a> {
     app: &'a mut App,
     /// The submitted line.
@@ -125,7 +126,7 @@ impl CommandContext for AppCommand<'_> {
 }
 
 impl App {
-    /// Runs a command, given with its line and its argument.
+    /// Runs a command. `line`: the submitted line, for the transcript.
     pub(super) fn command(&mut self, command: &Command, line: &str, argument: Option<&str>) {
         (command.run)(&mut AppCommand { app: self, line }, argument);
     }
@@ -137,7 +138,7 @@ impl App {
         self.view.status.jobs = 0;
     }
 
-    /// Records a measurement of the context.
+    /// Shows a measurement of the context in the status bar.
     pub(crate) fn set_context_usage(&mut self, used: &ContextUse) {
         (self.view.status.context, self.view.status.limit) =
             (Some(used.total), Some(used.tokens_max));
@@ -155,7 +156,7 @@ impl App {
         self.view.note(Role::Dim, said);
     }
 
-    /// Shows file changes in the viewer.
+    /// Shows file changes in the viewer; if there are none, shows a note.
     pub(crate) fn show_changes(&mut self, changes: Changes) {
         if changes.diffs.is_empty() {
             self.view.push_user_input("/diff".to_owned());
@@ -168,8 +169,8 @@ impl App {
         self.viewer = Viewer::of_diffs(changes.diffs);
     }
 
-    /// Shows the answer to a command in the transcript. A long one, or a list that users search, is
-    /// shown in the viewer.
+    /// Shows the answer to a command in the transcript. A long answer, or a list that users search,
+    /// is shown in the viewer instead.
     pub(crate) fn answer(&mut self, title: &str, is_list: bool, text: String) {
         if is_list || text.lines().count() > LINES_MAX {
             self.viewer = Some(Viewer::of_text(title, text));

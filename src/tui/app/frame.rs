@@ -25,7 +25,8 @@ pub(super) struct FrozenRows {
 }
 
 impl App {
-    /// Composes the next frame for a terminal of that size.
+    /// Composes the next frame for a terminal of that size. Each finished row is part of one frame
+    /// only.
     pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> ScreenFrame {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
@@ -77,7 +78,7 @@ impl App {
         ScreenFrame { finished, live, cursor, alternate_screen, more }
     }
 
-    /// Live rows above the prompt or the permission request.
+    /// Live rows above the prompt or, if `asks` is true, above the permission request.
     fn above(&mut self, asks: bool, size: (u16, u16), room: usize, now: Duration) -> Vec<TextRow> {
         let wide = usize::from(size.0);
         if let Some(frozen) = self.frozen.as_ref().filter(|frozen| asks && frozen.size == size) {
@@ -126,7 +127,8 @@ impl App {
         rows
     }
 
-    /// The prompt with its selector or completion list above and the status bar below.
+    /// The prompt with its selector or completion list above and the status bar below. Returns the
+    /// rows, and column and row of the cursor in them.
     fn prompt(&self, wide: usize, high: usize, now: Duration) -> (Vec<TextRow>, (usize, usize)) {
         let theme = self.theme;
         let mut rows: Vec<TextRow> = Vec::new();

@@ -33,7 +33,8 @@ impl App {
         }
     }
 
-    /// Shows file names that were found, if the query is still current.
+    /// Shows the file names that were found for the query `looked_for`, if it is still the current
+    /// one.
     pub(crate) fn show_found_files(&mut self, looked_for: &str, names: &[String]) {
         let wanted = CompletionQuery::of(self.composer.before());
         let Some(CompletionQuery::File { query, suffix }) = wanted else { return };
@@ -42,7 +43,8 @@ impl App {
         }
     }
 
-    /// Handles a key while a completion list is open. `false`: the key has its usual meaning.
+    /// Handles a key while a completion list is open. Returns `false` if the key has its usual
+    /// meaning.
     pub(super) fn handle_completion_key(
         &mut self,
         key: KeyEvent,
@@ -117,7 +119,8 @@ impl App {
         }
     }
 
-    /// Puts a line back into the prompt, because a lookup may change its subject.
+    /// Puts a submitted line back into the prompt, because a running lookup may replace the session
+    /// for which the line is meant.
     pub(super) fn wait_for_lookup(&mut self, line: &str) {
         self.view.note(Role::Dim, "(wait for the lookup to finish; Esc cancels it)");
         self.composer.set(line);

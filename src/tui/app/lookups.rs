@@ -1,5 +1,5 @@
-//! Lookups on other threads: progress is shown, Esc cancels them, and input that would interfere
-//! with a lookup stays in the prompt.
+//! Lookups: slow work on other threads, such as reading stored sessions. Progress is shown, Esc
+//! cancels all lookups, and input that would interfere with a lookup stays in the prompt.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::app::App;
 use crate::text::{TextRow, clipped, row};
 use crate::theme::Role;
 
-/// Delay before a lookup is shown.
+/// Delay before the progress of a lookup is shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(150);
 
-/// Maximum duration of a lookup.
+/// Maximum duration of a lookup; then it is cancelled.
 const LOOKING_MAX: Duration = Duration::from_mins(1);
 
 /// Maximum number of concurrent lookups.
@@ -22,14 +22,14 @@ pub(super) struct PendingLookup {
     /// Number that identifies the result; results of cancelled lookups are dropped.
     nth: u64,
     what: &'static str,
-    /// The result may change the conversation, so input has to wait.
+    /// True if the result may replace the conversation, so that submitted input has to wait.
     blocks_input: bool,
     since: Duration,
 }
 
 impl App {
-    /// Registers a lookup. With `blocks_input` submitted text has to wait for it. Returns `false`
-    /// if too many lookups are running.
+    /// Registers a lookup that starts now. `blocks_input`: true if submitted text has to wait for
+    /// it. Returns `false` if too many lookups are running.
     pub(crate) fn start_lookup(
         &mut self,
         nth: u64,
@@ -46,7 +46,8 @@ impl App {
         room
     }
 
-    /// Removes a finished lookup. Returns `false` if it was cancelled.
+    /// Removes a finished lookup. Returns `false` if it was cancelled, so its result must be
+    /// dropped.
     pub(crate) fn finish_lookup(&mut self, nth: u64) -> bool {
         let at = self.lookups.iter().position(|lookups| lookups.nth == nth);
         at.map(|at| self.lookups.remove(at)).is_some()
@@ -79,7 +80,7 @@ impl App {
         }
     }
 
-    /// Time until the progress row changes.
+    /// Time until the progress row changes; `None` if no lookup is running.
     pub(super) fn next_lookup_change(&self, now: Duration) -> Option<Duration> {
         let since = now.saturating_sub(self.lookups.last()?.since);
         let part = u64::from(since.subsec_nanos());
@@ -89,7 +90,7 @@ impl App {
         })
     }
 
-    /// The progress row.
+    /// Progress row of the latest lookup; `None` if no lookup is running or it has just started.
     pub(super) fn lookup_row(&self, wide: usize, now: Duration) -> Option<TextRow> {
         let lookups = self.lookups.last()?;
         let since = now.saturating_sub(lookups.since);

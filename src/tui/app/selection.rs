@@ -73,7 +73,7 @@ impl App {
         }
     }
 
-    /// Opens the input history, newest first.
+    /// Opens the selector of the input history, newest entry first.
     pub(super) fn open_history(&mut self) {
         let mut seen = HashSet::new();
         let lines = self.composer.history.iter().rev().filter(|line| seen.insert(*line));
@@ -93,7 +93,7 @@ impl App {
         self.view.queue.iter().filter(|waiting| waiting.is_own())
     }
 
-    /// Opens the list of queued messages.
+    /// Opens the selector of the user's queued messages.
     pub(super) fn open_queue(&mut self) {
         let entry = |waiting: &QueuedMessage| {
             let label = format!("{}: {}", waiting.timing(self.busy), in_one_line(&waiting.text));
@@ -107,7 +107,8 @@ impl App {
         self.open_selector(SelectorKind::Queue, "queued messages", entries, nothing);
     }
 
-    /// Deletes the queued message of the user with that number.
+    /// Deletes a queued message of the user. `number`: its position among these messages, counted
+    /// from 1.
     pub(super) fn withdraw(&mut self, number: &str) {
         let nth = number.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1));
         let waiting = nth.and_then(|nth| self.own_messages().nth(nth));
@@ -118,7 +119,8 @@ impl App {
         self.view.note(Role::Warn, text);
     }
 
-    /// Opens the list of stored sessions, given as pairs of id and description.
+    /// Opens the selector of stored sessions other than the current one. `stored`: pairs of id and
+    /// description.
     pub(crate) fn choose_session(&mut self, stored: Vec<(String, String)>) {
         let others = stored.into_iter().filter(|(id, _)| *id != self.session);
         let entry =
@@ -152,7 +154,8 @@ impl App {
         self.view.note(role, text);
     }
 
-    /// Opens the selector of a setting.
+    /// Opens the selector of a setting. `names`: its known values; `opened_by`: the shortcut
+    /// letter, if one was used.
     pub(crate) fn choose(&mut self, what: Selectable, names: Vec<String>, opened_by: Option<char>) {
         let (current, source) = match what {
             Selectable::Model => (&self.view.status.model, &self.sources.model),

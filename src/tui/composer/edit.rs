@@ -8,7 +8,7 @@ use crate::text::width;
 /// Maximum number of undo steps.
 const UNDO_MAX: usize = 200;
 
-/// Maximum bytes of all undo steps.
+/// Maximum bytes of all undo steps together; a longer text is not saved for undo.
 const UNDO_BYTES_MAX: usize = 1 << 20;
 
 /// A text with a cursor between two characters or at an end.
@@ -20,7 +20,7 @@ pub(super) struct Text {
     /// Text that was cut last, for yank.
     killed: String,
     undo: Vec<(String, usize)>,
-    /// Consecutive letters are undone together.
+    /// True if the last action inserted text. Letters that follow are undone together with it.
     writing: bool,
 }
 
@@ -43,7 +43,7 @@ impl Text {
         self.writing = true;
     }
 
-    /// Replaces the last `bytes` before the cursor.
+    /// Replaces the `bytes` bytes before the cursor with the text `with`.
     pub(super) fn replace_before(&mut self, bytes: usize, with: &str) {
         self.keep();
         let from = self.cursor.saturating_sub(bytes);
@@ -64,7 +64,8 @@ impl Text {
         std::mem::take(&mut self.written)
     }
 
-    /// Replaces a backslash before the cursor, at the end of its line, with a line break.
+    /// Replaces a backslash before the cursor, at the end of its line, with a line break. Returns
+    /// `false` if there is none.
     pub(super) fn continues(&mut self) -> bool {
         let (before, after) = self.split_at_cursor();
         if !before.ends_with('\\') || !(after.is_empty() || after.starts_with('\n')) {
@@ -110,7 +111,7 @@ impl Text {
         std::mem::replace(&mut self.cursor, to) != to
     }
 
-    /// Moves to the line above. Returns `false` if there is none.
+    /// Moves the cursor to the line above. Returns `false` if there is none.
     pub(super) fn up(&mut self) -> bool {
         let line = self.line();
         if line.start == 0 {
@@ -122,7 +123,7 @@ impl Text {
         true
     }
 
-    /// Moves to the line below. Returns `false` if there is none.
+    /// Moves the cursor to the line below. Returns `false` if there is none.
     pub(super) fn down(&mut self) -> bool {
         let line = self.line();
         if line.end == self.written.len() {

@@ -6,16 +6,16 @@ pub(super) struct Language {
     pub(super) names: &'static [&'static str],
     /// Keywords, separated by spaces.
     pub(super) keywords: &'static str,
-    /// Delimiter of a comment to the end of the line.
+    /// Delimiter of a comment to the end of the line; `None` if the language has none.
     pub(super) line_comment: Option<&'static str>,
-    /// Start and end of a comment of several lines.
+    /// Start and end of a comment of several lines; `None` if the language has none.
     pub(super) block_comment: Option<(&'static str, &'static str)>,
     pub(super) quotes: &'static str,
-    /// Triple quotes delimit a string of several lines.
+    /// True if triple quotes delimit a string of several lines.
     pub(super) triple_quotes: bool,
 }
 
-/// The usual values: strings in either kind of quotes, and no comments.
+/// Default values: strings in single and in double quotes, and no comments.
 const PLAIN: Language = Language {
     names: &[],
     keywords: "",

@@ -2,23 +2,23 @@
 
 use crate::highlight::Highlighter;
 
-/// Maximum bytes that are held back because they may still change.
+/// Maximum bytes of text that is held back because it may still change.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 
 /// A finished part of a text, or its unfinished tail as it is now.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
-    /// Whole blocks of Markdown.
+    /// Whole blocks of Markdown, or a part of a block that is too long to be held back.
     Text(String),
     /// Lines of a block of code.
     Code {
-        /// The language named behind the fence.
+        /// Language that is named after the opening fence; empty if none is named.
         language: String,
         /// State of the highlighter at the first line.
         highlighter: Highlighter,
         /// Lines, without the newline of the last.
         lines: String,
-        /// This is the first piece of the block.
+        /// True if this is the first piece of the block.
         begins: bool,
     },
 }
@@ -64,7 +64,7 @@ impl Stream {
         pieces
     }
 
-    /// The unfinished tail.
+    /// The unfinished tail; `None` if it is blank.
     pub(crate) fn unfinished_tail(&self) -> Option<Piece> {
         if self.tail.trim().is_empty() {
             return None;
@@ -76,7 +76,8 @@ impl Stream {
         })
     }
 
-    /// Takes complete lines of the block of code.
+    /// Takes the complete lines of the open code block from the tail; `None` if there are none. A
+    /// closing fence ends the block.
     fn code(&mut self) -> Option<Piece> {
         let fence = self.fence.as_mut()?;
         let (mut end, mut closed) = (0, false);
@@ -105,7 +106,8 @@ impl Stream {
         piece
     }
 
-    /// Takes complete blocks before the last one.
+    /// Takes the complete blocks from the tail, except the last one, which may still change; `None`
+    /// if there are none. An opening fence begins a code block.
     fn text(&mut self) -> Option<Piece> {
         let (mut at, mut cut, mut after_blank, mut in_list) = (0, 0, false, false);
         for line in self.tail.split_inclusive('\n') {

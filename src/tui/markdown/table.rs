@@ -22,7 +22,8 @@ impl Table {
         Table { alignments, rows: Vec::new(), has_head: false }
     }
 
-    /// Number of spaces before and after a cell.
+    /// Splits `left` blank columns of a cell into columns before and after its text, by the
+    /// alignment.
     fn blanks(&self, column: usize, left: usize) -> (usize, usize) {
         match self.alignments.get(column) {
             Some(Alignment::Right) => (left, 0),

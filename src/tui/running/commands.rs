@@ -13,8 +13,9 @@ use crate::running::session::{LookupResult, RequestResult};
 use crate::running::{SHUTDOWN_MAX, Tui, internal, messages};
 use crate::theme::Role;
 
-/// Descriptions of lookups.
+/// Description of lookups that read stored sessions. These lookups block the input.
 pub(super) const READING_SESSIONS: &str = "reading sessions";
+/// Description of all other lookups.
 pub(super) const COLLECTING: &str = "collecting data";
 
 impl Tui<'_> {
@@ -36,8 +37,9 @@ impl Tui<'_> {
         }
     }
 
-    /// Switches to another session: the same conversation, or a new one. If the session cannot be
-    /// assembled, the current one stays.
+    /// Replaces the current session. `same_conversation`: true to continue the conversation, false
+    /// to begin a new one. Returns false on failure: the current session stays if the new one
+    /// cannot be assembled, and the UI exits if it cannot be started.
     async fn reopen(&mut self, choice: SessionSelection, same_conversation: bool) -> bool {
         let mut opened =
             match self.print_above(|environment| environment.open(&choice, same_conversation)) {
@@ -66,7 +68,8 @@ impl Tui<'_> {
         self.current.is_some()
     }
 
-    /// Switches to a stored session, or to a new one that branches off it.
+    /// Switches to a stored session that was loaded, and continues its unfinished work. `fork`:
+    /// true if the session is a new one with a copy of the history.
     async fn resume(&mut self, ready: LoadedSession, fork: bool) {
         let (opened, unfinished) = match self.print_above(|environment| environment.resume(ready)) {
             Ok(opened) => opened,
@@ -88,7 +91,8 @@ impl Tui<'_> {
         }
     }
 
-    /// Runs `work` with the live region removed, so that what it prints appears above.
+    /// Removes the live region and runs `work`, so that text which `work` prints appears above the
+    /// live region.
     fn print_above<T>(&mut self, work: impl FnOnce(&mut dyn TuiEnvironment) -> T) -> T {
         // The live region must be removed before anything is printed on the main screen.
         let bytes = self.withdraw_frame();
@@ -141,7 +145,7 @@ impl Tui<'_> {
         }
     }
 
-    /// Shows a report and its appendix.
+    /// Renders a report in a lookup; the report is then shown with its appendix.
     pub(super) fn report(&mut self, request: ReportRequest) {
         let ReportRequest { report, title, is_list, appendix } = request;
         let job = self.environment.report(report, &self.app.session);
@@ -167,7 +171,7 @@ impl Tui<'_> {
         }
     }
 
-    /// Starts a lookup on a blocking thread.
+    /// Starts a lookup that runs `job` on a blocking thread. `found` wraps the result of the job.
     pub(super) fn look_up<T: Send + 'static>(
         &mut self,
         what: &'static str,
@@ -177,7 +181,7 @@ impl Tui<'_> {
         self.start_lookup(what, async { run_blocking(job).await.map(found) });
     }
 
-    /// Starts a lookup in a separate task. Keys are handled meanwhile.
+    /// Starts a lookup in a separate task, unless too many are running. Keys are handled meanwhile.
     fn start_lookup(
         &mut self,
         what: &'static str,
@@ -196,7 +200,7 @@ impl Tui<'_> {
         });
     }
 
-    /// Applies the result of a lookup.
+    /// Shows the result of a lookup, or acts on it.
     pub(super) async fn apply_lookup(&mut self, looked: Result<LookupResult, Vec<Failure>>) {
         match looked {
             Err(failures) => self.app.view.failures(&failures),
@@ -214,7 +218,7 @@ impl Tui<'_> {
     }
 }
 
-/// Runs a job on a blocking thread.
+/// Runs a job on a blocking thread and waits for the result.
 async fn run_blocking<T: Send + 'static>(job: BackgroundJob<T>) -> Result<T, Vec<Failure>> {
     let failed = |error| Err(vec![internal(format!("the lookup crashed: {error}"))]);
     tokio::task::spawn_blocking(job).await.unwrap_or_else(failed)

@@ -1,4 +1,4 @@
-//! Carries out the effects of keys.
+//! Carries out the effects that the UI state requests.
 
 use posse_actors::conversation::{ContentPart, MessageId, Prompt, text_of};
 use posse_actors::event::MessageKind;
@@ -63,7 +63,8 @@ impl Tui<'_> {
         }
     }
 
-    /// Asks the session in a task of its own; the answer arrives as a result.
+    /// Calls `ask` with the current session in a task of its own. The result, if any, is sent to
+    /// the event loop. Does nothing without a session.
     pub(super) fn request<F>(&self, ask: impl FnOnce(SessionHandle) -> F)
     where
         F: Future<Output = Option<RequestResult>> + Send + 'static,
@@ -119,7 +120,7 @@ impl Tui<'_> {
         self.call(own_call(command));
     }
 
-    /// Runs a tool call of the user.
+    /// Runs a tool call of the user, if there is a session.
     pub(super) fn call(&mut self, wanted: UserCall) {
         if self.has_session() {
             self.app.busy = true;
@@ -132,7 +133,7 @@ impl Tui<'_> {
         }
     }
 
-    /// Reads an image on another thread.
+    /// Reads an image on another thread; the event loop then attaches it.
     fn attach(&mut self, name: String) {
         let read = match self.environment.images() {
             Ok(read) => read,
@@ -173,7 +174,7 @@ impl Tui<'_> {
         }
     }
 
-    /// Finds files on another thread.
+    /// Finds files for a completion query on another thread.
     fn find(&mut self, query: &str) {
         if self.finder.is_none() {
             let results = self.results.clone();

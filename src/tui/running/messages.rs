@@ -15,7 +15,7 @@ use crate::{Options, SetupFacts};
 
 type StyledLines = Vec<(Role, String)>;
 
-/// Introduction of a session.
+/// Lines that introduce a session: version, id, folder, sandbox and dry run.
 pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     let kept = if options.kept { "" } else { " (not stored, cannot be resumed)" };
     let place = printable(&app.view.status.cwd);
@@ -39,7 +39,7 @@ pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     lines
 }
 
-/// First message of a user without a model.
+/// First lines if no session can be opened: that no model is configured, and the errors.
 pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
     let mut lines = vec![
         (Role::Heading, format!("posse {}", env!("CARGO_PKG_VERSION"))),
@@ -52,7 +52,7 @@ pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
     lines
 }
 
-/// Facts about the machine and next steps for that user.
+/// Lines with facts about this machine and the next steps to set up a model.
 pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
     let mut lines =
         vec![(Role::Text, String::new()), (Role::Strong, "Found on this machine".to_owned())];
@@ -72,7 +72,7 @@ pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
     lines
 }
 
-/// The selected provider, model and agent with their sources.
+/// Lines with the selected provider, model and agent and their sources.
 pub(super) fn selection(app: &App) -> StyledLines {
     let rows = [
         ("provider", &app.view.status.provider, &app.sources.provider),
@@ -85,7 +85,8 @@ pub(super) fn selection(app: &App) -> StyledLines {
     rows.map(line).to_vec()
 }
 
-/// Shows the end of a task.
+/// Shows the end of a task: its error, and its outcome with turns, tokens and duration. `yes`: true
+/// if `--yes` was given.
 pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
     let TaskSummary { outcome, took, rule_shown } = concluded;
     let verdict = judge(outcome.as_ref(), None, PermissionHints { yes, rule: rule_shown });

@@ -26,7 +26,7 @@ use crate::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
 
-/// Result of a request.
+/// Result of work that runs beside the event loop.
 pub(super) enum RequestResult {
     /// The task has started.
     Runs(RunningPrompt),
@@ -36,31 +36,31 @@ pub(super) enum RequestResult {
     Note(String),
     /// A message that could not be delivered because no task ran any more.
     Undelivered(Vec<ContentPart>),
-    /// A withdrawn message, for the prompt.
+    /// A withdrawn message, which returns to the prompt.
     Withdrawn(Vec<ContentPart>),
-    /// An image and its file name.
+    /// The name of an image file, and the image with its description, or the error.
     Attached(String, Result<(ContentPart, String), Failure>),
-    /// A file query and the names found.
+    /// A file query and the names that match it.
     Found(String, Vec<String>),
-    /// Context usage of a session.
+    /// Context usage of the session with this id.
     Measured(SessionId, ContextUse),
     /// Answer of the session to a command.
     Answer(String),
-    /// Result of a lookup, and the number of the lookup.
+    /// Number and result of a lookup.
     LookupResult(u64, Result<LookupResult, Vec<Failure>>),
 }
 
 /// Result of a lookup.
 pub(super) enum LookupResult {
-    /// A report, with `true` if users search in it.
+    /// A report: heading, `true` if users search in it, and text.
     Report(&'static str, bool, String),
     /// Facts about this machine.
     Setup(SetupFacts),
     /// File changes.
     Changes(Changes),
-    /// Stored sessions.
+    /// Stored sessions, as pairs of id and description.
     Stored(Vec<(String, String)>),
-    /// A stored session to resume, or to branch off with `true`.
+    /// A stored session to resume, or a fork of one with `true`.
     LoadedSession(LoadedSession, bool),
     /// The call that reverts a file change.
     Undo(UserCall),
@@ -71,9 +71,10 @@ struct ActiveTask {
     invocation: InvocationId,
     since: Duration,
     outcome: Option<Outcome>,
-    /// Outcome and the time at which it was known.
+    /// Outcome, and the time at which it was known; `None` while the task runs. The outcome is
+    /// `None` if the session ended unexpectedly.
     ended: Option<(Option<TurnOutcome>, Duration)>,
-    /// Its last event was handled.
+    /// True if the last event of the task was handled.
     over: bool,
     rule_shown: bool,
 }
@@ -93,14 +94,15 @@ pub(super) struct CurrentSession {
     pub(super) events: Subscription,
     accounts: Accounts,
     task: Option<ActiveTask>,
-    /// Permission requests so far that were denied because no user could be asked.
+    /// Number of permission requests so far that were denied because no user could be asked.
     unanswered: u32,
-    /// Number of them that `--yes` would not have covered.
+    /// Number of these requests that `--yes` would not have covered.
     not_by_yes: u32,
 }
 
 impl CurrentSession {
-    /// Starts a session and shows its constant values.
+    /// Starts a session and shows its id, provider, model, agent and sandbox in `app`. The error is
+    /// a text.
     pub(super) async fn start(opened: OpenedSession, app: &mut App) -> Result<Self, String> {
         let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
@@ -132,7 +134,7 @@ impl CurrentSession {
         })
     }
 
-    /// Known cost so far in US dollars.
+    /// Known cost so far in US dollars; `None` if no cost is known.
     pub(super) fn cost(&self) -> Option<f64> {
         self.accounts.total.known_cost().map(usd)
     }
@@ -175,14 +177,16 @@ impl CurrentSession {
         }
     }
 
-    /// Remaining wait for the last events of a finished task.
+    /// Remaining wait for the last events of a finished task, at most `limit` after its outcome;
+    /// `None` if no task has finished.
     pub(super) fn waits_until(&self, limit: Duration, now: Duration) -> Option<Duration> {
         let task = self.task.as_ref()?;
         let (_, at) = task.ended.as_ref()?;
         Some((*at + limit).saturating_sub(now))
     }
 
-    /// Returns the summary of the task, once, when its last event was handled or the wait is over.
+    /// Returns the summary of a finished task, once: when its last event was handled, or `limit`
+    /// after its outcome. Otherwise `None`.
     pub(super) fn take_summary(&mut self, limit: Duration, now: Duration) -> Option<TaskSummary> {
         let task = self.task.as_ref()?;
         let (_, at) = task.ended.as_ref()?;
@@ -210,7 +214,8 @@ impl CurrentSession {
     }
 }
 
-/// Delivers a prompt as a steering message, because another front end has started a task.
+/// Delivers a prompt as a steering message, because another front end has started a task. Returns a
+/// text for the user.
 pub(super) async fn steered(session: &SessionHandle, content: Option<Vec<ContentPart>>) -> String {
     let Some(content) = content else { return PromptError::Busy.to_string() };
     match session.deliver(MessageKind::Steer, content).await {
@@ -223,13 +228,13 @@ pub(super) async fn steered(session: &SessionHandle, content: Option<Vec<Content
 pub(super) enum SessionUpdate {
     /// An event.
     Event(Arc<Announcement>),
-    /// Outcome of the task; `None` if the session died.
+    /// Outcome of the task; `None` if the session ended unexpectedly.
     Outcome(Option<TurnOutcome>),
     /// The session has ended.
     Closed,
 }
 
-/// Waits for the next update; pending while there is no session. Cancel safe.
+/// Waits for the next update; never returns while there is no session. Cancel safe.
 pub(super) async fn next(current: &mut Option<CurrentSession>) -> SessionUpdate {
     let Some(CurrentSession { events, task, .. }) = current else {
         return std::future::pending().await;

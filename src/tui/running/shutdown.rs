@@ -1,4 +1,4 @@
-//! Restoring the terminal: temporarily, or at exit.
+//! Restoring the terminal: temporarily for a suspension or an editor, or at exit.
 
 use posse_actors::event::SessionEndReason;
 use posse_base::failure::Exit;

@@ -27,7 +27,8 @@ struct SizeChange {
 }
 
 impl WindowSize {
-    /// `settle_time`: time that another size must stay unchanged before it is final.
+    /// Creates the state with a final size. `settle_time`: time that another size must stay
+    /// unchanged before it is final.
     pub(super) fn new(size: (u16, u16), settle_time: Duration) -> WindowSize {
         WindowSize { size, settle_time, changing: None }
     }
@@ -41,15 +42,15 @@ impl WindowSize {
         }
     }
 
-    /// Remaining wait before drawing; `None` if no wait is needed.
+    /// Remaining wait before a frame may be drawn; `None` if no wait is needed.
     pub(super) fn left(&self, now: Duration) -> Option<Duration> {
         let SizeChange { first, last } = self.changing?;
         let until = (last + self.settle_time).min(first + SETTLE_MAX);
         Some(until.saturating_sub(now)).filter(|left| !left.is_zero())
     }
 
-    /// Takes a pending change. The result tells whether the size is final; `None` if nothing
-    /// changed.
+    /// Takes the pending change of the size: `true` if the new size is final, `false` if it may
+    /// still change. `None` if nothing changed.
     pub(super) fn adopt(&mut self, now: Duration) -> Option<bool> {
         let SizeChange { last, .. } = self.changing.take()?;
         Some(now.saturating_sub(last) >= self.settle_time)

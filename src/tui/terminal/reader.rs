@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 
 use crate::input::{InputEvent, Parser};
 
-/// Maximum wait for the rest of a key sequence.
+/// Maximum wait for further bytes of a key sequence.
 const REST: Duration = Duration::from_millis(30);
 
-/// Maximum wait for the rest of a paste.
+/// Maximum wait for further bytes of a paste.
 const PASTE_REST: Duration = Duration::from_secs(1);
 
 /// Capacity of the input channel.
@@ -23,7 +23,7 @@ const INPUTS_WAITING: usize = 256;
 /// Maximum wait until the thread has paused.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Handle of the reading thread.
+/// Handle of the reading thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Reader {
     shared: Arc<ReaderShared>,
@@ -38,9 +38,9 @@ struct ReaderShared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// A pause is requested.
+    /// True if a pause is requested.
     pause_requested: bool,
-    /// The thread has paused.
+    /// True if the thread has paused.
     paused: bool,
 }
 
@@ -49,7 +49,7 @@ impl ReaderShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pauses while a pause is requested.
+    /// Blocks the thread while a pause is requested.
     fn wait_while_paused(&self) {
         let mut state = self.state();
         while state.pause_requested {
@@ -62,7 +62,8 @@ impl ReaderShared {
 }
 
 impl Reader {
-    /// Stops reading until [`Reader::resume`].
+    /// Stops reading until [`Reader::resume`]. Returns when the thread has paused, or after
+    /// [`PAUSE_TIMEOUT`].
     pub(crate) fn pause(&self) {
         let mut state = self.shared.state();
         state.pause_requested = true;
@@ -84,7 +85,8 @@ impl Reader {
     }
 }
 
-/// Starts the thread. It ends when the receiver is dropped or the terminal is gone.
+/// Starts the reading thread, and returns the channel of its events and its handle. The thread also
+/// ends when the receiver is dropped or the terminal is gone.
 pub(crate) fn read() -> io::Result<(mpsc::Receiver<Vec<InputEvent>>, Reader)> {
     let (sender, inputs) = mpsc::channel(INPUTS_WAITING);
     let (woken, wake) = io::pipe()?;

@@ -28,7 +28,7 @@ pub(crate) enum Block {
     Note(Vec<(Role, String)>),
 }
 
-/// Kind of a block, for the spacing.
+/// Kind of a block, which determines the spacing between blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockKind {
     User,

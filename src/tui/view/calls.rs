@@ -67,7 +67,8 @@ impl View {
         }
     }
 
-    /// The call with that id.
+    /// The call with that id; `None` if its block was already moved to the scrollback or never
+    /// existed.
     pub(super) fn known(&mut self, call: &CallId) -> Option<&mut ToolCallView> {
         self.blocks.iter_mut().find_map(|block| match block {
             Block::Tool(tool) if tool.call == *call => Some(&mut **tool),

@@ -11,7 +11,7 @@ use crate::view::tool::age;
 use crate::view::{Banner, Parked, View};
 
 impl View {
-    /// Takes finished rows, at most `rows_max`. Each row is returned once.
+    /// Takes at most `rows_max` rows of finished blocks. Each row is returned once.
     pub(crate) fn take_finished(
         &mut self,
         columns: usize,
@@ -39,7 +39,8 @@ impl View {
         !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
     }
 
-    /// The last `rows_max` live rows.
+    /// The last `rows_max` rows of what is not finished: blocks, streamed text and the subagent
+    /// tree.
     pub(crate) fn live_rows(
         &self,
         columns: usize,
@@ -79,7 +80,8 @@ impl View {
         parts.into_iter().rev().flatten().skip(taken.saturating_sub(rows_max)).collect()
     }
 
-    /// State of the run and the provider, in a row or two.
+    /// Rows about the state of the provider and of the run; empty if nothing runs, waits or is
+    /// parked.
     pub(crate) fn banner(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let mut rows = Vec::new();
         let mut add = |role, text: String| rows.push(row(theme, role, clipped(&text, columns)));
@@ -139,7 +141,7 @@ impl View {
     }
 }
 
-/// Formats the rest of a wait to the second; it reaches 0 at the end.
+/// Formats the remaining time of a wait, rounded up, so that it reaches 0 only at the end.
 pub(super) fn countdown(left: Duration) -> String {
     match left.as_millis().div_ceil(1000) {
         seconds @ 0..=99 => format!("{seconds} s"),

@@ -11,7 +11,7 @@ use crate::theme::Role;
 /// Prefix of every notice from posse to the model.
 const FROM_POSSE: &str = "(from posse, not from the user) ";
 
-/// Maximum characters of such a notice.
+/// Maximum characters of a displayed notice to the model.
 const NOTICE_CHARS_MAX: usize = 240;
 
 /// Shortens a notice to the model for display.
@@ -36,7 +36,7 @@ pub(super) fn granted(grant: &Grant) -> String {
     format!("(allowed {reach}: {operation} {target}; {back})")
 }
 
-/// Text of an event, if it has one.
+/// Role and text of the line for an event; `None` if the event has no such line.
 pub(super) fn of(event: &Event) -> Option<(Role, String)> {
     let text = match event {
         Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {

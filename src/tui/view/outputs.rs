@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Maximum bytes of all outputs.
+/// Maximum bytes of all outputs together.
 const BYTES_MAX: usize = 8 << 20;
 
 /// Output of a call.
@@ -12,7 +12,7 @@ pub(crate) struct Output {
     pub(crate) title: String,
     /// Text that the model received.
     pub(crate) text: String,
-    /// File change as a diff.
+    /// File change as a diff; `None` if the call changed no file.
     pub(crate) diff: Option<String>,
 }
 

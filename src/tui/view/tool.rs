@@ -14,19 +14,20 @@ use crate::diff;
 use crate::text::{TextRow, clipped, keep_end, prefixed, row, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 
-/// Maximum lines of a finished command's output, the last ones.
+/// Maximum number of output lines shown of a finished command; the last ones are shown.
 const OUTPUT_LINES_MAX: usize = 5;
 
-/// Maximum lines of a user's own command.
+/// Maximum number of output lines shown of a finished command that the user ran.
 const OWN_LINES_MAX: usize = 60;
 
-/// Maximum lines of a running command.
+/// Maximum number of output lines shown of a running command; the last ones are shown.
 const LIVE_LINES_MAX: usize = 5;
 
-/// Maximum lines of a diff, the first ones.
+/// Maximum number of lines shown of a diff; the first ones are shown.
 const DIFF_LINES_MAX: usize = 16;
 
-/// Bytes of a running command's output that are kept.
+/// Number of bytes of a running command's output that are kept, from the end. Up to twice as many
+/// are kept before the start is dropped.
 const LIVE_BYTES_MAX: usize = 8 << 10;
 
 /// Maximum columns of an output line; longer ones are cut here, but not in the viewer.
@@ -42,7 +43,7 @@ const WANTED_COLUMNS_MAX: usize = 200;
 /// State of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum State {
-    /// Requested; under review.
+    /// Requested and not started: under review, or waiting for another call.
     #[default]
     Asked,
     /// Running.
@@ -58,10 +59,10 @@ pub(super) enum State {
 /// Reason why a call has not started: its role, mark and text.
 pub(super) type WaitReason = (Role, &'static str, &'static str);
 
-/// The user is asked for permission.
+/// Wait reason of a call: the user is asked for permission.
 pub(super) const USER_ANSWER: WaitReason = (Role::Warn, "?", "waiting for your answer");
 
-/// Earlier calls run first.
+/// Wait reason of a call: earlier calls run first.
 pub(super) const EARLIER_CALL: WaitReason = (Role::Dim, "·", "waiting for earlier calls");
 
 /// View of a tool call.
@@ -71,19 +72,19 @@ pub(crate) struct ToolCallView {
     pub(super) name: String,
     pub(super) summary: Option<String>,
     pub(super) state: State,
-    /// Start time.
+    /// Time of the request; after the start of the call, the time of the start.
     pub(super) since: Duration,
-    /// End of the live output.
+    /// Last part of the output of a running command.
     live: String,
-    /// Exit status and duration of a command.
+    /// Exit status and duration of a finished command; `None` for other calls.
     ended: Option<String>,
     /// Last lines of a command's output.
     output: Vec<String>,
     above: usize,
     diff: Option<String>,
-    /// Wait reason, if the call has not started.
+    /// Reason why the call has not started; `None` if it has started or is only under review.
     pub(super) waits: Option<WaitReason>,
-    /// A subagent works on it and is shown in the tree.
+    /// True if a subagent works on the call and is shown in the subagent tree.
     delegated: bool,
 }
 
@@ -118,7 +119,8 @@ impl ToolCallView {
         keep_end(&mut self.live, LIVE_BYTES_MAX);
     }
 
-    /// Marks the call as succeeded. `own`: the user made it.
+    /// Marks the call as succeeded. `own`: true if the user made the call, so that more output is
+    /// shown.
     pub(super) fn completed(
         &mut self,
         content: &[ContentPart],
@@ -149,7 +151,8 @@ impl ToolCallView {
             State::Failed { class: class.clone(), why: clipped(class.reason_in(line), 300) };
     }
 
-    /// Marks the outcome as unknown, for example after a crash of the process.
+    /// Marks the outcome as unknown, for example after a crash of the process. `begun`: description
+    /// and start time, if recorded.
     pub(super) fn set_outcome_unknown(&mut self, begun: Option<&StartedCall>) {
         self.live = String::new();
         if let Some(begun) = begun {
@@ -234,8 +237,8 @@ impl ToolCallView {
     }
 }
 
-/// The last lines of a command's output without the tool's own notes below them, and the number of
-/// lines above.
+/// Returns the last lines of a command's output, without the notes that the tool adds below the
+/// output, and the number of lines above them.
 fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -246,7 +249,7 @@ fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     (shown.collect(), above)
 }
 
-/// Formats a duration.
+/// Formats a duration in milliseconds, such as `42 ms`, `1.5 s` or `2 min 5 s`.
 pub(crate) fn format_duration(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms"),
@@ -255,7 +258,8 @@ pub(crate) fn format_duration(ms: u64) -> String {
     }
 }
 
-/// Formats an age in whole units, so that it changes rarely.
+/// Formats the time from `since` to `now` in whole seconds, minutes or hours, so that the text
+/// changes rarely.
 pub(crate) fn age(now: Duration, since: Duration) -> String {
     let seconds = now.saturating_sub(since).as_secs();
     match seconds {

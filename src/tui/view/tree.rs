@@ -16,13 +16,13 @@ use crate::view::drawing::countdown;
 use crate::view::tool::age;
 use crate::view::{Block, spinner};
 
-/// Maximum number of subagents that are shown; the rest is counted.
+/// Maximum number of subagents that are shown; the others are only counted.
 const SHOWN_MAX: usize = 12;
 
-/// Maximum columns of a task in the final line.
+/// Maximum columns of a task.
 const TASK_COLUMNS_MAX: usize = 40;
 
-/// Interval at which the age of a row changes.
+/// Interval at which the duration in a row changes.
 const PULSE: Duration = Duration::from_secs(1);
 
 /// A running subagent or auxiliary request.
@@ -38,10 +38,10 @@ struct SubagentNode {
     activity: Activity,
     /// Open permission requests.
     questions: Vec<QuestionId>,
-    /// Invocation of its caller.
+    /// Invocation of the caller; `None` if it is unknown.
     caller: Option<InvocationId>,
-    /// An auxiliary request for a summary or a title. It was not delegated, so no `DelegationEnded`
-    /// follows.
+    /// True for an auxiliary request for a summary or a title. It was not delegated, so no
+    /// `DelegationEnded` follows.
     auxiliary: bool,
 }
 
@@ -49,12 +49,12 @@ struct SubagentNode {
 #[derive(Debug, Clone)]
 enum Activity {
     Something(String),
-    /// Its provider is unavailable.
+    /// The provider is unavailable. `until`: time of the next retry.
     Waiting {
         until: Duration,
         cause: String,
     },
-    /// Its provider sends nothing.
+    /// The provider sends nothing. `since`: time of the last data.
     Silent {
         since: Duration,
     },
@@ -67,7 +67,8 @@ pub(crate) struct SubagentTree {
 }
 
 impl SubagentTree {
-    /// Updates the tree from an event. Returns the final line of an agent that has ended.
+    /// Updates the tree from an event. Returns the final line of a subagent if the event is its
+    /// end. `wall_ms`: time of the event in milliseconds since 1970.
     pub(super) fn follow(
         &mut self,
         event: &Event,
@@ -114,8 +115,8 @@ impl SubagentTree {
         self.nodes.iter_mut().find(|node| node.id == *id)
     }
 
-    /// Removes auxiliary requests that have ended: after their usage report, or when their purpose
-    /// was settled without them.
+    /// Removes auxiliary requests that have ended: after their usage report, or after an event that
+    /// ends their purpose, such as a compaction, a title, a warning, or the end of the caller.
     fn end_auxiliary(&mut self, event: &Event, origin: Option<&Origin>) {
         let id = origin.map(|origin| &origin.invocation_id);
         match event {
@@ -220,7 +221,7 @@ fn is_work(event: &Event) -> bool {
 }
 
 impl SubagentNode {
-    /// Number of agents between it and the main agent.
+    /// Number of agents between this agent and the main agent.
     fn depth(&self) -> usize {
         self.path.matches('/').count().saturating_sub(1)
     }
@@ -232,7 +233,7 @@ impl SubagentNode {
         if width(&task) == 0 { name.to_owned() } else { format!("{name} “{task}”") }
     }
 
-    /// Counter that distinguishes it from another one with the same name and task.
+    /// Counter of the invocation id. It distinguishes agents of the same name and task.
     fn tag(&self) -> String {
         sanitize(subagents::short_id(&self.id))
     }
@@ -292,7 +293,7 @@ impl SubagentNode {
         self.activity = activity;
     }
 
-    /// Final line of a subagent.
+    /// Final line of a subagent, with outcome, duration and usage.
     fn ended(&self, outcome: &SubagentOutcome, now: Duration) -> Block {
         let flat = |text: &str| sanitize(text).replace('\n', " ");
         let (role, mark, how) = match outcome {
