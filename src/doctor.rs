@@ -18,7 +18,7 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 pub use terminal::Streams;
 
-/// Input of a diagnosis.
+/// Input of the checks.
 #[derive(Debug)]
 pub struct Examined<'a> {
     /// Environment variables.
@@ -73,7 +73,7 @@ impl Check {
         self
     }
 
-    /// Converts a failure into a check that blocks runs.
+    /// Converts a failure into a check with the status `Problem`.
     pub(crate) fn of(area: &'static str, name: impl Into<String>, failure: &Failure) -> Check {
         let mut detail = format!("{}: {}", failure.code, failure.what);
         if let Some(place) = &failure.place {
@@ -94,7 +94,8 @@ struct DoctorReport<'a> {
     checks: &'a [Check],
 }
 
-/// Runs all checks and writes a report. With `online` it also queries the configured servers.
+/// Runs all checks and writes a report to `out`. With `online`, also contacts the configured
+/// providers.
 ///
 /// Returns [`Exit::Done`] if no check is a problem, else [`Exit::Configuration`].
 ///

@@ -18,21 +18,21 @@ use crate::signed_store::{FileStamp, SignedStore};
 
 pub use stored_grants::{GrantFile, StoredGrant};
 
-/// The name of the file.
+/// Name of the file with grants in the signed store.
 pub(crate) const FILE: &str = "grants";
 
 /// Settings of stored grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantSettings {
-    /// The widest scope that is offered: `Session` keeps nothing.
+    /// Widest scope of a grant. With `Session`, no grant is stored and stored ones do not apply.
     pub widest: Scope,
-    /// Lifetime of a grant in milliseconds.
+    /// Lifetime of a grant in milliseconds. 0: no grant is stored.
     pub ttl_ms: u64,
-    /// Sandbox tier here.
+    /// Sandbox tier of the session.
     pub tier: SandboxTier,
 }
 
-/// The grants of one session's project, and those of all.
+/// The stored grants that apply in a session: those of its project, and global ones.
 #[derive(Debug, Clone)]
 pub struct Grants {
     shared: Arc<GrantsState>,
@@ -41,32 +41,32 @@ pub struct Grants {
 #[derive(Debug)]
 struct GrantsState {
     store: SignedStore,
-    /// `None`: the project could not be identified, and none of its grants is valid.
+    /// Project of the session. `None`: it could not be identified, so only global grants apply.
     project: Option<Identity>,
     settings: GrantSettings,
     seen: Mutex<LastRead>,
 }
 
-/// Result of the last read.
+/// Result of the last read of the file with grants.
 #[derive(Debug, Default)]
 struct LastRead {
     stamp: Option<FileStamp>,
-    /// Empty if the file is not believed.
+    /// Content of the file; empty if verification failed.
     stored: GrantFile,
-    /// Why it is not believed.
+    /// Reason why verification failed.
     tamper_error: Option<String>,
-    /// The latest generation that was believed.
+    /// Latest generation number of a file that passed verification.
     generation: u64,
-    /// Start of observation, by both clocks.
+    /// Time of the first use, by both clocks.
     began: Option<GrantTime>,
-    /// Valid grants, and the time until which they stay valid.
+    /// Grants that apply, and the time at which the first stored grant expires (ms since 1970).
     standing: (Arc<[Grant]>, u64),
-    /// The alarm that was given last.
+    /// The alarm that was reported last.
     said: Option<String>,
 }
 
 impl Grants {
-    /// The grants for a session in `project`. Nothing is read yet.
+    /// Makes the store of grants for a session in `project`. Reads no file yet.
     pub fn new(store: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
         let seen = Mutex::default();
         Grants { shared: Arc::new(GrantsState { store, project, settings, seen }) }
@@ -90,7 +90,7 @@ impl GrantStore for Grants {
 
     fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>> {
         let shared = Arc::clone(&self.shared);
-        // A disk may take its time.
+        // Writing to a disk can block.
         let kept = tokio::task::spawn_blocking(move || shared.keep(grant, now));
         Box::pin(async move { Ok(kept.await?.map_err(|failure| in_one_line(&failure))?) })
     }
@@ -101,7 +101,7 @@ impl GrantsState {
         let mut seen = self.last_read();
         let alarm = self.reload_if_changed(&mut seen).err();
         let time = seen.time(now);
-        // Where nothing is kept, nothing could come back.
+        // Without stored grants, a clock that was set back does no harm.
         let kept = !seen.stored.grants.is_empty();
         let alarm = alarm.or_else(|| time.clone().err().filter(|_| kept));
         let grants = match (&alarm, time) {
@@ -111,7 +111,8 @@ impl GrantsState {
         ActiveGrants { grants, alarm: seen.report_once(alarm) }
     }
 
-    /// Reads the file again if there is another version of it. An error is an alarm.
+    /// Reads the file again if its stamp has changed. The error is the alarm that the file failed
+    /// verification.
     fn reload_if_changed(&self, seen: &mut LastRead) -> Result<(), String> {
         let stamp = self.store.stamp(FILE);
         if seen.stamp != Some(stamp) {
@@ -146,7 +147,7 @@ impl GrantsState {
         Ok(())
     }
 
-    /// The grants that count at `time`.
+    /// The grants that apply at `time`, in ms since 1970. Removes expired grants from the file.
     fn current(&self, seen: &mut LastRead, time: u64) -> Arc<[Grant]> {
         let (grants, until) = &seen.standing;
         if time < *until {
@@ -212,13 +213,14 @@ impl GrantsState {
 }
 
 impl LastRead {
-    /// Lower bound of the current time.
+    /// Lower bound of the current time, in ms since 1970. Fails if the wall clock is behind the
+    /// time of the last change of the file.
     fn time(&mut self, now: GrantTime) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
         stored_grants::time(&self.stored, began, now)
     }
 
-    /// Reports an alarm once.
+    /// Returns `alarm` unless it is the alarm that was reported last.
     fn report_once(&mut self, alarm: Option<String>) -> Option<String> {
         if alarm == self.said {
             return None;

@@ -42,7 +42,7 @@ const END_MAX: Duration = Duration::from_secs(20);
 pub struct HookSettings<'a> {
     /// `hooks` of the configuration as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
-    /// Replaces `~/`.
+    /// Home folder, which replaces `~/` in the entries.
     pub home: Option<&'a Path>,
     /// Search path for programs.
     pub path: OsString,
@@ -50,15 +50,15 @@ pub struct HookSettings<'a> {
     pub cwd: PathBuf,
     /// Session folder.
     pub session_dir: PathBuf,
-    /// Confinement of commands.
+    /// Confinement of hook programs.
     pub confinement: Confinement,
-    /// Sandbox tier.
+    /// Sandbox tier of the session.
     pub tier: SandboxTier,
-    /// Configuration files of posse.
+    /// Files with settings of posse. A hook that changes one of them is reported.
     pub watched: Vec<PathBuf>,
 }
 
-/// All hooks of a session, or all errors in their configuration.
+/// Creates the hooks of a session, or returns all errors in their configuration.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,
@@ -141,7 +141,7 @@ impl HookSet {
     }
 }
 
-/// Input of the next hook.
+/// Puts the input or output that a hook changed into `moment`, the input of the next hook.
 fn chain_input(moment: &mut HookPayload, says: &HookResult) {
     match (moment, says) {
         (HookPayload::PreToolUse(used), HookResult::Input(input)) => used.input = input.clone(),

@@ -21,42 +21,42 @@ const SNAPSHOT: &str = include_str!("models/snapshot.json");
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
-    /// The preset or profile that serves it; `None`: whichever.
+    /// Preset or profile that serves the model. `None`: any.
     pub provider: Option<String>,
-    /// Its name there.
+    /// Name of the model at the provider.
     pub model: String,
-    /// The data.
+    /// Limits, prices and abilities.
     #[serde(flatten)]
     pub facts: Facts,
-    /// True if the configuration contributes to it.
+    /// True if some of the data come from the user's configuration.
     #[serde(default)]
     pub configured: bool,
-    /// True if the configuration contributes to the prices.
+    /// True if some of the prices come from the user's configuration.
     #[serde(skip)]
     pub own_prices: bool,
 }
 
-/// Figures and abilities. `None` is unknown.
+/// Limits, prices and abilities of a model. `None` is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
-    /// Tokens that fit into a request and its reply.
+    /// Maximum tokens of a request and its reply together.
     pub context_window: Option<u64>,
-    /// Tokens that a reply can have.
+    /// Maximum tokens of a reply.
     pub max_output_tokens: Option<u64>,
-    /// Micro-USD for a million tokens read.
+    /// Price of a million input tokens, in micro-USD.
     pub input_price: Option<u64>,
-    /// Micro-USD for a million tokens read from the provider's cache.
+    /// Price of a million tokens read from the provider's prompt cache, in micro-USD.
     pub cached_input_price: Option<u64>,
-    /// Micro-USD for a million tokens written into the provider's cache.
+    /// Price of a million tokens written to the provider's prompt cache, in micro-USD.
     pub cache_write_price: Option<u64>,
-    /// Micro-USD for a million tokens written.
+    /// Price of a million output tokens, in micro-USD.
     pub output_price: Option<u64>,
-    /// True if it accepts images.
+    /// True if the model accepts images.
     pub vision: Option<bool>,
-    /// True if it calls tools.
+    /// True if the model can call tools.
     pub tools: Option<bool>,
-    /// True if it supports reasoning.
+    /// True if the model supports reasoning.
     pub reasoning: Option<bool>,
 }
 
@@ -67,11 +67,11 @@ struct Snapshot {
     models: Vec<Model>,
 }
 
-/// Parsed on first use, not at start.
+/// Built-in model data, parsed on first use.
 static BUILT_IN: LazyLock<Snapshot> =
     LazyLock::new(|| serde_json::from_str(SNAPSHOT).unwrap_or_default());
 
-/// Data of a model without configuration.
+/// Built-in data of a model. `None` if the model is unknown.
 pub fn find(provider: &str, model: &str) -> Option<Model> {
     Catalog::default().find(provider, model)
 }
@@ -81,15 +81,15 @@ pub fn dated() -> &'static str {
     &BUILT_IN.dated
 }
 
-/// Built-in models with the user's configuration.
+/// Model catalogue: built-in data, and data from the user's configuration, which take precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     own: BTreeMap<String, Facts>,
 }
 
 impl Catalog {
-    /// `configured_facts`: the fields of `models` in the configuration, by `MODEL` or `PROVIDER/MODEL`. They
-    /// are checked already; what makes no sense all the same is unknown.
+    /// Makes a catalogue. `own`: the fields of `models` in the configuration, by `MODEL` or
+    /// `PROVIDER/MODEL`. The data of an entry with an invalid field are unknown.
     pub fn new(own: &BTreeMap<String, Map<String, Value>>) -> Catalog {
         let facts = |(name, fields): (&String, &Map<String, Value>)| {
             let facts = serde_json::from_value(Value::Object(fields.clone())).unwrap_or_default();
@@ -98,7 +98,8 @@ impl Catalog {
         Catalog { own: own.iter().map(facts).collect() }
     }
 
-    /// Data of a model. A date suffix is ignored: `gpt-5.1-2025-11-13` is `gpt-5.1`.
+    /// Data of a model. `None` if it is unknown. Built-in data are also found by the name without a
+    /// date suffix: `gpt-5.1` for `gpt-5.1-2025-11-13`.
     pub fn find(&self, provider: &str, model: &str) -> Option<Model> {
         let named = |name: &str| {
             let fits =
@@ -120,7 +121,7 @@ impl Catalog {
         })
     }
 
-    /// Every model, those of the snapshot first.
+    /// All models: built-in ones first, then those that only the configuration contains.
     pub fn all(&self) -> Vec<Model> {
         let mut all: Vec<Model> = Vec::new();
         for known in &BUILT_IN.models {
@@ -165,7 +166,7 @@ impl Facts {
         prices.iter().any(Option::is_some)
     }
 
-    /// These, and where they are unknown, the others.
+    /// Replaces unknown values by the values of `other`.
     fn or(self, other: &Facts) -> Facts {
         Facts {
             context_window: self.context_window.or(other.context_window),
@@ -181,8 +182,8 @@ impl Facts {
     }
 }
 
-/// Pricing of a model, if both prices are known, with its source: the date of the snapshot, or a
-/// hash of configured prices.
+/// Prices of a model with their version: the date of the built-in data, or a hash of the prices if
+/// some are configured. `None` unless the input price and the output price are known.
 pub fn rates(model: &Model) -> Option<TokenRates> {
     let Facts { input_price, output_price, cached_input_price, cache_write_price, .. } =
         model.facts;
@@ -198,7 +199,7 @@ pub fn rates(model: &Model) -> Option<TokenRates> {
     Some(TokenRates { input, output, cached_input, cache_write, version })
 }
 
-/// The models as a table for people, or as JSON.
+/// Formats models as a table or as JSON.
 pub fn list(models: &[Model], as_json: bool) -> String {
     let Snapshot { dated, note, .. } = &*BUILT_IN;
     if as_json {
@@ -214,7 +215,7 @@ pub fn list(models: &[Model], as_json: bool) -> String {
     for row in &rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Figures end where figures above them end. Writing to a string cannot fail.
+            // Numbers are right-aligned. Writing to a string cannot fail.
             let _: std::fmt::Result = match column {
                 2..=5 => write!(line, "{cell:>width$}  "),
                 _ => write!(line, "{cell:<width$}  "),
@@ -227,7 +228,7 @@ pub fn list(models: &[Model], as_json: bool) -> String {
     text
 }
 
-/// The table has dollars.
+/// The note without its last sentence, which states the unit micro-USD: the table has dollars.
 fn short_note(note: &str) -> &str {
     note.split(" Prices are").next().unwrap_or(note)
 }
@@ -255,7 +256,7 @@ fn row(model: &Model) -> [String; 7] {
     ]
 }
 
-/// Micro-USD as dollars: at least two digits after the point, and no more than it takes.
+/// Formats micro-USD as dollars: two to six digits after the point, as many as necessary.
 pub fn dollars(micro: u64) -> String {
     let (whole, rest) = (micro / 1_000_000, micro % 1_000_000);
     let digits = format!("{rest:06}");
@@ -263,7 +264,7 @@ pub fn dollars(micro: u64) -> String {
     format!("{whole}.{}", &digits[..kept])
 }
 
-/// The name without the date that a vendor put behind it.
+/// The name of a model without its date suffix, such as `-2025-11-13`. `None` if it has no suffix.
 fn undated(model: &str) -> Option<&str> {
     let cut = model.len().checked_sub("-2025-01-01".len())?;
     let (name, date) = (model.get(..cut)?, model.get(cut..)?);

@@ -1,9 +1,9 @@
 //! Identity of the project of a folder, independent of anything inside the project.
 //!
-//! A project is the real path of its root with the device and inode of that folder: a path alone
-//! can be reused for another folder. A worktree belongs to the project of its main repository only
-//! if that repository's own list of worktrees names it; the worktree's own pointer is only a hint
-//! where to look.
+//! A project is identified by the real path of its root and the device and inode of that folder:
+//! a path alone can be reused for another folder. A worktree belongs to the project of its main
+//! repository only if that repository's own list of worktrees names it; the worktree's own pointer
+//! only tells which repository to examine.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a file that names a folder.
+/// Maximum bytes of a git file that contains the path of a folder.
 const POINTER_BYTES_MAX: u64 = 8 << 10;
 
-/// A folder, so that no other can be taken for it.
+/// Identity of a folder. A new folder at the same path has another identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// Its real path.
+    /// Path of the folder without symbolic links.
     pub path: String,
-    /// Its device.
+    /// Device number of the folder.
     pub device: u64,
-    /// Its inode.
+    /// Inode number of the folder.
     pub inode: u64,
 }
 
 impl Identity {
-    /// Of the folder that is there now.
+    /// Identity of the folder that exists now at this path.
     pub fn of(folder: &Path) -> io::Result<Identity> {
         let real = folder.canonicalize()?;
         let found = fs::metadata(&real)?;
@@ -42,13 +42,13 @@ pub fn root_of(cwd: &Path) -> PathBuf {
     cwd.ancestors().find(has_git).unwrap_or(cwd).to_owned()
 }
 
-/// Project whose grants apply in `root`: its own, or that of the repository that lists this folder
-/// as its worktree.
+/// Identity of the project whose grants apply in `root`: the repository that lists `root` as its
+/// worktree, else `root` itself.
 pub fn shared_identity(root: &Path) -> io::Result<Identity> {
     Identity::of(&main_repository(root).unwrap_or_else(|| root.to_owned()))
 }
 
-/// Repository that lists `root` as its worktree, if any.
+/// Root of the repository that lists `root` as its worktree, if there is one.
 pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let pointer = root.join(".git");
@@ -71,13 +71,13 @@ pub fn main_repository(root: &Path) -> Option<PathBuf> {
     (names_it && !main.starts_with(&root)).then(|| main.to_owned())
 }
 
-/// True if only this user and root can have written it.
+/// True for a folder that this user or root owns and that is not writable by all users.
 fn is_ours(found: &fs::Metadata) -> bool {
     let us = nix::unistd::geteuid().as_raw();
     found.is_dir() && (found.uid() == us || found.uid() == 0) && found.mode() & 0o002 == 0
 }
 
-/// The text of a small file that is no link.
+/// The text of a regular file of at most 8 KiB. `None` for any other file or a symbolic link.
 fn small_file(path: &Path) -> Option<String> {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

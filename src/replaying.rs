@@ -1,8 +1,8 @@
 //! `posse replay`: runs a session again through the real kernel, with model replies and tool
-//! results from the record, and compares the two runs.
+//! results from its journal, and compares the two runs.
 //!
-//! No provider is contacted, no tool has an effect, and nothing is written. Attempts fail as
-//! recorded, and permission requests are answered as recorded. The record does not contain
+//! No provider is contacted, no tool has an effect, and no file is written. Attempts fail as
+//! recorded, and permission requests are answered as recorded. The journal does not contain
 //! everything, such as the continuation of a killed process; such parts are not compared, and
 //! neither are waiting times.
 
@@ -34,9 +34,9 @@ use context::{RecordedModel, RecordedTool, ReplayContext};
 use recording::Recording;
 use steps::{Difference, ReplayStep};
 
-/// Time limit of a whole run: nothing in it has to wait.
+/// Time limit of a whole replay. A replay never waits for a model or tool.
 const RUN_MAX: Duration = Duration::from_mins(5);
-/// More replies than any session has.
+/// Limit of model replies if the session has none: more than any session has.
 const TURNS_MAX: u32 = 1_000_000;
 
 #[derive(Serialize)]
@@ -53,9 +53,9 @@ struct ReplayReport<'a> {
     difference: Option<&'a Difference>,
 }
 
-/// Runs session `id` again. `specs` are the current tools. Text is a sentence, and for a difference
-/// both sides; a JSON stream has the records of the new run before the result. Returns [`Exit::Done`] exactly when the
-/// new run is the same.
+/// Runs session `id` again and writes the result of the comparison to `out`: as text, as JSON, or
+/// as JSON lines with the records of the new run before the result. `specs` are the current tools.
+/// Returns [`Exit::Done`] if the runs are identical, else [`Exit::Failed`].
 pub fn run(
     state: &StateDir,
     id: &str,
@@ -129,7 +129,7 @@ fn write(
     }
 }
 
-/// Runs the recording through the kernel and returns the new records.
+/// Runs the recording through the kernel, and returns the records of the new run.
 fn perform(
     id: &str,
     recording: Recording,

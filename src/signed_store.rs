@@ -1,10 +1,10 @@
-//! Signed store for files that grant authority: read only if no program but posse can have written
-//! them.
+//! Signed store for files that grant authority. A file is used only if no program but posse can
+//! have written it.
 //!
 //! The files are in `authority/` of the state directory (0700, files 0600). The last line of each
-//! is an HMAC over its name and everything before; the key is next to it. A file with another
-//! owner, other permissions, several names, or another hash is not used, and neither changed nor
-//! removed. Changes are made under a lock, in a new file that replaces the old one.
+//! file is an HMAC over its name and its text; the key is in the same folder. A file with another
+//! owner, other permissions, several hard links, or another HMAC is not used, and neither changed
+//! nor removed. Changes are made under a lock, in a new file that replaces the old one.
 
 mod folder;
 mod hmac;
@@ -19,9 +19,9 @@ use crate::hex::hex;
 
 use folder::StoreFolder;
 
-/// Bytes of a file.
+/// Maximum bytes of a file.
 const BYTES_MAX: u64 = 4 << 20;
-/// The folder below the state directory.
+/// Name of the folder in the state directory.
 const FOLDER: &str = "authority";
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
@@ -29,47 +29,48 @@ const LOCK: &str = "lock";
 /// Maximum wait for the lock, which is held for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Prefix of the hash.
+/// Beginning of the line with the signature.
 const SIGNATURE: &str = "hmac-sha256:";
 
-/// The folder with the files that decide what may run.
+/// The folder with the signed files: grants and trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedStore {
     state: PathBuf,
 }
 
-/// Identifies a version of a file without reading it.
+/// Identifies a version of a file by its metadata, so that the file need not be read. Contains
+/// `None` if the file does not exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileStamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
 
-/// A file as it was read.
+/// Result of reading a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignedFile {
-    /// Its text without the signature; `None` if there is no such file.
+    /// The verified text, without the signature. `None` if the file does not exist.
     pub text: Option<String>,
-    /// Version.
+    /// Version of the file.
     pub stamp: FileStamp,
 }
 
-/// Why a file, or the folder, is not believed.
+/// Failed verification of a file, or of the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TamperError {
-    /// The file.
+    /// Path of the file or folder.
     pub path: PathBuf,
-    /// The problem: `can be read or changed by others (mode 0666)`.
+    /// The problem, such as `can be read or changed by others (mode 0666)`.
     pub what: String,
-    /// The fix.
+    /// Advice for the user.
     pub fix: String,
 }
 
 impl TamperError {
-    /// The error for a person.
+    /// Converts to an error for the user.
     pub fn failure(self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
         Failure::new(ErrorCode::FileNotTrusted, Exit::Configuration, what).fix(self.fix)
     }
 
-    /// In one line.
+    /// Formats the error in one line.
     pub fn line(&self) -> String {
         let path = self.path.display();
         format!("CFG010: refusing to trust {path}: {}; fix: {}", self.what, self.fix)
@@ -77,7 +78,7 @@ impl TamperError {
 }
 
 impl SignedStore {
-    /// The store of this state directory. Nothing is read or created yet.
+    /// The store in the state directory `state`. Reads and creates no file yet.
     pub fn new(state: impl Into<PathBuf>) -> SignedStore {
         SignedStore { state: state.into() }
     }
@@ -95,13 +96,14 @@ impl SignedStore {
         StoreFolder::make(&self.state, &self.folder()).map_err(TamperError::failure)
     }
 
-    /// Current version of a file: one system call.
+    /// Current version of a file, determined with one system call.
     pub fn stamp(&self, name: &str) -> FileStamp {
         let metadata = self.path(name).symlink_metadata();
         FileStamp(metadata.ok().map(|found| folder::stamp(&found)))
     }
 
-    /// Reads a file, if it can be believed.
+    /// Reads and verifies a file. Fails if the verification of the folder, the key or the file
+    /// fails.
     pub fn read(&self, name: &str) -> Result<SignedFile, TamperError> {
         let Some(folder) = StoreFolder::open(&self.state, &self.folder())? else {
             return Ok(SignedFile::default());
@@ -120,8 +122,9 @@ impl SignedStore {
         Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
 
-    /// Changes a file: `change` receives its text and returns the new one, or `None` to keep it.
-    /// Runs under a lock; the result is on disk.
+    /// Changes a file under a lock. `change` receives the current text (`None`: no file) and
+    /// returns the new text, or `None` to leave the file unchanged. Returns the version of the file
+    /// when the change is on disk.
     pub fn update(
         &self,
         name: &str,
@@ -142,14 +145,14 @@ impl SignedStore {
         Ok(self.stamp(name))
     }
 
-    /// Moves a file that failed verification aside, so that a new one can begin. Returns its new
-    /// path.
+    /// Renames a file that failed verification to `NAME.SUFFIX`, so that a new file can be created.
+    /// Also renames an invalid key. Returns the new path of the file.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
         let folder = self.make_folder()?;
         let _lock = self.lock(&folder)?;
         let aside = format!("{name}.{suffix}");
         folder.rename(name, &aside).map_err(|error| self.unwritable(name, &error))?;
-        // A key that is not believed would spoil the next file as well.
+        // With an invalid key, the next file would fail verification too.
         if self.key(&folder).is_err() {
             let aside = format!("{KEY}.{suffix}");
             folder.rename(KEY, &aside).map_err(|error| self.unwritable(KEY, &error))?;
@@ -219,12 +222,12 @@ impl SignedStore {
     }
 }
 
-/// The text with its signature as the last line.
+/// Appends the signature of `name` and `text` as the last line.
 fn signed(key: &[u8], name: &str, text: &str) -> String {
     format!("{text}\n{SIGNATURE}{}\n", hex(&mac(key, name, text)))
 }
 
-/// The text before the signature, if that is right.
+/// The text before the signature. `None` if the signature is missing or wrong.
 fn verified<'t>(key: &[u8], name: &str, signed_text: &'t str) -> Option<&'t str> {
     let (text, last) = signed_text.strip_suffix('\n')?.rsplit_once('\n')?;
     let given = last.strip_prefix(SIGNATURE)?;

@@ -1,5 +1,5 @@
-//! Reads outputs and messages from the session's own journal that compaction removed from the
-//! history.
+//! Reads outputs and messages that compaction removed from the history. They are still in the
+//! journal of the session.
 
 mod origins;
 
@@ -15,13 +15,14 @@ use crate::tools::stored_output::{HISTORY, Recall};
 
 use origins::Origins;
 
-/// Records per read.
+/// Number of records that are read at once.
 const RECORDS: u64 = 256;
 
-/// Maximum bytes of conversation per page; earlier parts have names of their own.
+/// Maximum bytes of conversation per page. Earlier messages are on further pages.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Reader for the session of `journal`; the original session of a fork is found in `state`.
+/// Makes the lookup of stored outputs and messages for the session of `journal`. If the session is
+/// a fork, the lookup also reads the original session in `state`.
 pub(crate) fn reader(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
     let (journal, origins) = (Arc::clone(journal), Origins(state));
     Recall::new(move |context, name| {
@@ -35,7 +36,8 @@ pub(crate) fn reader(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall
     })
 }
 
-/// Page of the conversation: up to a record, in this session or in one it was forked from.
+/// Page of the conversation: the latest messages before the record `end`. `session` is the session
+/// from which this one was forked; `None` is this session.
 #[derive(Debug, PartialEq, Eq)]
 struct HistoryPage {
     session: Option<String>,
@@ -43,7 +45,7 @@ struct HistoryPage {
 }
 
 impl HistoryPage {
-    /// The page of that name; `None`: it is the name of a call.
+    /// Parses the name of a page. `None` if it is not a page: it may be the id of a call.
     fn named(name: &str) -> Option<HistoryPage> {
         let rest = name.strip_prefix(HISTORY)?;
         if rest.is_empty() {
@@ -59,7 +61,7 @@ impl HistoryPage {
         Some(HistoryPage { session, end: end.parse().ok()? })
     }
 
-    /// Line that names the id of the page.
+    /// Line that tells the model how to read this page.
     fn pointer(&self) -> String {
         let of = self.session.as_ref().map(|id| format!("-of-{id}")).unwrap_or_default();
         let end = self.end;
@@ -67,8 +69,8 @@ impl HistoryPage {
     }
 }
 
-/// Number of the last record, by binary search: a journal has an index, and each step reads one
-/// record.
+/// Number of the last record; 0 for an empty journal. Uses a binary search, in which each step
+/// reads one record by its number.
 async fn last_record(journal: &dyn JournalStore) -> Result<u64, String> {
     let is_there = async |number: u64| -> Result<bool, String> {
         let read = journal.read(number, number).await;
@@ -90,7 +92,8 @@ async fn last_record(journal: &dyn JournalStore) -> Result<u64, String> {
     Ok(there)
 }
 
-/// Walks backwards through the records before `end`, in ordered chunks, until `look` returns true.
+/// Reads the records before `end` backwards in chunks until `look` returns true. The records of a
+/// chunk are in ascending order.
 async fn walk_back(
     journal: &dyn JournalStore,
     end: u64,
@@ -108,7 +111,8 @@ async fn walk_back(
     Ok(())
 }
 
-/// Output of `call`, as the model saw it.
+/// Output of `call`, as the model saw it. Searches this session, and the one from which it was
+/// forked. `None` if there is no output.
 async fn returned(
     journal: &dyn JournalStore,
     origins: &Origins,
@@ -133,7 +137,8 @@ async fn returned(
     }
 }
 
-/// Original session of a fork, and inherited messages.
+/// If `event` begins a fork: the original session with its last copied record, and the copied
+/// messages.
 fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
     match event {
         Event::SessionForked { parent, parent_record, history, .. } => {
@@ -143,7 +148,7 @@ fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
     }
 }
 
-/// Output of `call` in a history.
+/// Output of `call` in the messages `history`.
 fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     history.iter().find_map(|message| match &**message {
         Message::Tool { tool_call_id, content, .. } if tool_call_id.as_str() == call => {
@@ -153,7 +158,7 @@ fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     })
 }
 
-/// Output of `call` in `event`.
+/// Output of `call`, if `event` contains it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls return matters")]
 fn outcome(event: &Event, call: &str) -> Option<String> {
     match event {
@@ -170,7 +175,8 @@ fn outcome(event: &Event, call: &str) -> Option<String> {
     }
 }
 
-/// Messages before the end of `page` in the caller's conversation, up to the page size.
+/// Text of a page: messages of the caller's conversation before the end of `page`, up to the page
+/// size.
 async fn messages_before(
     journal: &dyn JournalStore,
     origins: &Origins,
