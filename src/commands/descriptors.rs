@@ -12,7 +12,7 @@ use crate::failure::{ErrorCode, Exit, Failure};
 /// commands uses up to 21; with fewer, a command fails with a clear error.
 const FREE_MIN: usize = 16;
 
-/// Limit of open files from which on free descriptors are not counted.
+/// Free descriptors are not counted if the limit of open files is at least this number.
 const PLENTY: u64 = 256;
 
 /// Fails if too few descriptors are free for a session to report its errors.

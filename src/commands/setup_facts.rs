@@ -57,7 +57,7 @@ fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_symlink())
 }
 
-/// The fact about the sandbox in which commands would run. True if there is one.
+/// The fact about the sandbox in which commands would run. The flag is true if there is one.
 fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String) {
     let setup = Setup {
         cwd: &place.cwd,

@@ -40,7 +40,7 @@ pub(crate) struct ConfigFile {
     pub(crate) is_foreign: bool,
     /// True if the file begins with a byte order mark. `text` does not contain the mark.
     pub(crate) has_bom: bool,
-    /// SHA-256 of the bytes of the file, in hex. Only set with `ReadPolicy::Foreign`.
+    /// SHA-256 of the bytes of the file, in hex. `None` unless read with `ReadPolicy::Foreign`.
     pub(crate) digest: Option<String>,
 }
 

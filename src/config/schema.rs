@@ -136,7 +136,7 @@ impl ConfigKey {
         }
     }
 
-    /// The names that follow `path` in this key's path; none if the two are equal. Returns `None`
+    /// The names that follow `path` in this key's path; empty if the two are equal. Returns `None`
     /// if this key's path does not begin with `path`.
     fn strip(&self, path: &[&str]) -> Option<std::str::Split<'static, char>> {
         let mut parts = self.path.split('.');

@@ -42,7 +42,7 @@ pub struct Settings {
     pub skills: SkillSettings,
     /// `thinking`: reasoning effort. `None` if not set.
     pub thinking: Option<Thinking>,
-    /// True if a flag or variable set `thinking`. It then overrides the main agent's definition.
+    /// True if a flag or variable set `thinking`: the value overrides the main agent's definition.
     pub thinking_insists: bool,
     /// `maxTurns`: maximum number of model replies in a task.
     pub turns_max: u32,
@@ -163,8 +163,8 @@ pub struct CallBudget {
     pub steer: bool,
 }
 
-/// An entry of `providers`. `None` and empty values are replaced by those of the preset with its
-/// name, if there is one.
+/// A configured provider: an entry of `providers`. If there is a preset with the provider's name,
+/// its values replace values that are `None` or empty.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderSettings {
     /// Name of the provider in the configuration.
@@ -242,7 +242,7 @@ pub struct DelegationSettings {
     pub turns_max: u32,
     /// `defaultInvocationDecision`: decision about starting a subagent: `allow`, `ask` or `deny`.
     pub invocation: String,
-    /// True unless `context.subAgent.memoryScope` is `none`: subagents get reports of namesakes.
+    /// True if subagents get earlier reports of their name (`context.subAgent.memoryScope`).
     pub remembers: bool,
     /// `context.subAgent.maxHandoffTokens`: maximum size of a task with its context.
     pub handoff_tokens_max: u64,

@@ -11,8 +11,8 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Creates all fallbacks of the selected provider, so that errors appear at the start. `ready` wraps
-/// each of them.
+/// Creates the fallback models of the selected provider, so that errors appear at the start.
+/// `ready` wraps the provider of each.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,

@@ -12,7 +12,7 @@ use crate::signed_store::SignedStore;
 use crate::wiring::Setup;
 use crate::{grants, project, trust};
 
-/// Settings for the hooks of a session. In a dry run without any hook, because hooks are programs.
+/// Settings for the hooks of a session. A dry run has no hooks, because hooks are programs.
 pub(crate) fn hook_settings<'a>(
     setup: &Setup<'a>,
     session_dir: &Path,

@@ -80,7 +80,7 @@ impl LayerReader {
         }
     }
 
-    /// Warns if the network is denied while the sandbox is off: nothing can enforce that.
+    /// Warns if the network is denied and the sandbox is off: the denial cannot be enforced.
     fn check_enforceable(&mut self) {
         let asked = |key: &str, value: &str| {
             self.layers

@@ -1,8 +1,8 @@
 //! The configuration file of a repository: which of its settings apply, and why others do not.
 //!
 //! Harmless keys always apply. Other keys apply if the user trusts exactly these bytes, or the
-//! project for this run. Even then, no API key of the user is sent to another address, and no
-//! setting becomes less strict than the user's.
+//! project for this run. Even then, no API key of the user is sent to another address, and sandbox
+//! and permission rules do not become less strict than the user's.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -192,7 +192,8 @@ impl LayerReader {
         (of_preset || of_user).then_some("a repository cannot send another provider's key")
     }
 
-    /// Reason to refuse a setting that is less strict than the user's. `None` if it is not.
+    /// Reason to refuse a setting that is less strict than the user's. `None` if the setting is at
+    /// least as strict.
     fn widening_reason(&self, found: &ConfigLeaf) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
