@@ -1,6 +1,6 @@
-//! Making a history of 2,000 messages smaller by rules.
+//! Time to compact a history of 2,000 messages by rules.
 //!
-//! `cargo bench --bench compaction`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench compaction`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use posse_actors::compaction::{CompactionGoal, compact};
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 
-/// Promised time for 2,000 messages.
+/// Maximum of the median time for 2,000 messages.
 const PROMISED: Duration = Duration::from_millis(50);
 
 const ROUNDS: usize = 50;
@@ -40,11 +40,11 @@ fn main() -> ExitCode {
     if median <= PROMISED { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prompts, calls with their outputs, and answers.
+/// A history of `turns` prompts, each with a call, its output and an answer.
 fn history(turns: usize) -> Vec<Arc<Message>> {
     let mut history = Vec::new();
     for nth in 0..turns {
-        // Every fiftieth is a standing rule, which stays.
+        // Every fiftieth prompt is a standing rule, which compaction must keep.
         let rule = if nth % 50 == 0 { "never " } else { "" };
         let prompt = format!("prompt {nth}: {rule}{}", "word ".repeat(40));
         history.push(Arc::new(Message::User { content: vec![ContentPart::text(prompt)] }));

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use posse::config::{self, Dirs, Environment, Sources};
 use serde_json::{Map, Value, json};
 
-/// Part of the start that the configuration may take.
+/// Maximum time for loading the configuration, in milliseconds.
 const MILLISECONDS_MAX: f64 = 2.0;
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Twenty-five servers with eight settings each.
+/// A configuration with 25 providers of eight settings each.
 fn configuration() -> Value {
     let providers: Map<String, Value> = (0..25)
         .map(|nth| {

@@ -33,7 +33,8 @@ fn main() -> ExitCode {
     if good.into_iter().all(|good| good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A call of the scout; no two are the same.
+/// A delegation to the agent `scout`: tool name and arguments. `nth` makes the task unique; `more`
+/// adds JSON members.
 fn call(nth: usize, more: &str) -> (String, String) {
     let arguments = format!(r#"{{"agent":"scout","task":"look {nth}"{more}}}"#);
     ("delegate_agent".to_owned(), arguments)
@@ -41,7 +42,7 @@ fn call(nth: usize, more: &str) -> (String, String) {
 
 type Moments = Arc<Mutex<Vec<Instant>>>;
 
-/// Notes when it was asked, and does `step`.
+/// A model step that stores the time of its request in `moments`, then performs `step`.
 fn noted(moments: &Moments, step: impl Fn() -> ModelStep + Send + 'static) -> ModelStep {
     let moments = Arc::clone(moments);
     ModelStep::Computed(Box::new(move |_: &[Arc<Message>]| {
@@ -50,7 +51,8 @@ fn noted(moments: &Moments, step: impl Fn() -> ModelStep + Send + 'static) -> Mo
     }))
 }
 
-/// From the moment a model asks for an agent to the agent's first request.
+/// Measures the time from the reply that starts a subagent to the subagent's first model request.
+/// Returns true if the median is within its bound.
 async fn one_by_one() -> bool {
     let (asked, began) = (Moments::default(), Moments::default());
     let mut steps: Vec<ModelStep> = (0..ONE_BY_ONE)
@@ -68,7 +70,8 @@ async fn one_by_one() -> bool {
     table::at_most("one delegation, wish to first request, median", median, 5.0, "ms")
 }
 
-/// Memory of 50 subagents that wait for their models.
+/// Measures the memory of 50 subagents that wait for their models. Returns true if it is within its
+/// bound.
 async fn idle() -> bool {
     let all = (0..LIVE).map(|nth| call(nth, r#","wait":false"#)).collect();
     let scout = (0..LIVE).map(|_| ModelStep::Hang(String::new())).collect();

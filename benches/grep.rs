@@ -24,7 +24,7 @@ const WORDS: [&str; 16] = [
     "state", "error", "write", "read", "index", "impl",
 ];
 
-/// A name, a pattern, and whether case is ignored.
+/// Searches: a name, a pattern, and true if case is ignored.
 const SEARCHES: [(&str, &str, bool); 6] = [
     ("rare word", "needle_4711", false),
     ("common word", "marker", false),
@@ -67,7 +67,7 @@ fn timed(work: &mut dyn FnMut()) -> Duration {
     start.elapsed()
 }
 
-/// Creates files below `folder`, some ignored or binary. Returns their total size.
+/// Creates files below `folder`, some ignored or binary. Returns their total size in bytes.
 fn grow(folder: &Path, files: usize) -> usize {
     let mut seed = 1_u64;
     let mut random = move |below: usize| {
@@ -126,7 +126,7 @@ fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchRe
     search::tree(folder, &directory, Path::new(""), &query, usize::MAX, &stop)
 }
 
-/// Each match as `path:line`, sorted.
+/// Matches of posse as `path:line`, sorted.
 fn ours(folder: &Path, pattern: &str, ignore_case: bool) -> Vec<String> {
     let found = searched(folder, pattern, ignore_case);
     assert!(!found.is_cut);
@@ -155,8 +155,8 @@ fn ripgrep(folder: &Path, pattern: &str, ignore_case: bool) -> Vec<u8> {
     output.stdout
 }
 
-/// Matches as `path:line`, sorted. Matches in files that turned out to be binary are dropped, as
-/// reported by the program.
+/// Matches of ripgrep as `path:line`, sorted. Matches in binary files are dropped, because posse
+/// does not report them.
 fn theirs(folder: &Path, pattern: &str, ignore_case: bool) -> Vec<String> {
     let output = String::from_utf8(ripgrep(folder, pattern, ignore_case)).unwrap();
     let lines = output.lines().filter_map(|line| {

@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 const RECORDS: u32 = 100_000;
-/// Records in one batch, as they gather while the disk is busy.
+/// Records in one batch: about as many as arrive while the disk is busy.
 const BATCH: u32 = 64;
 
 fn main() -> ExitCode {
@@ -84,7 +84,8 @@ fn record(number: u32, text: &str) -> Arc<StoredRecord> {
     })
 }
 
-/// Appends all records to a journal in `dir`; how long that took, and how large it is.
+/// Appends `RECORDS` records, each with the repeated `text`, to a journal in `dir`. Returns the
+/// time and the size of the journal in bytes.
 async fn appended(dir: &Path, text: &str, repeated: usize) -> (Duration, u64) {
     let text = text.repeat(repeated.max(60));
     let batches: Vec<Vec<Arc<StoredRecord>>> = (0..RECORDS)
@@ -120,7 +121,7 @@ fn written(file: &Path, bytes: u64) -> Duration {
     start.elapsed()
 }
 
-/// A tool that has many facts to record: each goes the way of every record of the kernel.
+/// A tool that sends `RECORDS` events, which the kernel records like all others.
 struct Talkative(ToolSpec);
 
 impl Tool for Talkative {

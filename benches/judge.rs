@@ -16,12 +16,12 @@ use posse_actors::ports::{
     Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations,
 };
 
-/// Median of one judgement.
+/// Maximum of the median time of one judgement, in microseconds.
 const MICROSECONDS_MAX: f64 = 50.0;
-/// The slowest of the hostile texts of 10 KB.
+/// Maximum time for the slowest hostile text of 10 KB, in milliseconds.
 const MILLISECONDS_MAX: f64 = 50.0;
 const CORPUS: &str = include_str!("../tests/corpus/bash-commands.jsonl");
-/// Texts with nesting, repetition or without end.
+/// Texts that are repeated to make hostile commands with deep nesting, long lists or no end.
 const HOSTILE: [&str; 24] = [
     "$(",
     "`",

@@ -19,11 +19,11 @@ use posse::sandbox::{
 use posse_actors::ports::Confinement;
 
 const RUNS: usize = 200;
-/// Bytes that the process holds.
+/// Bytes of memory that this process occupies.
 const RESIDENT: usize = 300 << 20;
 /// Folders of a large workspace.
 const FOLDERS: usize = 25_000;
-/// Minimum thinking time of a model.
+/// Pause that simulates a model between two commands. Real models take longer.
 const THOUGHT: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Median and 99th percentile, in milliseconds.
+/// Median and 99th percentile of times, in milliseconds.
 fn summed_up(mut took: Vec<Duration>) -> (f64, f64) {
     took.sort();
     let at = |part: usize| took[took.len() * part / 100].as_secs_f64() * 1e3;
@@ -94,8 +94,9 @@ fn plainly(command: impl Fn() -> Command) -> (f64, f64) {
     summed_up((0..RUNS).map(run).collect())
 }
 
-/// Time of a command in a workspace with this number of folders, and the percentage with prepared
-/// rules.
+/// Runs commands confined by `backend`, each after a pause of `thought`. Returns median and 99th
+/// percentile of their time in milliseconds, and the percentage with prepared Landlock rules.
+/// The workspace has this number of folders.
 async fn confined(backend: Backend, thought: Duration, folders: usize) -> ((f64, f64), f64) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for folder in ["work", "state"] {

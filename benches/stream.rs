@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 /// Number of pieces, unless set by `PIECES`.
 const PIECES: u32 = 20_000;
-/// Microseconds that a piece may take: a network brings none faster than every 20.
+/// Maximum time for a piece, in microseconds. A network delivers at most one piece in 20.
 const MICROSECONDS_MAX: f64 = 5.0;
 
 fn main() -> ExitCode {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reads a reply of so many pieces, and takes its deltas.
+/// Reads a reply of `pieces` pieces and receives its deltas. Returns the time.
 async fn read(pieces: u32) -> Duration {
     let event = |delta: serde_json::Value, end: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": end});
@@ -70,7 +70,7 @@ async fn read(pieces: u32) -> Duration {
         futures_util::future::join(model.complete(request, deltas), listener).await;
     let took = start.elapsed();
     assert!(reply.unwrap().message.content.unwrap().ends_with(&format!("word {} ", pieces - 1)));
-    // The end has nothing to show, and is a sign of life.
+    // The last chunk has no text, but is announced as a sign of life.
     assert_eq!(count, pieces + 1, "each arrives alone");
     took
 }

@@ -1,5 +1,5 @@
 //! Commands of the program: each takes arguments and the environment, prints, and returns an exit
-//! code. Sessions come from `wiring`.
+//! code. The module `wiring` makes sessions.
 
 mod attach;
 mod config;
@@ -32,11 +32,11 @@ use crate::models;
 use crate::wiring::place;
 pub(crate) use run::runtime;
 
-/// Default line width in characters.
+/// Line width in characters if the variable `COLUMNS` is not set.
 const COLUMNS: usize = 100;
 
-/// Runs `work` and turns a panic into an internal error. Resources such as the terminal have been
-/// restored by then.
+/// Runs `work` and turns a panic into the exit code of an internal error. Before that, destructors
+/// restore resources such as the terminal.
 pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.unwrap_or(ExitCode::from(Exit::Internal as u8))
@@ -44,7 +44,7 @@ pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // If the panic message was visible, it is not repeated.
+    // A person reads permission requests on one of these streams.
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
     let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
@@ -99,7 +99,8 @@ fn exit_code(exit: &CliExit) -> ExitCode {
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Prints all failures and returns the first one's exit code. Interrupts are not printed.
+/// Prints all failures and returns the exit code of the first. Prints nothing if the first failure
+/// is an interrupt or a normal end.
 fn print_failures(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
@@ -115,13 +116,13 @@ fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<F
     Ok(print(&models::list(&catalog.all(), args.json)))
 }
 
-/// Writes to standard output.
+/// Writes `text` to standard output. Returns `Exit::Failed` if that fails.
 fn print(text: &str) -> Exit {
     let written = io::stdout().write_all(text.as_bytes());
     written.map_or(Exit::Failed, |()| Exit::Done)
 }
 
-/// Asks on the terminal. Anything but a yes is a no.
+/// Asks a question on the terminal. Returns true for the answers `y`, `Y` and `yes` only.
 fn confirmed(question: &str) -> bool {
     let mut answer = String::new();
     let asked = io::stderr()
@@ -135,12 +136,13 @@ fn can_confirm() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Prints configuration notices.
+/// Prints the notices of the configuration to standard error.
 pub(crate) fn notices(loaded: &Loaded) {
     io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
-/// Result of `assemble`, after printing the notices that it collected, one line each.
+/// Calls `assemble`, prints the notices that it collected to standard error, and returns its
+/// result.
 fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
     let mut notices = Vec::new();
     let made = assemble(&mut notices);
@@ -148,7 +150,7 @@ fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
     made
 }
 
-/// True if colours may be used on a stream.
+/// True if colours may be used on a stream. `terminal`: the stream is a terminal.
 pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
     if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
         return false;

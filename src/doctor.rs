@@ -18,7 +18,7 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 pub use terminal::Streams;
 
-/// Input of a diagnosis.
+/// Input of the checks.
 #[derive(Debug)]
 pub struct Examined<'a> {
     /// Environment variables.
@@ -94,7 +94,8 @@ struct DoctorReport<'a> {
     checks: &'a [Check],
 }
 
-/// Runs all checks and writes a report. With `online` it also queries the configured servers.
+/// Runs all checks and writes a report to `out`. With `online`, also contacts the configured
+/// providers.
 ///
 /// Returns [`Exit::Done`] if no check is a problem, else [`Exit::Configuration`].
 ///

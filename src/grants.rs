@@ -91,7 +91,7 @@ impl GrantStore for Grants {
 
     fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>> {
         let shared = Arc::clone(&self.shared);
-        // A disk may take its time.
+        // Writing to a disk can block.
         let kept = tokio::task::spawn_blocking(move || shared.keep(grant, now));
         Box::pin(async move { Ok(kept.await?.map_err(|failure| in_one_line(&failure))?) })
     }
@@ -102,7 +102,7 @@ impl GrantsState {
         let mut seen = self.last_read();
         let alarm = self.reload_if_changed(&mut seen).err();
         let time = seen.time(now);
-        // Where nothing is kept, nothing could come back.
+        // Without stored grants, a clock that was set back does no harm.
         let kept = !seen.stored.grants.is_empty();
         let alarm = alarm.or_else(|| time.clone().err().filter(|_| kept));
         let grants = match (&alarm, time) {

@@ -1,7 +1,7 @@
 //! posse, a local coding-agent runtime: adapters and front ends.
 //!
-//! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use one
-//! another, except that tools may use `sandbox`; [`wiring`] connects them.
+//! The kernel (`posse-actors`) decides; the modules here are its adapters. They do not use one
+//! another, except as tables in `tests/it/tidy.rs` allow; [`wiring`] connects them to the kernel.
 
 pub use posse_base::failure;
 pub use posse_base::hex;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::agents::{Agent, Instruction, Instructions, Skill, Skills, ToolSelection};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 
-/// Configured model of an agent. `None`: the session's.
+/// Configured model of an agent. `None` fields: the session's value applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Serving {
     /// The provider profile.
@@ -20,7 +20,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The provider and the model, in words.
+    /// The provider profile and the model as text.
     pub fn provider(&self) -> String {
         let profile = self.profile.as_deref().unwrap_or("the session's");
         match &self.model {
@@ -30,7 +30,7 @@ impl Serving {
     }
 }
 
-/// Lists agents; `default` is the default agent, `serving` the model of each.
+/// Lists agents. `default` is the name of the default agent; `serving` returns an agent's model.
 pub fn agents(
     agents: &[Agent],
     default: &str,
@@ -59,7 +59,7 @@ pub fn agents(
     ended(write_list(shown(agents), as_json, json, titles, row, out), out)
 }
 
-/// Lists tools, with the agents that see each.
+/// Lists tools, each with the agents that see it.
 pub fn tools(
     tools: &Toolbox,
     agents: &[Agent],
@@ -96,7 +96,7 @@ pub fn tools(
     ended(write_list(specs, as_json, json, titles, row, out), out)
 }
 
-/// Lists files of instructions, in the order in which they count. Tokens are guessed.
+/// Lists instruction files in the order of the system prompt. Tokens are estimated from bytes.
 pub fn instructions(
     read: &Instructions,
     as_json: bool,
@@ -179,7 +179,7 @@ fn skill_json(skill: &Skill) -> Value {
     })
 }
 
-/// Hidden agents are omitted.
+/// The agents that are not hidden.
 fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
     agents.iter().filter(|agent| !agent.hidden)
 }
@@ -220,7 +220,7 @@ fn effect_name(effect: SideEffect) -> &'static str {
     }
 }
 
-/// Text before the first full stop.
+/// The first sentence of `text`, without its full stop.
 fn first_sentence(text: &str) -> &str {
     let end = text.find(". ").map_or(text.len(), |at| at + 1);
     text[..end].trim_end_matches('.')
@@ -261,7 +261,7 @@ fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A reader that went away is an ending like another.
+/// Flushes `out` and converts the result of writing. A closed pipe is not an error.
 fn ended(written: io::Result<()>, out: &mut dyn Write) -> Result<Exit, Failure> {
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

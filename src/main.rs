@@ -1,4 +1,4 @@
-//! The program: parse, load, wire, run, exit code.
+//! The executable: runs as a helper process of the sandbox, or runs a command of posse.
 
 use std::process::ExitCode;
 

@@ -81,7 +81,7 @@ pub fn dated() -> &'static str {
     &BUILT_IN.dated
 }
 
-/// Built-in models with the user's configuration.
+/// Model catalogue: built-in data, and data from the user's configuration, which take precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     own: BTreeMap<String, Facts>,
@@ -217,7 +217,7 @@ pub fn list(models: &[Model], as_json: bool) -> String {
     for row in &rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Figures end where figures above them end. Writing to a string cannot fail.
+            // Numbers are right-aligned. Writing to a string cannot fail.
             let _: std::fmt::Result = match column {
                 2..=5 => write!(line, "{cell:>width$}  "),
                 _ => write!(line, "{cell:<width$}  "),

@@ -18,13 +18,14 @@ pub fn completions(shell: cli::Shell, out: &mut dyn Write) -> Result<Exit, Failu
         cli::Shell::PowerShell => Shell::PowerShell,
         cli::Shell::Zsh => Shell::Zsh,
     };
-    // The generator panics where it cannot write; into memory it can.
+    // The generator panics if writing fails, which cannot happen in memory.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut cli::command(), "posse", &mut text);
     written(out.write_all(&text).and_then(|()| out.flush()))
 }
 
-/// Writes the manual pages into `dir`, one for each command; without one, the first page to `out`.
+/// Writes the manual pages into the folder `dir`, one for each command. Without `dir`, writes only
+/// the page of posse itself to `out`.
 pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
     let Some(dir) = dir else {
         let mut page = Vec::new();
@@ -41,7 +42,7 @@ pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
     })
 }
 
-/// A reader that went away is an ending like another.
+/// Converts the result of writing. A closed pipe is not an error.
 fn written(written: io::Result<()>) -> Result<Exit, Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(

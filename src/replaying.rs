@@ -1,8 +1,8 @@
 //! `posse replay`: runs a session again through the real kernel, with model replies and tool
-//! results from the record, and compares the two runs.
+//! results from its journal, and compares the two runs.
 //!
-//! No provider is contacted, no tool has an effect, and nothing is written. Attempts fail as
-//! recorded, and permission requests are answered as recorded. The record does not contain
+//! No provider is contacted, no tool has an effect, and no file is written. Attempts fail as
+//! recorded, and permission requests are answered as recorded. The journal does not contain
 //! everything, such as the continuation of a killed process; such parts are not compared, and
 //! neither are waiting times.
 
@@ -130,7 +130,7 @@ fn write(
     }
 }
 
-/// Runs the recording through the kernel and returns the new records.
+/// Runs the recording through the kernel, and returns the records of the new run.
 fn perform(
     id: &str,
     recording: Recording,

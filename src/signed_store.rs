@@ -153,7 +153,7 @@ impl SignedStore {
         let _lock = self.lock(&folder)?;
         let aside = format!("{name}.{suffix}");
         folder.rename(name, &aside).map_err(|error| self.unwritable(name, &error))?;
-        // A key that is not believed would spoil the next file as well.
+        // With an invalid key, the next file would fail verification too.
         if self.key(&folder).is_err() {
             let aside = format!("{KEY}.{suffix}");
             folder.rename(KEY, &aside).map_err(|error| self.unwritable(KEY, &error))?;

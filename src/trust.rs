@@ -15,11 +15,11 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::project::Identity;
 use crate::signed_store::{SignedStore, TamperError};
 
-/// The name of the file.
+/// Name of the file with trusted projects in the signed store.
 pub(crate) const FILE: &str = "trust";
-/// Projects that are trusted at once.
+/// Maximum number of trusted projects.
 const PROJECTS_MAX: usize = 1000;
-/// Bytes of the settings of one project that are kept to show what changed.
+/// Maximum bytes of the settings of one project. They are stored only to show later changes.
 const SETTINGS_BYTES_MAX: usize = 64 << 10;
 const VERSION: u32 = 1;
 
@@ -27,21 +27,21 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trusted {
-    /// The folder.
+    /// Identity of the project's folder.
     pub project: Identity,
-    /// SHA-256 of its configuration file, in hex; empty if it has none.
+    /// SHA-256 of the project's configuration file, in hex; empty if it has none.
     pub digest: String,
     /// Time of consent in milliseconds since 1970.
     pub trusted_ms: u64,
     /// Trusted settings by key; empty if too large to store.
     pub settings: BTreeMap<String, Value>,
-    /// Environment variables whose values its providers may receive, in order.
+    /// Names of environment variables whose values the project's providers may receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<String>,
-    /// Its agents that were agreed to: SHA-256 of each file, in hex, by its name.
+    /// Trusted agents of the project: SHA-256 of each file, in hex, by the name of the agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agents: BTreeMap<String, String>,
-    /// Its skills that were agreed to: SHA-256 of each folder, in hex, by its path.
+    /// Trusted skills of the project: SHA-256 of each folder, in hex, by its path below the root.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub skills: BTreeMap<String, String>,
 }
@@ -60,12 +60,12 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// Trust in `store`.
+    /// The trusted projects in the signed store `store`.
     pub fn new(store: SignedStore) -> TrustStore {
         TrustStore { store }
     }
 
-    /// Every trusted project, the oldest first.
+    /// All trusted projects, in the order in which the user trusted them.
     pub fn all(&self) -> Result<Vec<Trusted>, TamperError> {
         let Some(text) = self.store.read(FILE)?.text else { return Ok(Vec::new()) };
         match serde_json::from_str::<TrustFile>(&text) {
@@ -78,13 +78,13 @@ impl TrustStore {
         }
     }
 
-    /// Trust in exactly this folder.
+    /// The stored trust in exactly this folder. `None` if the user has not trusted it.
     pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, TamperError> {
         let all = self.all()?;
         Ok(all.into_iter().find(|trusted| trusted.project == *project))
     }
 
-    /// Trusts a project with these settings, and nothing that was trusted of its path before.
+    /// Stores trust in a project. Replaces all earlier trust in a folder at the same path.
     pub fn add(&self, mut trusted: Trusted) -> Result<(), Failure> {
         let size = serde_json::to_string(&trusted.settings).map_or(usize::MAX, |text| text.len());
         if size > SETTINGS_BYTES_MAX {
@@ -114,7 +114,8 @@ impl TrustStore {
         Ok(found)
     }
 
-    /// Revokes all trust. A file that failed verification is moved aside; returns its new path.
+    /// Revokes all trust. A file that failed verification is renamed; returns its new path, and
+    /// `None` for a valid file.
     pub fn clear(&self, now_ms: u64) -> Result<Option<PathBuf>, Failure> {
         if self.all().is_err() {
             return self.store.set_aside(FILE, &format!("bad-{now_ms}")).map(Some);
@@ -149,7 +150,8 @@ impl TrustStore {
     }
 }
 
-/// Differences, one line per setting: `-` old, `+` new. `shown` formats values.
+/// Lists changed settings: a line with `-` for the old value, a line with `+` for the new value.
+/// `shown` formats values.
 pub fn difference(
     before: &BTreeMap<String, Value>,
     now: &BTreeMap<String, Value>,

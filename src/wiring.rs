@@ -33,13 +33,14 @@ pub use session::{Assembled, Setup, assemble};
 #[doc = include_str!("../docs/guide/embedding.md")]
 struct EmbeddingGuide;
 
-/// Working directory and its configuration.
+/// Working directory, folders of posse, and the configuration that applies there.
 pub(crate) struct WorkspaceContext {
     pub(crate) cwd: PathBuf,
     pub(crate) dirs: Dirs,
     pub(crate) loaded: Loaded,
 }
 
+/// Loads the configuration for a command. `flags` are the last layer: key, value and source.
 pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,
@@ -70,7 +71,7 @@ pub(crate) fn place(
     Ok(WorkspaceContext { cwd, dirs, loaded })
 }
 
-/// Id of a session that starts now.
+/// Makes the id of a new session from the current time and a random number.
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
     let random = u32::try_from(clock::random() & 0xffff_ffff).unwrap_or_default();
     journal::new_session_id(clock::now_ms(), random)

@@ -24,12 +24,12 @@ pub(crate) const CHILD: &str = "resume-child";
 const RECORDS: u64 = 100_000;
 /// Records of one turn: request, reply, usage, call, intent, outcome.
 const TURN: u64 = 6;
-/// Bytes of an outcome; with the rest a record has 1,000 on average.
+/// Bytes of a tool output, so that a record has 1,000 bytes on average.
 const OUTCOME_BYTES: usize = 4100;
-/// Turns per compaction: about the content of a large window.
+/// Turns between two compactions: about as many as fit into a large context window.
 const COMPACTED_TURNS: u64 = 600;
 
-/// Measures and reports whether all figures are kept.
+/// Runs the measurements. Exits with 1 if a promised figure is missed.
 pub(crate) fn main() -> ExitCode {
     let mut good = true;
     for (name, compacted) in [("compacted now and then", true), ("never compacted", false)] {
@@ -39,7 +39,7 @@ pub(crate) fn main() -> ExitCode {
         let verified = verify_session(&session, "s").unwrap();
         assert_eq!((verified.records, &verified.problem), (RECORDS, &None));
         table::fact(name, verified.bytes as f64 / 1e6, "MB");
-        // Those that were made while it was written: a process that was killed may have none.
+        // Removes the checkpoint that was made during writing: a killed process may leave none.
         fs::remove_file(session.join("checkpoint.json")).ok();
         for (what, keep) in [("without a checkpoint", false), ("with one", true)] {
             let mut best: Option<Measured> = None;
@@ -63,7 +63,7 @@ pub(crate) fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Lists a thousand stored sessions.
+/// Measures listing a thousand stored sessions. Returns true if the time is within its bound.
 fn listing() -> bool {
     let home = tempfile::tempdir().unwrap();
     let state = StateDir::new(home.path());
@@ -100,7 +100,8 @@ fn in_a_process(session: &Path) -> Measured {
     Measured { ready: Duration::from_micros(micros), rss_mb: kb as f64 / 1e3, read }
 }
 
-/// The process that is measured: until the history is there and the journal takes records.
+/// The measured process: reads the history and opens the journal for writing. Prints the time in
+/// microseconds, the peak memory in KB, and the number of records read.
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
 pub(crate) fn child(session: &Path) -> ExitCode {
     let start = Instant::now();
@@ -145,7 +146,7 @@ fn append(store: &FileJournal, numbers: std::ops::RangeInclusive<u64>, compacted
             durability: Durability::Written,
             done: Box::new(move |end| done.send(end.unwrap().last_record).unwrap()),
         });
-        // Otherwise all of it would wait in memory.
+        // Otherwise all records would wait in memory.
         ends.recv().unwrap();
         first = last + 1;
     }

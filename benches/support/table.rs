@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Prints a figure with its minimum; returns true if it is kept.
+/// Prints a figure with its minimum `wanted`. Returns true if `value` is not below it.
 #[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn at_least(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
     let good = value >= wanted;
@@ -10,7 +10,7 @@ pub(crate) fn at_least(name: &str, value: f64, wanted: f64, unit: &str) -> bool 
     good
 }
 
-/// Prints a figure with its maximum; returns true if it is kept.
+/// Prints a figure with its maximum `wanted`. Returns true if `value` is not above it.
 #[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn at_most(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
     let good = value <= wanted;
@@ -18,7 +18,7 @@ pub(crate) fn at_most(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
     good
 }
 
-/// Prints a figure that nothing is promised about.
+/// Prints a figure that has no bound.
 #[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn fact(name: &str, value: f64, unit: &str) {
     line(name, value, unit, "", true);
@@ -30,7 +30,7 @@ fn line(name: &str, value: f64, unit: &str, wanted: &str, good: bool) {
     println!("{name:<52} {value:>12.1} {unit:<10} {wanted:>12}{mark}");
 }
 
-/// Minimum time of `work` over `times` runs.
+/// Shortest time of `work` in `times` runs.
 #[allow(dead_code, reason = "not every bench repeats its work")]
 pub(crate) fn best(times: usize, mut work: impl FnMut()) -> Duration {
     let mut best = Duration::MAX;

@@ -38,7 +38,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     ended
 }
 
-/// A session in the working directory, with the user's configuration.
+/// Assembles a session in the working directory, with the user's configuration.
 fn assembled() -> Result<Assembled, Box<dyn Error>> {
     let workspace = std::env::current_dir()?.canonicalize()?;
     let environment = Environment::read();
@@ -124,7 +124,7 @@ async fn turn(
     show("\n")
 }
 
-/// Lines of standard input, read on a thread of their own because reading blocks.
+/// Lines of standard input, read on a separate thread because reading blocks.
 fn input() -> mpsc::Receiver<String> {
     let (lines, received) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -137,7 +137,7 @@ fn input() -> mpsc::Receiver<String> {
     received
 }
 
-/// Prints at once. Control characters of a model or a tool must not reach the terminal.
+/// Prints and flushes `text`. Escapes control characters, which a model or tool may have sent.
 fn show(text: &str) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout().lock();
     out.write_all(printable_lines(text).as_bytes())?;

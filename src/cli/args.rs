@@ -167,7 +167,7 @@ impl AttachArgs {
         self.input_format == InputFormat::StreamJson
     }
 
-    /// Error if flags need or exclude each other.
+    /// Fails if a flag lacks another one that it needs, or excludes another one that is given.
     pub fn check(&self) -> Result<(), Failure> {
         let (problem, fix) = match (self.reads_instructions(), self.prints_lines(), self.observe) {
             (true, false, _) => (

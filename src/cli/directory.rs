@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
-/// The absolute, resolved folder that `--cwd` (or its absence) means.
+/// The folder of `--cwd`, or the current directory without the flag: absolute and without symbolic
+/// links. Fails if the folder does not exist or cannot be read.
 pub fn working_directory(flag: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(given) = flag else {
         return std::env::current_dir().and_then(|cwd| cwd.canonicalize()).map_err(|error| {

@@ -1,5 +1,5 @@
-//! Commands and flags of the product contract that this version does not have: named in errors,
-//! never accepted. And suggestions for misspelled ones: clap's own guess misses swapped letters.
+//! Errors for planned commands and flags that this version does not have, and suggestions for
+//! misspelled ones: clap's own suggestions miss swapped letters.
 
 use std::ffi::OsString;
 
@@ -19,7 +19,8 @@ const FLAGS: [&str; 4] = [
 const COMMANDS: [&str; 7] =
     ["mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
 
-/// The error for something planned.
+/// Converts the error about a planned command or flag: it is not available yet. `None` for any
+/// other error.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     let (kind, names, word) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),
@@ -38,7 +39,7 @@ pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     })
 }
 
-/// Adds the name that was probably meant.
+/// Adds to the error about an unknown command or flag the most similar known name, if there is one.
 pub(crate) fn suggest(error: &mut clap::Error, args: &[OsString]) {
     let root = Cli::command();
     let scope = args.iter().skip(1).find_map(|arg| root.find_subcommand(arg)).unwrap_or(&root);

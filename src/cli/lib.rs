@@ -1,4 +1,4 @@
-//! Command line as plain values: reads no file and guesses nothing.
+//! Parses the command line into plain values. Reads no file.
 //!
 //! A misspelled subcommand is an error with a suggestion. Features that this version does not have
 //! are errors that say so: no flag is accepted without effect.
@@ -32,14 +32,14 @@ use posse_base::failure::{Exit, Failure};
 pub struct CliExit {
     /// Text to print, with its last newline.
     pub text: String,
-    /// True for standard error.
+    /// True if the text belongs on standard error, false for standard output.
     pub stderr: bool,
     /// The exit code.
     pub code: u8,
 }
 
-/// Parses the command line, program name first. `terminal`: a person can type and read permission
-/// requests, so that no arguments mean a conversation.
+/// Parses the command line `args`, which begins with the program name. `terminal`: a person is at
+/// the terminal; without a command, posse then opens the terminal UI. `Err` also for help.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {
@@ -68,8 +68,8 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
     }
 }
 
-/// Interpretation of flags without a command at a terminal: `posse --config F` is `posse` with
-/// another configuration. `None`: flags that only a run has.
+/// Parses flags without a command as flags of the terminal UI: `posse --config F` opens it with
+/// another configuration. `None` if a flag is unknown there or belongs to a single run.
 fn conversation(args: &[OsString]) -> Option<Invocation> {
     let mut args = args.to_vec();
     args.insert(1, "tui".into());
@@ -79,7 +79,7 @@ fn conversation(args: &[OsString]) -> Option<Invocation> {
     }
 }
 
-/// The whole command line as clap knows it: for completions and manual pages.
+/// Definition of the whole command line, for completions and manual pages.
 pub fn command() -> clap::Command {
     use clap::CommandFactory;
     args::Cli::command()
@@ -89,7 +89,7 @@ fn version() -> String {
     concat!("posse ", env!("CARGO_PKG_VERSION"), "\n").into()
 }
 
-/// Converts clap's result: help and version succeed, everything else is exit 2.
+/// Converts an error of clap to text and exit code: 0 for help and version, otherwise 2.
 fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
     match error.kind() {
         ErrorKind::DisplayHelp => {
@@ -98,7 +98,7 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         ErrorKind::DisplayVersion => {
             CliExit { text: version(), stderr: false, code: Exit::Done as u8 }
         }
-        // Nothing was asked for: what there is to ask for.
+        // The command is missing. The text is the help.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             CliExit { text: error.to_string(), stderr: true, code: Exit::Usage as u8 }
         }
@@ -109,7 +109,8 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
     }
 }
 
-/// The subcommand that the arguments name, and the one below it, as far as they exist.
+/// Name of the subcommand in `args`, with its own subcommand if given: `sessions list`. `None` if
+/// the first argument names no subcommand.
 fn subcommand(args: &[OsString]) -> Option<String> {
     let root = command();
     let first = root.find_subcommand(args.get(1)?)?;

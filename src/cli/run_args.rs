@@ -1,4 +1,4 @@
-//! Arguments of the commands that run an agent: shared flags first, then those of one command.
+//! Arguments of the commands that run an agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,14 +13,14 @@ pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usa
     3 configuration, 4 a permission was needed and no user could be asked, 5 provider unavailable, \
     6 a limit was reached, 7 sandbox, 8 session, 70 internal error, 124 time limit.";
 
-/// Arguments of a session, whichever command starts it.
+/// Arguments of a session in one form for all commands that run an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunArgs {
-    /// The task, from `--prompt` or the words; `None`: from standard input.
+    /// The task, from `--prompt` or from words. `None`: the arguments contain no task.
     pub prompt: Option<PromptArg>,
-    /// Stored session to resume; `None`: a new one.
+    /// Stored session to resume. `None`: start a new session.
     pub resume: Option<Resume>,
-    /// `--skill`, in order.
+    /// `--skill`: names of skills to activate, in order.
     pub skills: Vec<String>,
     /// `--output-format`.
     pub output_format: OutputFormat,
@@ -35,31 +35,31 @@ pub struct RunArgs {
 /// Stored session to resume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// Selection.
+    /// Selection of the session.
     pub which: Which,
-    /// `--fork`: continue in a new session with the same history.
+    /// `--fork`: continue in a new session with a copy of the history.
     pub fork: bool,
-    /// A flag was given that only a run without a conversation has.
+    /// True if the arguments ask for a single run instead of a conversation at the terminal.
     pub headless: bool,
 }
 
 /// Selection of a stored session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// The one with this id, or with the only id that begins like this.
+    /// The session with this id, or the only session whose id begins with this text.
     Id(String),
-    /// The newest of the project.
+    /// The most recently used session of the project.
     Last,
-    /// Not given.
+    /// The arguments select no session.
     Unsaid,
 }
 
 /// Source of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptArg {
-    /// The command line.
+    /// The command line contains this task.
     Text(String),
-    /// `-`: standard input.
+    /// `-`: the task is read from standard input.
     Stdin,
 }
 
@@ -243,7 +243,7 @@ pub struct AgentFlags {
 }
 
 impl RunCommand {
-    /// Arguments of the session. Fails if the task is empty or flags exclude each other.
+    /// Converts to the general form. Fails if the task is empty or arguments exclude each other.
     pub fn into_args(self) -> Result<RunArgs, Failure> {
         let prompt = prompt(self.prompt, &self.words)?;
         let (which, fork) = (Which::Last, self.fork);
@@ -253,7 +253,8 @@ impl RunCommand {
 }
 
 impl ResumeCommand {
-    /// Arguments of the session. Fails if the task is empty or given twice.
+    /// Converts to the general form. Fails if the task is empty or given twice, or if arguments
+    /// exclude each other.
     pub fn into_args(self) -> Result<RunArgs, Failure> {
         let ResumeCommand { id, mut words, prompt: flag, last, fork, flags, formats, place } = self;
         let which = match (last, id) {
@@ -308,31 +309,32 @@ impl Formats {
 }
 
 impl PlainCommand {
-    /// Arguments of the session.
+    /// Converts to the general form.
     pub fn into_args(self) -> RunArgs {
         let which = self.resume.map(Which::Id).or(self.continues.then_some(Which::Last));
         let resume = which.map(|which| Resume { which, fork: self.fork, headless: false });
         RunArgs { resume, flags: self.flags, place: self.place, ..RunArgs::default() }
     }
 
-    /// True if no flag was given that belongs to a task rather than to a conversation.
+    /// True if neither `--unattended` nor `--image` is given: both belong to a single run.
     pub(super) fn is_conversation(&self) -> bool {
         !self.flags.unattended && self.flags.images.is_empty()
     }
 }
 
 impl AgentFlags {
-    /// `--stream` or `--no-stream`.
+    /// True with `--stream`, false with `--no-stream`, `None` without either.
     pub fn streams(&self) -> Option<bool> {
         (self.stream || self.no_stream).then_some(self.stream)
     }
 
-    /// `--persistent-grants` or `--no-persistent-grants`.
+    /// True with `--persistent-grants`, false with `--no-persistent-grants`, `None` without either.
     pub fn keeps_grants(&self) -> Option<bool> {
         (self.persistent_grants || self.no_persistent_grants).then_some(self.persistent_grants)
     }
 
-    /// `--mode`, `--single-agent`, `--multi-agent`: `single-agent` or `multi-agent`.
+    /// Mode of `--mode`, `--single-agent` or `--multi-agent`: `single-agent` or `multi-agent`.
+    /// `None` without these flags.
     pub fn agent_mode(&self) -> Option<&'static str> {
         match (self.mode.as_deref(), self.single_agent, self.multi_agent) {
             (Some("multi"), ..) | (_, _, true) => Some("multi-agent"),
@@ -341,7 +343,8 @@ impl AgentFlags {
         }
     }
 
-    /// The flags that are settings: key, value and flag, for the last layer of the configuration.
+    /// Flags that override settings, as the last layer of the configuration: key of the setting,
+    /// value, and name of the flag.
     pub fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         let either = |on: Option<bool>, yes, no| if on == Some(true) { yes } else { no };
         let stream_flag = either(self.streams(), "--stream", "--no-stream");
@@ -372,7 +375,8 @@ impl AgentFlags {
     }
 }
 
-/// An empty task is a mistake in a script, and not an order to read standard input.
+/// The task from `--prompt`, else from `words`. `None` if neither is given. An empty task is an
+/// error: it is probably a mistake in a script.
 fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, Failure> {
     let text = match flag {
         Some(text) => text,
@@ -394,7 +398,8 @@ fn turns(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "expected a whole number from 1 to 10000".into())
 }
 
-/// Dollars as millionths of one. Not by way of a fraction: `0.1` is no binary one.
+/// Parses an amount in dollars and returns it in millionths of a dollar. Uses no floating point,
+/// because binary fractions cannot represent `0.1`.
 fn micro_usd(text: &str) -> Result<u64, String> {
     let amount = text.strip_prefix('$').unwrap_or(text);
     let (whole, rest) = amount.split_once('.').unwrap_or((amount, ""));

@@ -1,11 +1,11 @@
-//! A command line that makes no sense, in the one shape of an error: what, where, why, fix.
+//! Converts errors of clap to posse's form of errors: what failed, where, why, and a fix.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
 use crate::later;
 
-/// Failure for an error of clap. `command`: the subcommand, if it was recognised.
+/// Converts an error of clap. `command`: name of the subcommand, if there is one.
 pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
     if let Some(failure) = later::explain(error) {
         return failure;

@@ -1,4 +1,4 @@
-//! Attaching to sessions: which one is meant, and how those of this process let others in.
+//! `posse attach`: finds a running session and attaches to it as a client.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -22,22 +22,22 @@ use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
 use crate::wiring::clock;
 
-/// Number of history records shown to a person.
+/// Number of latest records that a person sees after attaching.
 const LAST: u64 = 200;
 
-/// Time until a session that is starting or restarting accepts clients.
+/// Maximum time to wait for a session that is starting or restarting.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time after which a stopped owner is reported.
+/// Time for which the session's process must be stopped (as by Ctrl+Z) before this is an error.
 const STOPPED_FOR: Duration = Duration::from_millis(900);
 
-/// Number of checks in that time.
+/// Number of checks during `STOPPED_FOR`.
 const LOOKS: u32 = 3;
 
 /// Pause between two attempts to attach.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Attaches to the session that `args` name, until either side ends.
+/// Attaches to the session that `args` name, until the client detaches or the session ends.
 pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     args.check()?;
     let cwd = cli::working_directory(args.cwd.as_deref())?;
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     visited
 }
 
-/// Attaches as soon as possible, or returns the reason why not. `again`: the session has just ended
-/// to be continued, and may have no owner for a moment.
+/// Attaches to a session. Repeats the attempt for up to `BEGINS_WITHIN` while the session does not
+/// accept clients. `again`: the session is being restarted and may have no process for a moment.
 async fn joined_soon(
     state: &StateDir,
     found: &StoredSession,
@@ -121,7 +121,8 @@ async fn joined_soon(
     }
 }
 
-/// Resolves when the owner of the session in `dir` has been stopped for a while.
+/// Waits until the process that owns the session in `dir` has been stopped for `STOPPED_FOR`.
+/// Returns its process id.
 async fn stopped(dir: &Path) -> u32 {
     let mut looks = 0;
     loop {
@@ -140,7 +141,8 @@ fn unanswered(pid: u32) -> Failure {
         .fix(format!("continue it with `kill -CONT {pid}`, or `fg` in its terminal"))
 }
 
-/// A session that continued and ended before a client could attach: replays its journal.
+/// Replacement for a session that ended before the client could attach again: delivers the records
+/// of its journal. `None` if the last record is not the end of the session.
 fn ended_session(
     state: &StateDir,
     found: &StoredSession,
@@ -169,8 +171,8 @@ fn ended_session(
     Ok(Some(RemoteSession { accepted, messages: heard, commands: voice }))
 }
 
-/// Session with this id, or the one running in `cwd` or its project. Of several the user selects
-/// one.
+/// Finds the session with this id. Without an id, finds the session that runs in `cwd` or its
+/// project; if several run there, the user selects one.
 fn find(
     id: Option<&str>,
     state: &StateDir,

@@ -61,7 +61,8 @@ pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exi
     Ok(exit)
 }
 
-/// Refuses permission rules with which no run would start.
+/// Fails if `key` is `permissions` and `value` contains invalid rules: no run would start with
+/// them.
 fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     let rules: Vec<serde_json::Value> = match key {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),
@@ -71,7 +72,8 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Prints a notice if another source overrides the user's file for `key`.
+/// Makes a notice if another source overrides the value of `key` in `file`. `None` if the value in
+/// `file` applies.
 fn overriding_source(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
     let Loaded { settings, layers, .. } = &place.loaded;
     let own = printable(&file.display().to_string());

@@ -34,10 +34,10 @@ const CASSETTE: &str = include_str!("demo/cassette.jsonl");
 /// Prompt of the demo.
 pub const PROMPT: &str = "The tests fail. Find out why, fix it, and prove that it is fixed.";
 
-/// Variables that the demo's own environment keeps.
+/// Environment variables of the user that the demo uses.
 const VARIABLES: [&str; 6] = ["PATH", "LANG", "TERM", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"];
 
-/// Plays the demo.
+/// Runs the demo in a temporary folder and returns the exit code of its session.
 pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let place = tempfile::Builder::new().prefix("posse-demo-").tempdir();
     let place = place.map_err(|error| unwritable(&error))?;
@@ -75,7 +75,8 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     Ok(exit)
 }
 
-/// Settings, keys and state of the user are not used.
+/// Environment of the demo: a few harmless variables, and `POSSE_HOME` below `root`, so that
+/// settings, keys and state of the user are not used.
 fn own_environment(environment: &Environment, root: &Path) -> Environment {
     let kept = VARIABLES
         .iter()

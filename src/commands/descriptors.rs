@@ -8,11 +8,11 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::failure::{ErrorCode, Exit, Failure};
 
-/// Minimum number of free descriptors. A run with sandboxed commands used 21 at most; with fewer a
-/// command fails with a clear error, which needs these.
+/// Number of free descriptors that a session needs to report errors clearly. A run with sandboxed
+/// commands uses up to 21; with fewer, a command fails with a clear error.
 const FREE_MIN: usize = 16;
 
-/// With a limit above this, free descriptors are not counted.
+/// Free descriptors are not counted if the limit of open files is at least this number.
 const PLENTY: u64 = 256;
 
 /// Fails if too few descriptors are free for a session to report its errors.

@@ -41,7 +41,7 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     Ok(lists::agents(all, default, serving, args.json, &mut stdout())?)
 }
 
-/// Instruction files that apply here.
+/// Prints the instruction files that apply in the working directory.
 pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
     let root = project::root_of(&found.cwd);
     let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
@@ -57,7 +57,7 @@ pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult
     Ok(lists::tools(&toolbox, &roster.agents, args.json, &mut stdout())?)
 }
 
-/// All agents, with the tools of `toolbox`.
+/// All agents that are available in the workspace, restricted to the tools of `toolbox`.
 pub(super) fn roster(found: &WorkspaceContext, toolbox: &Toolbox) -> Roster {
     subagents::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
 }
@@ -66,8 +66,7 @@ pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {
     toolbox.iter().map(|tool| tool.spec().name.clone()).collect()
 }
 
-/// The tools of a session in `cwd`, for display. None is called, so the folder that they receive
-/// stays empty.
+/// The tools of a session in `cwd`, for display only. They are not meant to be called.
 pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
     let workspace = Workspace::open(cwd, &[])?;
     let sandbox = confinement::unconfined(Vec::new())?;
@@ -132,7 +131,7 @@ pub(super) fn remove(
     remove::remove(state, id, &mut agreed, out)
 }
 
-/// Asks on the terminal for permission to remove a session.
+/// Asks on the terminal if the session may be removed. Fails if there is no terminal.
 fn ask(session: &SessionSummary) -> Result<bool, Failure> {
     if !can_confirm() {
         let what = "removing a session needs a confirmation, and there is no terminal to ask on";

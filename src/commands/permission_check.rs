@@ -16,10 +16,10 @@ use crate::permission::{
 use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
 
-/// Most bytes of one line or one command.
+/// Maximum bytes of one input line or one command.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Input line; further members are ignored.
+/// JSON object of an input line. Other members are ignored.
 #[derive(Deserialize)]
 struct CommandLine {
     command: String,
@@ -99,7 +99,8 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
     all_or_failures(prefixes.iter().map(read))
 }
 
-/// Number of invalid lines. Each gets an answer that does not allow.
+/// Judges each line of standard input and prints the decisions. Returns the number of invalid
+/// lines; the decision about an invalid line is `ask`.
 fn lines(
     judge: &dyn Fn(&str) -> Checked,
     strictest: &mut Exit,

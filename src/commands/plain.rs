@@ -1,4 +1,5 @@
-//! `posse plain`: sessions for line mode, reassembled after another selection.
+//! `posse plain`: line mode, and the sessions of a conversation. A session is assembled again after
+//! the user selects another agent, provider or model.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     exit
 }
 
-/// First prompt, from arguments or a pipe.
+/// The first prompt, with images, if the arguments contain it. Reads nothing from standard input.
 fn first_prompt(
     args: &RunArgs,
     environment: &Environment,
@@ -84,27 +85,27 @@ fn first_prompt(
     })
 }
 
-/// True if typed lines are kept (`ui.history`).
+/// True if the setting `ui.history` permits storing typed lines.
 fn keeps_history(layers: &Layers) -> bool {
     layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
-/// The sessions of this process, one after the other.
+/// Opens the sessions of this process, one after the other.
 pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
     asking: AnswerSource,
-    /// True if a person sees the session, independent of who answers permission requests.
+    /// True if a person sees the session. With `--yes`, permission requests are still not shown.
     interactive: bool,
-    /// Settings of the current session.
+    /// Folders and settings of the current session.
     pub(super) found: Arc<WorkspaceContext>,
-    /// Command-line flags, and values of the resumed session.
+    /// Settings from command-line flags and from the resumed session: key, value and source.
     flags: Vec<(&'static str, Value, &'static str)>,
-    /// Stored session to resume first.
+    /// Stored session that is opened next. `None` after it was opened, or for a new session.
     resuming: Option<Resuming>,
-    /// Its provider profile.
+    /// Provider profile of the current session; empty before the first one.
     profile: String,
-    /// Journal settings.
+    /// Journal settings of the current session. `None` before the first one.
     kept: Option<JournalSettings>,
 }
 
@@ -310,7 +311,8 @@ impl frontend::Sessions for PlainSessions<'_> {
 }
 
 impl<'a> PlainSessions<'a> {
-    /// Prepares sessions in a folder. `interactive`: a person is present.
+    /// Reads the settings and, if `args` select one, a stored session. Also returns the first task,
+    /// if there is one. `interactive`: a person is present.
     pub(super) fn prepare(
         args: &RunArgs,
         environment: &'a Environment,
@@ -349,19 +351,19 @@ impl<'a> PlainSessions<'a> {
         Ok((sessions, first))
     }
 
-    /// Folder for drafts, if they are kept.
+    /// Folder for drafts of prompts. `None` if drafts are not stored.
     pub(super) fn drafts(&self) -> Option<PathBuf> {
         let state = StateDir::new(self.found.dirs.state.clone());
         self.history().map(|_| state.project_dir(&self.found.cwd).join("drafts"))
     }
 
-    /// File for typed lines, if they are kept.
+    /// File for the history of typed lines. `None` if typed lines are not stored.
     pub(super) fn history(&self) -> Option<PathBuf> {
         let kept = keeps_history(&self.found.loaded.layers) && !self.args.flags.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
     }
 
-    /// Command-line flags and later selections.
+    /// Settings from flags, then those of `choice`, which take precedence: key, value and source.
     fn overrides(&self, choice: &SessionSelection) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.flags.clone();
         let chosen = [
@@ -376,12 +378,12 @@ impl<'a> PlainSessions<'a> {
     }
 }
 
-/// Stored sessions of a folder that can be resumed.
+/// Stored sessions of the working directory, or of its project if the directory has none.
 fn stored(found: &WorkspaceContext) -> Result<Vec<SessionSummary>, Failure> {
     of_project(&StateDir::new(found.dirs.state.clone()), &found.cwd)
 }
 
-/// Sources of provider, model and agent, in words.
+/// Texts that name the source of the provider, the model and the agent.
 fn sources(loaded: &Loaded, profile: &str) -> SelectionSources {
     let layers = &loaded.layers;
     let origin = |key: &str| layers.get(key).map(|leaf| &leaf.origin);

@@ -21,10 +21,10 @@ use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::wiring::{WorkspaceContext, roles, skills};
 
-/// Most characters of a rule's value.
+/// Maximum characters of the line that describes a rule.
 const RULE_CHARS_MAX: usize = 120;
 
-/// Data for reports.
+/// Settings and other data from which reports are made.
 pub(super) struct ReportSource {
     pub(super) found: Arc<WorkspaceContext>,
     pub(super) environment: Environment,
@@ -35,7 +35,8 @@ pub(super) struct ReportSource {
 }
 
 impl ReportSource {
-    /// A report for the session of that id.
+    /// Makes a report. `session` is the id of the current session. An export writes a file and
+    /// returns its path as text.
     pub(super) fn report(&self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
         let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let mut out: Vec<u8> = Vec::new();
@@ -102,7 +103,7 @@ impl ReportSource {
         Ok(table(&rows))
     }
 
-    /// Permission settings, their sources, and stored grants.
+    /// Report about permission settings with their sources, rules, and stored grants.
     fn permissions(&self) -> Result<String, Failure> {
         let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let (settings, layers) = (&loaded.settings, &loaded.layers);
@@ -165,7 +166,7 @@ impl ReportSource {
     }
 }
 
-/// A rule in one line: decision, tool, pattern and reason.
+/// Describes a permission rule in one line: decision, tool, pattern and reason.
 fn described(rule: &Value) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let decision = text(&rule["decision"]).unwrap_or_else(|| "?".to_owned());
@@ -179,7 +180,7 @@ fn described(rule: &Value) -> String {
     printable(&clipped(&line, RULE_CHARS_MAX, " …"))
 }
 
-/// Lines below a heading of a report.
+/// The line of `text` that begins with `heading`, and the indented lines that follow it.
 fn section(text: &str, heading: &str) -> String {
     let lines = text.lines().skip_while(|line| !line.starts_with(heading));
     let within = |(at, line): &(usize, &str)| *at == 0 || line.starts_with(' ');

@@ -1,8 +1,8 @@
 //! `posse resume` and `-c`: selection of the stored session, its folder and configuration, and
 //! differences to the earlier start.
 //!
-//! Agent, provider and model come from the record unless a flag overrides them. Authority never
-//! does: permissions, sandbox and trust are the current ones.
+//! Agent, provider and model come from the journal unless a flag overrides them. Authority does not
+//! come from the journal: permissions, sandbox and trust are the current ones.
 
 mod picker;
 mod schedule;
@@ -41,23 +41,24 @@ pub(crate) use selection::{is_there, pick};
 
 use selection::{find, instead};
 
-/// Maximum characters of the last message.
+/// Maximum characters of each message in [`Resuming::last_words`].
 const WORDS_MAX: usize = 300;
 
 /// A stored session that is being resumed.
 pub(crate) struct Resuming {
-    /// Arguments, with the folder of the session.
+    /// Arguments of the command. `place.cwd` is the folder in which the session continues.
     pub(crate) args: RunArgs,
     found: StoredSession,
     read: ReadSession,
-    /// Notices before the start.
+    /// Notices that are printed when the session is assembled.
     notes: Vec<String>,
-    /// Stored budget, except for parts that are overridden.
+    /// Stored budget, without limits that a flag or variable overrides.
     budget: Budget,
 }
 
 impl Resuming {
-    /// Finds the session of `args`, takes its lock and reads it. `None`: a new session is wanted.
+    /// Finds the session that `args` select and reads it. Takes its lock, unless the session is
+    /// forked. `None` if `args` ask for a new session.
     pub(crate) fn of(
         args: &RunArgs,
         environment: &Environment,
@@ -87,12 +88,12 @@ impl Resuming {
         Ok(Some(Resuming { args, found, read, notes, budget }))
     }
 
-    /// True if there is unfinished work that needs no new prompt.
+    /// True if the session has unfinished work, which can continue without a new prompt.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.read.replayed.is_unfinished()
     }
 
-    /// The error for a resume without a prompt or unfinished work.
+    /// The error for a resume without a prompt if the session has no unfinished work.
     pub(crate) fn no_work_error(&self) -> Failure {
         let what = format!("session `{}` has no unfinished work to resume", self.found.id);
         Failure::new(ErrorCode::NothingToResume, Exit::Usage, what)
@@ -100,7 +101,8 @@ impl Resuming {
             .fix(format!("pass a prompt: posse resume {} \"...\"", self.found.id))
     }
 
-    /// Values of the session that no flag overrides: key, value and source.
+    /// Settings from flags, and settings that the session stored and no flag overrides: key, value
+    /// and source.
     pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         const FROM: &str = "the resumed session";
         let (args, started) = (&self.args, &self.read.started);
@@ -125,7 +127,7 @@ impl Resuming {
         overrides
     }
 
-    /// Assembles the session around `model`, with differences to the earlier start.
+    /// Assembles the session with `model`, and prints the differences to its earlier start.
     pub(crate) fn assemble(
         self,
         setup: &Setup<'_>,
@@ -137,7 +139,8 @@ impl Resuming {
         Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch(), session_server })
     }
 
-    /// As `assemble`, with the journal settings.
+    /// Assembles the session like `assemble`, but returns the journal settings, ports and session
+    /// settings separately.
     pub(crate) fn assemble_kept(
         self,
         setup: &Setup<'_>,
@@ -160,7 +163,7 @@ impl Resuming {
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
         notes.extend(changed.iter().cloned());
-        // A fork starts at zero.
+        // The cost of a fork starts at zero.
         let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
         let accounts = resumption.accounts();
         notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
@@ -184,7 +187,7 @@ impl Resuming {
         Ok((kept, ports, settings))
     }
 
-    /// Last messages, as a reminder.
+    /// The last prompt and the last answer, shortened, as a reminder for the user.
     pub(crate) fn last_words(&self) -> String {
         let last = |said: fn(&Message) -> Option<String>| {
             self.read.replayed.messages.iter().rev().find_map(|message| said(message))
@@ -211,9 +214,9 @@ impl Resuming {
     }
 }
 
-/// A stored session after reading.
+/// Content of a stored session.
 struct ReadSession {
-    /// `None` for a fork.
+    /// The open journal, with its lock. `None` for a fork, which does not write to it.
     journal: Option<FileJournal>,
     replayed: Replayed,
     started: StartedWith,
@@ -231,7 +234,7 @@ impl ReadSession {
         } else {
             let (replayed, damage) = journal::replayed(found)?;
             let lost = damage.is_some();
-            // A fork starts at zero.
+            // The cost of a fork starts at zero.
             (replayed, damage, lost, Vec::new())
         };
         if lost {
@@ -248,13 +251,14 @@ impl ReadSession {
     }
 }
 
-/// True for a conversation at a terminal, as opposed to a single answer.
+/// True if `args` resume a session for a conversation, and a person is at the terminal.
 pub(crate) fn is_conversation(args: &RunArgs) -> bool {
     let wanted = args.resume.as_ref().is_some_and(|resume| !resume.headless);
     wanted && is_there()
 }
 
-/// Takes the lock of the session, or reports its owner.
+/// Takes the lock of the session and opens its journal. If another process has the lock, the error
+/// names it.
 fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
         JournalError::Locked { owner } => {
@@ -281,7 +285,8 @@ fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
         .fix("`--fork` continues in a new session from the verified records")
 }
 
-/// Working directory: the session's own, from anywhere in its project; another one only on request.
+/// Working directory of the resumed session: the folder of `--cwd`, else the recorded folder. Fails
+/// if the recorded folder does not exist or belongs to another project than `cwd`.
 fn directory(
     started: &StartedWith,
     args: &RunArgs,
@@ -309,7 +314,7 @@ fn directory(
     Ok(recorded)
 }
 
-/// Differences to the earlier start, in words.
+/// Differences between the settings of the earlier start and those of now, as sentences.
 fn changed(
     started: &StartedWith,
     replayed: &Replayed,
@@ -351,7 +356,7 @@ fn changed(
     changed
 }
 
-/// Stored budget that no flag or variable overrides.
+/// Limits of the stored budget `own` that neither a flag nor a variable overrides.
 fn remembered_budget(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
     let [(_, money, _), (_, tokens, _)] = model_price::remembered(own);
     let unsaid = |variable: &str| environment.get(variable).is_none();
@@ -362,7 +367,8 @@ fn remembered_budget(own: Budget, args: &RunArgs, environment: &Environment) -> 
     }
 }
 
-/// Remaining limit and its used part; `lost`: part of the spending is unknown.
+/// Notes about the stored limits that still apply, each with the amount already spent. `lost`:
+/// records are lost, so the amount is a minimum.
 fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
     let least = if lost { "at least " } else { "" };
     let money = kept.nano_usd.map(|cap| {
@@ -375,7 +381,8 @@ fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
     money.into_iter().chain(tokens).collect()
 }
 
-/// Summary of spending recovered from lost records.
+/// Note about the cost that was recovered for requests whose records are lost. `None` without such
+/// requests.
 fn salvaged_text(salvaged: &[RecoveredUsage], accounts: &Accounts) -> Option<String> {
     if salvaged.is_empty() {
         return None;
@@ -386,7 +393,7 @@ fn salvaged_text(salvaged: &[RecoveredUsage], accounts: &Accounts) -> Option<Str
     Some(format!("{count} {requests} counted whose records are lost; the session has cost {cost}"))
 }
 
-/// The note about a changed limit.
+/// Notes about limits of the earlier start that have changed or no longer exist.
 fn other_budget(then: Budget, now: Budget) -> Vec<String> {
     let none = || "none".to_owned();
     let said = |then: Option<u64>, now: Option<u64>, shown: &dyn Fn(u64) -> String| {
@@ -398,7 +405,8 @@ fn other_budget(then: Budget, now: Budget) -> Vec<String> {
     money.into_iter().chain(tokens).collect()
 }
 
-/// Copies spilled outputs that the history of a fork refers to.
+/// Copies the spilled outputs from the session folder `from` to `to`: the history of a fork refers
+/// to them.
 fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (from.join("outputs"), to.join("outputs"));
     let entries = match std::fs::read_dir(&from) {

@@ -23,7 +23,7 @@ use crate::wiring::{
     Assembled, Setup, WorkspaceContext, assemble, authority, place, provider, skills, tool_settings,
 };
 
-/// Output file of a run that lost its terminal, in the session's folder.
+/// Name of the file in the session's folder to which a run writes after it has lost its terminal.
 const LOG: &str = "run.log";
 
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -86,7 +86,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     Ok(ended?)
 }
 
-/// True if another program drives the session.
+/// True if another program drives the session (`--input-format stream-json`). Fails if the output
+/// format does not match.
 fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     let driven = args.input_format == InputFormat::StreamJson;
     if driven && args.output_format != OutputFormat::StreamJson {
@@ -99,7 +100,8 @@ fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     Ok(driven)
 }
 
-/// First task. Only a driven session may start without one.
+/// The first task: the prompt, or unfinished work of the resumed session. Only a driven session may
+/// start without a task.
 fn task(
     prompt: Option<Prompt>,
     resuming: Option<&Resuming>,
@@ -113,7 +115,7 @@ fn task(
     }
 }
 
-/// Runs an assembled session to its end.
+/// Runs `task` in an assembled session without a user interface, until the session ends.
 pub(crate) fn perform(
     assembled: Assembled,
     task: Task,
@@ -122,7 +124,7 @@ pub(crate) fn perform(
     run_front_end(assembled, async |session| headless::run(session, task, manner).await)
 }
 
-/// Runtime for sessions and front ends.
+/// Makes the async runtime for sessions and front ends.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
@@ -131,7 +133,8 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     })
 }
 
-/// Starts an assembled session and passes it to a front end until that returns.
+/// Starts an assembled session, accepts attached clients, and runs the front end `front` until it
+/// returns.
 fn run_front_end(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
@@ -153,7 +156,8 @@ fn run_front_end(
     exit
 }
 
-/// Reads the prompt. `driven`: standard input is not part of it, and it is optional.
+/// Reads the prompt from the arguments and standard input. `driven`: the prompt is optional, and
+/// standard input is not read. `None`: no prompt.
 fn read_prompt(
     args: &RunArgs,
     settings: &Settings,
@@ -179,7 +183,7 @@ fn read_prompt(
     }
 }
 
-/// Prints the session and its sandbox to standard error.
+/// Prints session, model and sandbox to standard error.
 fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
@@ -231,7 +235,7 @@ fn left_worktrees(assembled: &Assembled) -> Vec<String> {
     at_work.filter_map(|one| one.workplace.clone()).collect()
 }
 
-/// Reaction to a hangup.
+/// Reaction to the loss of the terminal: an unattended run continues, any other run ends.
 fn hangup_reaction(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     if !args.flags.unattended {
         return OnHangup::Ends;
@@ -239,7 +243,7 @@ fn hangup_reaction(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     OnHangup::GoesOn((!args.flags.no_transcript).then(|| assembled.dir.join(LOG)))
 }
 
-/// Starts a log on standard error, if `-v` requests one.
+/// Starts the log on standard error. `verbose` is the number of `-v` flags; 0: no log.
 pub(crate) fn start_log(verbose: u8) {
     let level = match verbose {
         0 => return,

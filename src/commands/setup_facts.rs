@@ -1,5 +1,5 @@
 //! Setup facts for a user without a configured model: keys, logins, local servers, sandbox. Sends
-//! no network request and reads no secret.
+//! no network request and reads no file with a secret.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::tui::SetupFacts;
 use crate::wiring::session::Setup;
 use crate::wiring::{WorkspaceContext, confinement};
 
-/// All facts, helpful ones first.
+/// Collects the facts. The fact about the sandbox is the last one.
 pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> SetupFacts {
     let mut facts = Vec::new();
     for name in place.loaded.settings.providers.keys() {
@@ -43,7 +43,7 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Setu
     SetupFacts { facts }
 }
 
-/// Usable logins of other programs.
+/// Facts about logins of other programs that posse can use.
 fn logins(environment: &Environment) -> Vec<(bool, String)> {
     let mut facts = Vec::new();
     let variable = |name: &str| environment.get(name).map(str::to_owned);
@@ -57,7 +57,7 @@ fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_symlink())
 }
 
-/// Sandbox mechanism for commands here.
+/// The fact about the sandbox in which commands would run. The flag is true if there is one.
 fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String) {
     let setup = Setup {
         cwd: &place.cwd,
@@ -83,8 +83,8 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
     }
 }
 
-/// Presets whose default port has a listener according to the kernel's table; no connection is
-/// made.
+/// Names of presets whose default port on this machine has a listener, according to the kernel's
+/// socket tables. Makes no connection.
 fn local_servers() -> Vec<&'static str> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let table: String =
@@ -99,7 +99,7 @@ fn port(preset: &Preset) -> Option<u16> {
     rest.split('/').next()?.parse().ok()
 }
 
-/// True if a kernel table contains a listener on that port.
+/// True if `table`, with the format of `/proc/net/tcp`, contains a listener on `port`.
 fn listens(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let mut fields = line.split_whitespace().skip(1);

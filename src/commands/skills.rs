@@ -10,7 +10,7 @@ use crate::lists;
 use crate::wiring::skills;
 use crate::wiring::{WorkspaceContext, place};
 
-/// `posse skills`, and `posse skills show NAME`.
+/// Runs `posse skills` or `posse skills show NAME`: prints all skills or one.
 pub(super) fn list(
     SkillsArgs { action, list }: &SkillsArgs,
     environment: &Environment,

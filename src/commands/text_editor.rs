@@ -9,7 +9,7 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::sandbox;
 use crate::wiring::clock::random;
 
-/// Most bytes accepted from the editor.
+/// Maximum bytes accepted from the editor.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 /// Temporary file, removed on drop.
@@ -21,10 +21,10 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// Returns `text` after editing in `editor`, through a file in the folder `dir`. Blocks until the
-/// editor has exited.
+/// Lets the user edit `text` in the program `editor`, and returns the result. Uses a temporary file
+/// in the folder `dir`, and blocks until the editor has exited.
 ///
-/// Errors: `EDR001` if the editor failed, `EDR002` if the result is not text.
+/// Errors: `EDR001` if the editor failed, `EDR002` if the result is not UTF-8 or is too long.
 pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
     let failed = |why: String| {
         let what = format!("cannot use the editor `{}`", printable(editor));

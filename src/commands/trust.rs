@@ -1,4 +1,5 @@
-//! `posse trust`: settings of a project, their effect, and the user's consent to exactly these.
+//! `posse trust`: shows settings, agents and skills of a project, and stores the user's consent to
+//! exactly this content.
 
 mod contents;
 
@@ -23,7 +24,7 @@ use crate::wiring::{authority, subagents};
 use contents::TrustContents;
 
 type TrustResult = Result<Exit, Vec<Failure>>;
-/// Filter of a heading.
+/// Selects the settings that are listed below a heading.
 type SettingFilter = fn(&ProjectSetting) -> bool;
 
 pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
@@ -58,20 +59,20 @@ struct Accepted<'a> {
     variables: &'a [String],
 }
 
-/// A project and the trusted version of it.
+/// The files of a project that need trust, and `before`, the content that the user trusts already.
 struct ProjectTrust {
     root: PathBuf,
     identity: Identity,
     file: Option<ProjectFile>,
     /// The project's agents: SHA-256 of each file, by name.
     agents: BTreeMap<String, String>,
-    /// Its skills: SHA-256 of each folder, by its path below the root.
+    /// The project's skills: SHA-256 of each folder, by its path below the root.
     skills: BTreeMap<String, String>,
-    /// Skills that cannot be trusted, with the reason.
+    /// Skills that cannot be trusted: path and reason.
     untrustable: Vec<(String, String)>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
-    /// Its agents and skills.
+    /// Content of the project's agents and skills.
     contents: TrustContents,
 }
 
@@ -130,13 +131,13 @@ impl ProjectTrust {
         wanted.filter(|wanted| wanted.fate == Fate::Waits)
     }
 
-    /// Settings that need consent, by key.
+    /// Settings that apply only once the project is trusted, by key.
     fn settings(&self) -> BTreeMap<String, Value> {
         self.waiting().map(|wanted| (wanted.key.clone(), wanted.value.clone())).collect()
     }
 
-    /// Environment variables whose values the project's providers would receive, each with the
-    /// addresses that they are sent to.
+    /// Environment variables whose values the project's providers would receive. Each comes with
+    /// the addresses to which its value would be sent.
     fn variables(&self) -> BTreeMap<&str, Vec<String>> {
         let mut variables: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for wanted in self.waiting() {
@@ -156,7 +157,8 @@ impl ProjectTrust {
         self.file.as_ref().map_or("", |file| file.digest.as_str())
     }
 
-    /// Digest of the consent: the configuration file, and each agent and skill.
+    /// SHA-256 of the content to trust: configuration file, agents and skills. Without agents and
+    /// skills, it is the SHA-256 of the file. `None` if there is nothing to trust.
     fn digest(&self) -> Option<String> {
         if self.agents.is_empty() && self.skills.is_empty() {
             return self.file.as_ref().map(|file| file.digest.clone());
@@ -194,7 +196,8 @@ impl ProjectTrust {
         }
     }
 
-    /// State of a file or folder compared with its trusted version `kept`.
+    /// State of an agent or skill: `trusted`, `changed` or `new`. `kept` selects the digests of
+    /// the trusted agents or skills, with which `digest` is compared.
     fn part_state(
         &self,
         kept: fn(&Trusted) -> &BTreeMap<String, String>,
@@ -208,7 +211,7 @@ impl ProjectTrust {
         }
     }
 
-    /// The skills of the project.
+    /// Text about the skills of the project, also about those that cannot be trusted.
     fn skills_text(&self) -> String {
         let mut text = String::new();
         if !self.skills.is_empty() {
@@ -230,7 +233,7 @@ impl ProjectTrust {
         text
     }
 
-    /// The agents of the project.
+    /// Text about the agents of the project. Empty if it has none.
     fn agents_text(&self) -> String {
         let mut text = String::new();
         if self.agents.is_empty() {
@@ -336,7 +339,8 @@ impl ProjectTrust {
     }
 }
 
-/// Explanation of a setting that is not self-explanatory.
+/// Explanation of a setting: the reason if it is refused, or the effect of some settings of
+/// providers. `None` for any other setting.
 fn setting_effect(wanted: &ProjectSetting) -> Option<&'static str> {
     if let Fate::Refused(why) = wanted.fate {
         return Some(why);

@@ -15,7 +15,7 @@ use crate::frontend::BackgroundJob;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::{provider, tool_settings};
 
-/// Opens the terminal UI, or line mode if there is no terminal to draw on.
+/// Opens the terminal UI, or line mode with a message if the terminal is not usable for it.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     if let Err(why) = tui::usable(variable) {
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     exit
 }
 
-/// A path with `~` for the home directory.
+/// Formats a path for display, with `~` for the home directory.
 fn shown(path: &Path, home: Option<&str>) -> String {
     let in_home = home.and_then(|home| path.strip_prefix(home).ok());
     let text = match in_home {
@@ -68,13 +68,13 @@ fn theme(sessions: &PlainSessions<'_>, environment: &Environment) -> Theme {
     named.unwrap_or_default()
 }
 
-/// True for the alternate screen (`ui.alternateScreen`).
+/// True if the setting `ui.alternateScreen` selects the alternate screen.
 fn alternate(sessions: &PlainSessions<'_>) -> bool {
     let leaf = sessions.found.loaded.layers.get("ui.alternateScreen");
     leaf.is_some_and(|leaf| leaf.value == true)
 }
 
-/// Configured key bindings.
+/// Configured key bindings (`ui.keybindings`): name of the action, and its keys as text.
 fn keys(sessions: &PlainSessions<'_>) -> Vec<(String, String)> {
     let leaves = sessions.found.loaded.layers.iter();
     let own = leaves.filter_map(|(key, leaf)| {

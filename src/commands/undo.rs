@@ -18,24 +18,25 @@ use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
 use posse_base::shell_words::quoted;
 
-/// Most bytes of a compared file.
+/// Maximum bytes that are read from a file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A change of a file.
+/// A change of one file by a file tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct UndoableChange {
     /// Path as given to the tool.
     path: String,
-    /// Hash of the content before; `None`: no file.
+    /// SHA-256 of the content before the change, in hex. `None`: the file did not exist.
     before: Option<String>,
-    /// Hash of the content after; `None`: no file.
+    /// SHA-256 of the content after the change, in hex. `None`: the file was removed.
     after: Option<String>,
 }
 
-/// Call that reverts the last standing change of `session` in `cwd`.
+/// Makes the tool call that reverts the last change of `session` that is still in effect. Paths of
+/// changes are relative to `cwd`.
 ///
-/// Errors: `UND001` if there is none, `UND002` if the file has changed since, `UND003` if the old
-/// content is gone.
+/// Errors: `UND001` if there is no such change, `UND002` if the file was modified after the change,
+/// `UND003` if the old content is not available.
 pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCall, Failure> {
     let (found, records) = journal::whole_session(state, session)?;
     let mut changes = effective_changes(&records);
@@ -57,7 +58,7 @@ pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCa
         .because("only changes of file tools in this session can be undone, not those of commands"))
 }
 
-/// Changes in their order, without those that were reverted.
+/// Changes in the order of the records, without changes that a later record reverted.
 fn effective_changes(records: &[StoredRecord]) -> Vec<UndoableChange> {
     let mut effective_changes: Vec<UndoableChange> = Vec::new();
     for record in records {
@@ -80,7 +81,7 @@ fn effective_changes(records: &[StoredRecord]) -> Vec<UndoableChange> {
     effective_changes
 }
 
-/// File change in the metadata of a tool.
+/// Reads a file change from the metadata of a tool result. `None` if the metadata describe none.
 fn change_of(metadata: &Value) -> Option<UndoableChange> {
     let text = |key: &str| metadata[key].as_str().map(str::to_owned);
     let after = match metadata["verdict"].as_str()? {

@@ -1,4 +1,4 @@
-//! The keys as others want them: a JSON Schema for editors, and a reference for people.
+//! Documents about all configuration keys: a JSON Schema for editors, and a Markdown reference.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub fn json_schema() -> String {
     format!("{:#}\n", Value::Object(schema))
 }
 
-/// Every key with its type, default and who may set it, as Markdown.
+/// Markdown tables of all keys: type, default, permission of a repository, variable, description.
 pub fn reference() -> String {
     let mut text = String::new();
     for (title, active) in [("Keys", true), ("Keys without effect yet", false)] {
@@ -62,7 +62,7 @@ fn group() -> Value {
     json!({ "type": "object", "properties": {}, "additionalProperties": false })
 }
 
-/// Inserts a property at its path, with the groups above it.
+/// Inserts the schema of a property at `path`, and creates the groups above it.
 fn insert_property(object: &mut Value, path: &[&str], property: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = match *first {

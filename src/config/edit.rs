@@ -1,4 +1,4 @@
-//! `posse config edit`: one setting of a file is changed, and every other byte stays.
+//! `posse config edit`: changes one setting of a file, and keeps comments and formatting.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ const HEADER: &str = "\
 // Every key: posse config schema. What counts, and why: posse config show --origin.
 ";
 
-/// Sets the key with this dotted name in the file at `path`, which is created if missing; without
-/// a value, removes it. A value is JSON, or a text as it is. Returns a description. Nothing is
-/// written that could not be read again.
+/// Sets the dotted key `key` to `value` in the file at `path`, or removes the key if `value` is
+/// `None`. `value` is JSON, or text without quotes. Creates a missing file. Returns a message about
+/// the change. Refuses a change that would add a mistake to the file.
 pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<Failure>> {
     let one = |failure: Failure| vec![failure];
     let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
@@ -56,7 +56,7 @@ pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<F
     Ok(format!("{}\n", printable(&said)))
 }
 
-/// Usage, for a call without arguments.
+/// Usage text of `posse config edit`. Begins with the path of the file.
 pub fn explain(path: &Path) -> String {
     let missing = if path.exists() { "" } else { "  (none yet)" };
     format!(
@@ -68,7 +68,8 @@ pub fn explain(path: &Path) -> String {
     )
 }
 
-/// Errors of a file; an error result if it must not be changed.
+/// Returns the mistakes in a file as `Ok`. Returns `Err` if the file must not be edited: invalid
+/// JSON, or a later format version.
 fn existing_errors(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
     let walk = Walk::of(source);
     if walk.from_future {
@@ -135,7 +136,8 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     Ok(format!("set {key} = {} in {file}{was}{later}", shown(&value)))
 }
 
-/// Removes a property. True if it existed.
+/// Removes the property at the path `parts`, and groups that become empty and have no comments.
+/// Returns true if the property existed.
 fn unset(object: &CstObject, parts: &[String]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     if rest.is_empty() {
@@ -160,7 +162,7 @@ fn unset(object: &CstObject, parts: &[String]) -> bool {
     removed
 }
 
-/// The parts of a dotted key. Names of models and of headers have dots of their own.
+/// Splits a dotted key into names. The name of a model or header may itself contain dots.
 pub(crate) fn parts_of(key: &str) -> Vec<String> {
     if let Some(rest) = key.strip_prefix("models.")
         && let Some((name, field)) = rest.rsplit_once('.')
@@ -180,7 +182,8 @@ pub(crate) fn parts_of(key: &str) -> Vec<String> {
     parts.into_iter().map(str::to_owned).collect()
 }
 
-/// The key for these parts, and whether they continue below it.
+/// Finds the configuration key for a path. The flag is true if the path names a member inside the
+/// key's value, such as one header of `headers`.
 fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     if parts.iter().any(|part| part.is_empty()) {
@@ -206,7 +209,7 @@ fn unknown(key: &str) -> Failure {
     }
 }
 
-/// Value of a text on the command line.
+/// Converts command-line text to a JSON value of `kind`, or to a string if that is not possible.
 fn value_of(kind: ValueKind, text: &str) -> Value {
     let json = || serde_json::from_str(text).ok();
     let quoted = || json().filter(Value::is_string);

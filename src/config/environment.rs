@@ -1,4 +1,5 @@
-//! The environment, read once and passed on as a value; and the folders it puts things in.
+//! The environment variables, read once and passed on as a value; and the folders of posse, which
+//! they determine.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,13 +9,14 @@ use std::{fmt, fs};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 
-/// The variables of the process. Nothing else reads them, so tests pass their own.
+/// A copy of the environment variables. Settings are read from this value, so that tests can pass
+/// their own variables.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, OsString>,
 }
 
-/// Names only: values may be secrets.
+/// Prints only the names of the variables, because values may be secrets.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
@@ -29,15 +31,15 @@ impl<N: Into<String>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
 }
 
 impl Environment {
-    /// The variables of this process.
+    /// Copies the variables of this process, except those whose name is not UTF-8.
     pub fn read() -> Environment {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .collect()
     }
 
-    /// The value of a variable without space around it and without quotes around that. Empty
-    /// and unreadable values are none.
+    /// The value of a variable, without surrounding white space and without one pair of quotes
+    /// around it. `None` if the variable is unset, or its value is empty or not UTF-8.
     pub fn get(&self, name: &str) -> Option<&str> {
         let raw = self.variables.get(name)?.to_str()?.trim();
         let unquoted = ['"', '\'']
@@ -48,7 +50,8 @@ impl Environment {
         (!unquoted.is_empty()).then_some(unquoted)
     }
 
-    /// Oddity of a variable's value that [`get`](Environment::get) normalised.
+    /// Describes how [`get`](Environment::get) changed or ignored the value of a variable. `None`
+    /// if it did neither, or if the variable is unset.
     pub fn oddity_of(&self, name: &str) -> Option<&'static str> {
         let Some(raw) = self.variables.get(name)?.to_str() else {
             return Some("is not UTF-8 and was ignored");
@@ -61,13 +64,14 @@ impl Environment {
         }
     }
 
-    /// The names that begin with `beginning`.
+    /// Sorted names of the variables whose name begins with `beginning`.
     pub fn names<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.variables.range(beginning.to_owned()..);
         names.map(|(name, _)| name.as_str()).take_while(move |name| name.starts_with(beginning))
     }
 
-    /// An absolute path; `None` when it is not set. A relative one is the caller's to judge.
+    /// The value of a variable as a path, which may be relative and need not be UTF-8. `None` if
+    /// the variable is unset or empty.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let raw = self.variables.get(name)?;
         match raw.to_str() {
@@ -77,30 +81,31 @@ impl Environment {
         }
     }
 
-    /// The home folder.
+    /// The home folder, from `HOME`. `None` if `HOME` is unset or not an absolute path.
     pub fn home(&self) -> Option<PathBuf> {
         self.path("HOME").filter(|home| home.is_absolute())
     }
 }
 
-/// Directories. All are absolute; none need exist.
+/// Folders of posse and its user. All paths are absolute; the folders need not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirs {
-    /// Configuration, agents, skills, instructions.
+    /// Folder with configuration, agents, skills and instructions.
     pub config: PathBuf,
-    /// Journals, outputs, grants, trust.
+    /// Folder with journals, outputs, grants and trust.
     pub state: PathBuf,
-    /// Cache: content that can be recreated.
+    /// Folder with content that can be recreated.
     pub cache: PathBuf,
-    /// The home folder, if there is one.
+    /// The user's home folder, if it is known.
     pub home: Option<PathBuf>,
-    /// Folder with the login of the Codex program, if it is not the default one, whose name is a
-    /// known secret.
+    /// Folder with the login of the Codex program (`CODEX_HOME`). `None` for the default,
+    /// `~/.codex`, which is protected as a secret by its name.
     pub login: Option<PathBuf>,
 }
 
 impl Dirs {
-    /// Finds the folders: `POSSE_HOME`, else the XDG variables, else below `HOME`.
+    /// Determines posse's folders: below `POSSE_HOME`, else from the XDG variables, else below
+    /// `HOME`. Fails if `POSSE_HOME` is relative, or if no variable determines a folder.
     pub fn from_environment(environment: &Environment) -> Result<Dirs, Failure> {
         let home = environment.home();
         let usual = home.as_ref().map(|home| home.join(".codex"));
@@ -139,20 +144,20 @@ impl Dirs {
         })
     }
 
-    /// Rejects a workspace in which tools could change their own authority: the home folder or a
-    /// parent, a folder that contains posse's state or configuration, and any of posse's folders.
-    /// `workspace` is resolved.
+    /// Rejects a workspace in which tools could change their own authority: a folder that is or
+    /// contains the home folder or posse's state or configuration, and a folder inside one of
+    /// posse's folders. `workspace` must be a path without symbolic links.
     pub fn check_workspace(&self, workspace: &Path) -> Result<(), Failure> {
         self.check(workspace, "start in the folder of a project, or name one with --cwd DIR")
     }
 
-    /// Applies the check of `check_workspace` to an added folder.
+    /// Applies the check of `check_workspace` to a folder that `--add-dir` adds.
     pub fn check_added(&self, folder: &Path) -> Result<(), Failure> {
         self.check(folder, "name the folder of a project with --add-dir DIR")
     }
 
-    /// Our own folders, and that of a login, as they are named and, where links lead elsewhere, as
-    /// they really are.
+    /// Paths of posse's own folders and of the `login` folder. A path that contains symbolic links
+    /// is listed twice: resolved and as configured.
     pub fn own_folders(&self) -> Vec<PathBuf> {
         let named = [&self.config, &self.state, &self.cache].into_iter().chain(&self.login);
         let mut own = Vec::with_capacity(8);
@@ -166,8 +171,8 @@ impl Dirs {
         own
     }
 
-    /// Warning if other users can change the state folder, which holds journals, trust and grants.
-    /// Follows links.
+    /// Warning if the state folder, which holds journals, trust and grants, belongs to another user
+    /// or can be changed by other users. Follows symbolic links. `None` also if it does not exist.
     pub fn state_warning(&self) -> Option<String> {
         let found = fs::metadata(&self.state).ok()?;
         let mode = found.mode() & 0o7777;
@@ -199,7 +204,7 @@ impl Dirs {
     }
 }
 
-/// `path` without links as far as it exists.
+/// Resolves symbolic links in the existing part of `path`, and appends the names that do not exist.
 fn resolved(path: &Path) -> PathBuf {
     let real = |above: &Path| {
         let rest = path.strip_prefix(above).ok()?;

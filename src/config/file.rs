@@ -17,34 +17,36 @@ use crate::invalid;
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// Requirements of a configuration file.
+/// Rules for reading a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadPolicy {
-    /// Optional.
+    /// The file may be missing.
     Optional,
-    /// The user named it.
+    /// A missing file is an error, because the user named the file.
     Required,
-    /// Optional, of a repository: links are not followed.
+    /// The file may be missing. Neither the file nor its folder may be a symbolic link, so that
+    /// a repository cannot make posse read another file.
     Foreign,
 }
 
-/// A file's text and where it came from.
+/// Text of a configuration file, with facts about the file.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) name: String,
     pub(crate) text: String,
-    /// Permission bits.
+    /// Mode bits of the file, including its permissions.
     pub(crate) mode: u32,
-    /// True if its owner is neither this user nor root.
+    /// True if the owner of the file is neither this user nor root.
     pub(crate) is_foreign: bool,
-    /// True if it begins with a byte order mark.
+    /// True if the file begins with a byte order mark. `text` does not contain the mark.
     pub(crate) has_bom: bool,
-    /// SHA-256 of the file as it is, in hex, if it is a repository's.
+    /// SHA-256 of the bytes of the file, in hex. `None` unless read with `ReadPolicy::Foreign`.
     pub(crate) digest: Option<String>,
 }
 
 impl ConfigFile {
-    /// Reads a file. `None` if it is not there and need not be.
+    /// Reads a file. `None` if the file is missing and `reading` permits that. Fails unless the
+    /// file is a regular file of at most 2 MiB with UTF-8 text and no NUL byte.
     pub(crate) fn read(path: &Path, reading: ReadPolicy) -> Result<Option<ConfigFile>, Failure> {
         let name = printable(&path.display().to_string());
         let refused = |code, what: String| {
@@ -102,12 +104,12 @@ impl ConfigFile {
         Ok(Some(ConfigFile { name, text, mode, is_foreign, has_bom, digest }))
     }
 
-    /// A file that does not exist yet.
+    /// Represents a file that does not exist yet, with `text` as its content.
     pub(crate) fn of(name: &str, text: String) -> ConfigFile {
         ConfigFile { name: name.to_owned(), text, mode: 0o600, ..ConfigFile::default() }
     }
 
-    /// The object in the file; `None` if there is nothing but white space and comments.
+    /// Parses the text as a JSON object. `None` if it contains only white space and comments.
     pub(crate) fn parse(&self) -> Result<Option<ast::Object<'_>>, Failure> {
         let parsed = parse_to_ast(&self.text, &CollectOptions::default(), &options());
         let parsed = parsed.map_err(|error| {
@@ -130,7 +132,8 @@ impl ConfigFile {
         }
     }
 
-    /// `file:line:column` of an offset, and below it the line with a caret.
+    /// Describes a byte offset as `file:line:column`, and below it the line with a caret. Leaves
+    /// out a line that could contain a secret.
     pub(crate) fn place(&self, offset: usize) -> String {
         let (line, column) = self.line_and_column(offset);
         let mut place = format!("{}:{line}:{column}", self.name);
@@ -154,7 +157,7 @@ impl ConfigFile {
     }
 }
 
-/// JSON with comments and trailing commas, and nothing else that is not JSON.
+/// Parser options: JSON with comments and trailing commas, and no other extension.
 pub(crate) fn options() -> ParseOptions {
     ParseOptions {
         allow_comments: true,

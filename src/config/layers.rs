@@ -1,5 +1,5 @@
-//! Merging: every leaf of every layer is checked against the schema and remembered with its
-//! origin; a later layer replaces an earlier one's leaf.
+//! Merging of layers: each value is checked against the schema and stored with its origin. The
+//! value of a later layer replaces the value of an earlier layer; lists of hooks are joined.
 
 mod check;
 mod conflicts;
@@ -26,23 +26,23 @@ use crate::{Notice, looks_like_key};
 pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass, key_variable};
 pub(crate) use walk::Walk;
 
-/// Keys that are named in one notice.
+/// Maximum number of keys that one notice names.
 const NAMES_MAX: usize = 8;
-/// Characters of a message that a file's own words are part of.
+/// Maximum length, in characters, of a message that quotes names from a configuration file.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// Every leaf that counts, by its dotted key.
+/// The effective value of each key with its origin, by the dotted name of the key.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     leaves: BTreeMap<String, Leaf>,
 }
 
-/// A value and who set it.
+/// The value of one key and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leaf {
-    /// The value, as it was checked.
+    /// The value, which is valid for the key.
     pub value: Value,
-    /// Its source.
+    /// Source of the value.
     pub origin: SettingOrigin,
 }
 
@@ -51,29 +51,29 @@ pub struct Leaf {
 pub enum SettingOrigin {
     /// Built-in default.
     BuiltIn,
-    /// A file.
+    /// A configuration file of the user.
     File {
-        /// Its path, printable.
+        /// Path of the file, printable.
         name: Arc<str>,
-        /// The line, from 1.
+        /// Line of the value, from 1.
         line: usize,
     },
-    /// A repository's file.
+    /// The configuration file of a project.
     Project {
-        /// Its path, printable.
+        /// Path of the file, printable.
         name: Arc<str>,
-        /// The line, from 1.
+        /// Line of the value, from 1.
         line: usize,
-        /// Why it counts.
+        /// Reason why the project's value applies.
         trust: TrustClass,
-        /// True if the user's own values are included.
+        /// True if the value is the user's list followed by the project's.
         joined: bool,
     },
     /// Saved preferences.
     Preferences,
-    /// An environment variable.
+    /// The environment variable of this name.
     Variable(&'static str),
-    /// A flag.
+    /// A command-line flag, such as `--model`.
     Flag(String),
 }
 
@@ -94,7 +94,8 @@ impl fmt::Display for SettingOrigin {
 }
 
 impl SettingOrigin {
-    /// The place, without the reason why a project's value counts.
+    /// Text of the origin: path and line for a file. Unlike `Display`, it omits the reason why a
+    /// project's value applies.
     pub(crate) fn place(&self) -> String {
         match self {
             SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
@@ -104,17 +105,17 @@ impl SettingOrigin {
 }
 
 impl Layers {
-    /// The leaf at a dotted key.
+    /// The effective value of a dotted key. `None` if no layer sets the key.
     pub fn get(&self, key: &str) -> Option<&Leaf> {
         self.leaves.get(key)
     }
 
-    /// Every leaf, by key.
+    /// All effective values with their dotted keys, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Leaf)> {
         self.leaves.iter().map(|(key, leaf)| (key.as_str(), leaf))
     }
 
-    /// The leaves whose key begins with `beginning`, with the rest of their keys.
+    /// The leaves whose key begins with `beginning`. Each comes with its key after `beginning`.
     pub(crate) fn below<'a>(
         &'a self,
         beginning: &'a str,
@@ -129,21 +130,21 @@ impl Layers {
 pub(crate) struct LayerReader {
     /// Effective values so far.
     pub(crate) layers: Layers,
-    /// Notices.
+    /// Warnings so far.
     pub(crate) notices: Vec<Notice>,
-    /// Errors.
+    /// Errors so far.
     pub(crate) failures: Vec<Failure>,
     inactive: BTreeSet<String>,
-    /// Values replaced by an untrusted repository.
+    /// Earlier values of the keys that an untrusted repository set; `None` if a key had no value.
     displaced: BTreeMap<String, Option<Leaf>>,
-    /// The repository's file.
+    /// The repository's file. `None` if there is none or it cannot be read.
     pub(crate) project: Option<ProjectFile>,
-    /// Resolved paths of the user's files that contain a key.
+    /// Resolved paths of the user's configuration files that contain an API key.
     pub(crate) key_files: Vec<PathBuf>,
     saved: Option<Saved>,
 }
 
-/// Values replaced by saved preferences.
+/// The saved provider, and the values that saved preferences replaced.
 #[derive(Debug)]
 struct Saved {
     provider: String,
@@ -175,7 +176,8 @@ impl LayerReader {
         }
     }
 
-    /// Applies saved preferences. A model belongs to the provider it was chosen for.
+    /// Applies a saved provider and its saved model. Removes a `model` of earlier layers if a model
+    /// is saved or those layers select another provider.
     pub(crate) fn preferences(&mut self, saved: Preferences) {
         let Some(provider) = saved.provider else { return };
         let same = self.layers.get("defaultProvider").is_some_and(|leaf| leaf.value == provider);
@@ -192,8 +194,8 @@ impl LayerReader {
         self.saved = Some(Saved { provider, provider_before, model_before });
     }
 
-    /// Ignores a saved provider that is not defined here: it was chosen with other files. Returns
-    /// its name.
+    /// Undoes the saved preferences if the saved provider is in effect but neither configured nor
+    /// built in. Returns the name of this provider, else `None`.
     fn ignore_unknown_provider(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         let name = self.saved.as_ref()?.provider.clone();
         let chosen = self.layers.get("defaultProvider");
@@ -208,7 +210,7 @@ impl LayerReader {
         Some(name)
     }
 
-    /// Drops the saved model if another provider is selected.
+    /// Undoes the saved model if a later layer selected another provider than the saved one.
     fn part_from_saved(&mut self) {
         let Some(saved) = self.saved.take() else { return };
         let provider = self.layers.get("defaultProvider");
@@ -217,7 +219,8 @@ impl LayerReader {
         }
     }
 
-    /// Puts the value back that a saved preference replaced.
+    /// Restores the value `before` that a saved preference replaced. Does nothing if a later layer
+    /// has set the key.
     fn restore(&mut self, key: &str, before: Option<Leaf>) {
         if self.layers.get(key).is_none_or(|leaf| leaf.origin == SettingOrigin::Preferences) {
             self.layers.leaves.remove(key);
@@ -264,8 +267,9 @@ impl LayerReader {
         }
     }
 
-    /// Completes effective values, notices and errors. Returns the name of a saved provider that is
-    /// not there. `is_preset`: true for providers that need no definition.
+    /// Completes the merge after the last layer: adds defaults and reports conflicts. Returns the
+    /// name of a saved provider that was ignored because it is neither configured nor built in.
+    /// `is_preset` returns true for a built-in provider.
     pub(crate) fn finish(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         self.keep_providers_apart();
         let missing = self.ignore_unknown_provider(is_preset);
@@ -324,7 +328,7 @@ impl LayerReader {
         if !key.active {
             self.inactive.insert(path.clone());
         }
-        // Guards of one file are not switched off by another. A project's are joined already.
+        // A file does not replace the hooks of another file. A project's hooks are joined already.
         let joins = key.path == "hooks" && !matches!(origin, SettingOrigin::Project { .. });
         let before = self.layers.get(&path).filter(|_| joins);
         let value = match (before.and_then(|before| before.value.as_array()), value) {
@@ -334,7 +338,8 @@ impl LayerReader {
         self.layers.leaves.insert(path, Leaf { value, origin });
     }
 
-    /// Warns if other users could change the file or read keys in it.
+    /// Warns if the file belongs to another user, or if other users can change the file or read an
+    /// API key in it.
     fn judge_mode(&mut self, source: &ConfigFile) {
         let text = if source.is_foreign {
             "belongs to another user"
@@ -351,12 +356,13 @@ impl LayerReader {
     }
 }
 
-/// True if the file contains a key. A key of a local server has no known form.
+/// True if the file contains an API key: the setting `apiKey`, or a text with the form of a key of
+/// a well-known service.
 fn has_key(source: &ConfigFile) -> bool {
     source.text.contains("\"apiKey\"") || source.text.split(['"', '\'']).any(looks_like_key)
 }
 
-/// A file of a later version counts as far as it is understood.
+/// Notice that a file has a later format version and that its unknown keys were skipped.
 fn from_future(walk: &Walk<'_>) -> Notice {
     let skipped = match walk.failures.len() {
         0 => String::new(),
@@ -379,7 +385,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// Hostile names can be as long as the file.
+/// Shortens a text that contains a name from a file, because a name can be as long as the file.
 fn clipped_name(text: &str) -> String {
     clipped(text, TEXT_CHARS_MAX, "…")
 }

@@ -1,8 +1,8 @@
 //! Effective settings: layers of JSON values, merged leaf by leaf, each with its source.
 //!
 //! Built-in < user < project < `--config` < saved preferences < environment < flags. A repository
-//! can set harmless keys; the rest of its file is inert until the user trusts it. All errors are
-//! found in one pass and reported with their place.
+//! can set harmless keys; its other settings have no effect until the user trusts it. All errors
+//! are found in one pass and reported with their file and line.
 
 mod describe;
 mod edit;
@@ -36,29 +36,31 @@ pub use show::{paths, show, shown_value};
 use file::ReadPolicy;
 use layers::LayerReader;
 
-/// The name of the configuration file in its folders.
+/// Name of a configuration file: in the user's configuration folder, and in `.posse` of a project.
 const FILE_NAME: &str = "config.json";
 
 /// Sources of settings.
 #[derive(Debug, Clone, Default)]
 pub struct Sources<'a> {
-    /// The root of the project, whose `.posse/config.json` is read.
+    /// Root folder of the project; its `.posse/config.json` is read. `None`: no project file.
     pub project: Option<&'a Path>,
-    /// `--config`.
+    /// Additional configuration file of the user (`--config`). It must exist.
     pub file: Option<&'a Path>,
-    /// `--trust-project`: the project's file counts, for this run.
+    /// True with `--trust-project`: the project's file is trusted for this run.
     pub trust_project: bool,
-    /// SHA-256 of the project's file that the user trusts, in hex. Another one is not trusted.
+    /// SHA-256, in hex, of the project file that the user trusts. A file with another hash is not
+    /// trusted. `None`: the user trusts no file of this project.
     pub trusted: Option<&'a str>,
-    /// Environment variables whose values providers of the trusted project may receive as keys.
+    /// Names of environment variables whose values the trusted project's providers may receive as
+    /// API keys.
     pub trusted_variables: &'a [String],
-    /// Providers that exist without being configured, and the variables with their keys.
+    /// Built-in providers: the name, and the environment variable with the API key, if it has one.
     pub presets: &'a [(&'static str, Option<&'static str>)],
     /// Settings from flags: key, value, flag.
     pub flags: Vec<(&'static str, Value, &'static str)>,
 }
 
-/// Result of loading.
+/// Result of [`load`] and [`load_with`].
 #[derive(Debug)]
 pub struct Loaded {
     /// Effective settings.
@@ -67,16 +69,16 @@ pub struct Loaded {
     pub layers: Layers,
     /// Notices for the user; each is one line for standard error.
     pub notices: Vec<Notice>,
-    /// The project's file, if there is one that can be read.
+    /// The project's file. `None` if there is none or it cannot be read.
     pub project: Option<ProjectFile>,
 }
 
-/// A deviation that does not prevent the run.
+/// A warning about the configuration. It does not prevent the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// `CFG005`, …
+    /// Code of the warning, such as `CFG005`.
     pub code: ErrorCode,
-    /// The deviation and its handling.
+    /// The problem, and how posse handles it.
     pub text: String,
 }
 
@@ -86,7 +88,8 @@ impl std::fmt::Display for Notice {
     }
 }
 
-/// Reads all layers. All errors are reported together.
+/// Reads and merges all layers. Does not check permission rules, and accepts any saved provider.
+/// Returns all errors together.
 pub fn load(
     environment: &Environment,
     dirs: &Dirs,
@@ -95,17 +98,19 @@ pub fn load(
     load_with(environment, dirs, sources, Outside { rules: &|_| Vec::new(), is_preset: &|_| true })
 }
 
-/// Validators from other modules.
+/// Checks that need code of other crates.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "closures have no form to print")]
 pub struct Outside<'a> {
-    /// Errors of `permissions`.
+    /// Returns the errors in a list of permission rules.
     pub rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// True if a provider of that name exists without a definition.
+    /// Returns true for the name of a built-in provider, which needs no configuration.
     pub is_preset: &'a dyn Fn(&str) -> bool,
 }
 
-/// Loads with validators: invalid rules are errors, and an unknown saved provider is ignored.
+/// Reads and merges all layers with the checks of `outside`: invalid permission rules are errors,
+/// and a saved provider that is neither configured nor built in is ignored with a notice. Returns
+/// all errors together.
 pub fn load_with(
     environment: &Environment,
     dirs: &Dirs,
@@ -156,22 +161,23 @@ fn ignored_provider(provider: &str, dirs: &Dirs) -> Notice {
     Notice { code: ErrorCode::ProviderUnknown, text }
 }
 
-/// An error in the configuration.
+/// Makes an error with the exit code of configuration errors.
 pub(crate) fn invalid(code: ErrorCode, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Configuration, what)
 }
 
-/// The user's configuration file, whether or not it exists.
+/// Path of the user's configuration file. The file may not exist.
 pub fn user_file(dirs: &Dirs) -> PathBuf {
     dirs.config.join(FILE_NAME)
 }
 
-/// The configuration file of the project at `root`, whether or not it exists.
+/// Path of the configuration file of the project at `root`. The file may not exist.
 pub fn project_file(root: &Path) -> PathBuf {
     root.join(".posse").join(FILE_NAME)
 }
 
-/// Abbreviated secret for display: enough to distinguish two secrets.
+/// Abbreviates a secret for display: `…` and its last four characters, or only `…` if the secret
+/// has fewer than 12 characters. A leading `sk-` is shown.
 pub(crate) fn masked(secret: &str) -> String {
     let count = secret.chars().count();
     let last: String = secret.chars().skip(count.saturating_sub(4)).collect();
@@ -183,7 +189,7 @@ pub(crate) fn masked(secret: &str) -> String {
     }
 }
 
-/// True if a text has the form of a key of a well-known service.
+/// True if a text looks like an API key of a well-known service, judged by prefix and length.
 pub(crate) fn looks_like_key(text: &str) -> bool {
     const BEGINNINGS: [&str; 9] =
         ["sk-", "ghp_", "gho_", "github_pat_", "AIza", "xoxb-", "xoxp-", "AKIA", "gsk_"];

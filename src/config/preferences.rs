@@ -1,4 +1,4 @@
-//! Saved preferences: the provider and model that were chosen last, and nothing else.
+//! Saved preferences: the provider and the model that the user chose last.
 //!
 //! Stored in the state directory, which no tool may write, because a provider determines where a
 //! conversation is sent.
@@ -14,21 +14,22 @@ use crate::{Dirs, Notice, invalid, write};
 
 const VERSION: u64 = 1;
 
-/// A provider and a model that were chosen.
+/// The saved choice of provider and model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preferences {
-    /// The provider profile or preset.
+    /// Name of a configured or built-in provider. `None`: nothing is saved, and `model` is ignored.
     pub provider: Option<String>,
-    /// The model; without it, the provider's own.
+    /// The model. `None`: no model was chosen for this provider.
     pub model: Option<String>,
 }
 
-/// Path of the file, existing or not.
+/// Path of the preferences file. The file may not exist.
 pub fn path(dirs: &Dirs) -> PathBuf {
     dirs.state.join("preferences.json")
 }
 
-/// Saved preferences. An unreadable or untrusted file is ignored with a notice.
+/// Reads the saved preferences. A file that is invalid, unreadable or writable by other users is
+/// ignored with a notice. A missing file gives empty preferences.
 pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
     match read(dirs) {
         Ok(preferences) => (preferences, None),
@@ -39,7 +40,8 @@ pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
     }
 }
 
-/// Saves an explicit choice in a conversation.
+/// Writes the preferences file. Fails if a name is invalid, or if a later version of posse wrote
+/// the existing file.
 pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
     if let Err((code @ ErrorCode::ConfigLaterVersion, why)) = read(dirs) {
@@ -64,7 +66,7 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     })
 }
 
-/// Deletes the saved preferences, with any content. Returns a message.
+/// Deletes the preferences file, even if its content is invalid. Returns a message for the user.
 pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
     let path = path(dirs);
     let shown = printable(&path.display().to_string());

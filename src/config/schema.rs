@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 pub(crate) use keys::KEYS;
 
-/// The version of the format that this program writes.
+/// Latest version of the configuration format that this program knows.
 pub(crate) const VERSION: i64 = 1;
 
-/// One key.
+/// A configuration key, with its type, its default, and the sources that may set it.
 #[derive(Debug)]
 pub(crate) struct ConfigKey {
-    /// Parts separated by dots; `*` matches any name.
+    /// Names separated by dots; `*` matches any name.
     pub(crate) path: &'static str,
     pub(crate) kind: ValueKind,
     pub(crate) default: BuiltIn,
-    /// True if it has an effect in this version.
+    /// False if the key is accepted but has no effect in this version.
     pub(crate) active: bool,
     pub(crate) project: Project,
-    /// The variable that sets it.
+    /// Environment variable that sets the key, if there is one.
     pub(crate) variable: Option<&'static str>,
     /// One-sentence description.
     pub(crate) about: &'static str,
@@ -34,26 +34,26 @@ pub(crate) enum ValueKind {
     Secret,
     /// The name of an environment variable.
     Variable,
-    /// `http://` or `https://`.
+    /// A URL with `http://`, `https://` or `file:///`.
     Address,
     Choice(&'static [&'static str]),
     Whole(i64, i64),
-    /// A whole number, or `auto`.
+    /// A whole number between two inclusive bounds, or the text `auto`.
     WholeOrAuto(i64, i64),
     Ratio,
-    /// `90s`, `10m`, `2h`, `500ms`.
+    /// A time with a unit: `90s`, `10m`, `2h`, `500ms`.
     Duration,
     TextList,
     ObjectList,
     TextMap,
-    /// An object, whose parts are kept as they are.
+    /// An object; the values of its members are not checked.
     Object,
-    /// Any value, unchanged.
+    /// Any JSON value, not checked.
     Any,
 }
 
 impl ValueKind {
-    /// The kind in the reference of all keys, and in errors as a description of valid values.
+    /// Two descriptions of valid values: for the reference of all keys, and for error messages.
     pub(crate) fn words(self) -> [String; 2] {
         let texts = match self {
             ValueKind::Bool => ["true or false", "true or false"],
@@ -95,7 +95,7 @@ impl ValueKind {
     }
 }
 
-/// Default value.
+/// Default value of a key. `None`: the key has no default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BuiltIn {
     None,
@@ -104,19 +104,20 @@ pub(crate) enum BuiltIn {
     Text(&'static str),
 }
 
-/// Permission for a repository to set the key.
+/// Condition under which a repository may set a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Project {
-    /// Always: it can do no harm.
+    /// Always: the key can do no harm.
     Harmless,
     /// Once the user trusts the project.
     Trusted,
-    /// Once the user trusts the project, and only for a provider that the project itself adds:
-    /// no key that the user set goes anywhere else because of it.
+    /// Once the user trusts the project, and only for a provider that the project itself adds.
+    /// So a repository cannot redirect the user's API keys.
     OwnProvider,
-    /// After trust, and only to restrict the user's value.
+    /// Once the user trusts the project, and only to a value that is not less strict than the
+    /// user's.
     Tighten,
-    /// Never: it is about the user's authority.
+    /// Never: only the user decides about the key.
     Never,
 }
 
@@ -135,7 +136,8 @@ impl ConfigKey {
         }
     }
 
-    /// The parts after `path`, if this key is there or below it.
+    /// The names that follow `path` in this key's path; empty if the two are equal. Returns `None`
+    /// if this key's path does not begin with `path`.
     fn strip(&self, path: &[&str]) -> Option<std::str::Split<'static, char>> {
         let mut parts = self.path.split('.');
         let mut path = path.iter();
@@ -144,17 +146,18 @@ impl ConfigKey {
     }
 }
 
-/// The key at `path`.
+/// Finds the key whose whole path matches `path`.
 pub(crate) fn find(path: &[&str]) -> Option<&'static ConfigKey> {
     group(path).iter().find(|key| key.strip(path).is_some_and(|mut rest| rest.next().is_none()))
 }
 
-/// Possible names below `path`; `*` for any name. Empty if it is not a group.
+/// Names that may follow `path` in the path of a key, with repetitions; `*` stands for any name.
+/// Empty if no key is below `path`.
 pub(crate) fn children<'a>(path: &'a [&'a str]) -> impl Iterator<Item = &'static str> + 'a {
     group(path).iter().filter_map(|key| key.strip(path)?.next())
 }
 
-/// The keys whose first part is that of `path`.
+/// The keys whose path begins with the first name of `path`; all keys if `path` is empty.
 fn group(path: &[&str]) -> &'static [ConfigKey] {
     let Some(first) = path.first() else { return KEYS };
     let part = |key: &ConfigKey| key.path.split('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The settings that have an effect, typed.
+//! The effective settings as typed values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,245 +13,246 @@ use serde_json::{Map, Value};
 use crate::environment::Environment;
 use crate::layers::{Layers, Leaf, SettingOrigin, duration};
 
-/// Effective settings.
+/// Effective settings. Each field names its configuration key.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that have nothing to do with another")]
 pub struct Settings {
-    /// `agentMode` is `multi-agent`: agents may call others.
+    /// True if `agentMode`, or one of its aliases, lets agents start subagents.
     pub multi_agent: bool,
-    /// `agents`, by name.
+    /// `agents`: agents that are defined in configuration files.
     pub agents: Vec<ConfiguredAgent>,
-    /// `delegation`, and what goes there and back.
+    /// `delegation`: limits of subagents, and of the texts that agents exchange.
     pub delegation: DelegationSettings,
-    /// `context`.
+    /// `context`: context budgets.
     pub contexts: ContextSizes,
-    /// `--trust-project`: the project's settings apply to this run.
+    /// True with `--trust-project`: the project's settings apply to this run.
     pub trust_project: bool,
-    /// Resolved paths of the user's configuration files that contain a key. No tool and no command
-    /// may access them.
+    /// Resolved paths of the user's configuration files that contain an API key. No tool and no
+    /// command may access them.
     pub key_files: Vec<PathBuf>,
-    /// `defaultAgent`.
+    /// `defaultAgent`: name of the main agent.
     pub default_agent: String,
-    /// `defaultProvider`.
+    /// `defaultProvider`. `None`: posse uses the first preset whose key is in the environment.
     pub default_provider: Option<String>,
-    /// `model`, instead of the provider's own.
+    /// `model`. `None`: the default model of the provider.
     pub model: Option<String>,
-    /// `roles`, by name.
+    /// `roles`: models for special work, by the name of the role.
     pub roles: BTreeMap<String, RoleSettings>,
     /// `skills`.
     pub skills: SkillSettings,
-    /// `thinking`: default reasoning effort.
+    /// `thinking`: reasoning effort. `None` if not set.
     pub thinking: Option<Thinking>,
-    /// True if `thinking` was set for this run and overrides the main agent's.
+    /// True if a flag or variable set `thinking`: the value overrides the main agent's definition.
     pub thinking_insists: bool,
-    /// `maxTurns`.
+    /// `maxTurns`: maximum number of model replies in a task.
     pub turns_max: u32,
-    /// `timeout`.
+    /// `timeout`: time limit of a task. `None`: no limit.
     pub timeout: Option<Duration>,
-    /// `budget`.
+    /// `budget`: limits of a session.
     pub budget: BudgetSettings,
-    /// `patience`: how long a provider that is away is waited for.
+    /// `patience`: maximum time to retry an unavailable provider. `None` if not set.
     pub patience: Option<Duration>,
     /// `retry`.
     pub retry: RetrySettings,
-    /// `streaming.enabled`.
+    /// `streaming.enabled`: true to request streamed replies.
     pub streaming: bool,
     /// `sandbox`.
     pub sandbox: SandboxSettings,
-    /// `multimodal.maxImageBytes`.
+    /// `multimodal.maxImageBytes`: maximum size of an image that is sent, in bytes.
     pub image_bytes_max: u64,
-    /// `multimodal.detail`.
+    /// `multimodal.detail`: detail level of images: `auto`, `low` or `high`.
     pub image_detail: String,
     /// `tools`.
     pub tools: ToolSettings,
-    /// `models`: overrides of model data, field by field, by model or `provider/model`.
+    /// `models`: replacements for model data. Maps a model or `provider/model` to its fields.
     pub models: BTreeMap<String, Map<String, Value>>,
-    /// `persistentGrants`.
+    /// `persistentGrants`: storage of grants.
     pub persistent_grants: GrantKeeping,
-    /// `permissions`: rules as JSON objects, from the user alone.
+    /// `permissions`: rules as JSON objects: the user's, then the rules of a trusted project.
     pub permissions: Vec<Value>,
-    /// Their source, if any.
+    /// Source of `permissions`, for messages. `None` if no rules are set.
     pub permissions_from: Option<String>,
-    /// Number of rules at the end that come from a trusted project.
+    /// Number of rules at the end of `permissions` that come from a trusted project.
     pub project_rules: usize,
-    /// `hooks` as JSON objects: the user's, then those of a trusted project.
+    /// `hooks` as JSON objects: of the user's file, of a trusted project, then of `--config`.
     pub hooks: Vec<Value>,
-    /// `providers`, by name.
+    /// `providers`: configured providers, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
 }
 
 /// Budget of a session. `None` is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BudgetSettings {
-    /// `maxCostMicroUsd`.
+    /// `maxCostMicroUsd`: cost limit, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
-    /// `maxTokens`.
+    /// `maxTokens`: token limit.
     pub tokens_max: Option<u64>,
 }
 
-/// Retry settings. `None` if not set.
+/// Settings of retries (`retry`). `None` if not set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetrySettings {
-    /// `baseDelay`.
+    /// `baseDelay`: maximum delay before the first retry.
     pub base_delay: Option<Duration>,
-    /// `maxDelay`.
+    /// `maxDelay`: maximum delay before any retry.
     pub max_delay: Option<Duration>,
-    /// `maxAttempts`.
+    /// `maxAttempts`: maximum number of attempts at one model request.
     pub attempts_max: Option<u32>,
 }
 
-/// Sandbox settings.
+/// Sandbox settings (`sandbox`).
 #[derive(Debug, Clone)]
 pub struct SandboxSettings {
-    /// `off`, `read-only` or `workspace-write`.
+    /// `mode`: `off`, `read-only` or `workspace-write`.
     pub mode: String,
-    /// `auto`, `deny` or `inherit`. `auto`: only while a human is there to be asked.
+    /// `network`: `auto`, `deny` or `inherit`. `auto`: only if a user can be asked.
     pub network: String,
-    /// `readSecrets`: absolute.
+    /// `readSecrets`: absolute paths of secret files that tools may read.
     pub readable_secrets: Vec<PathBuf>,
-    /// `required`: ends where commands cannot be confined.
+    /// `required`: true if posse exits when the requested sandbox is not available.
     pub required: bool,
-    /// `writableRoots`: absolute.
+    /// `writableRoots`: absolute paths of additional folders that commands may write.
     pub writable_roots: Vec<PathBuf>,
 }
 
-/// Stored grants.
+/// Settings of stored grants (`persistentGrants`).
 #[derive(Debug, Clone)]
 pub struct GrantKeeping {
-    /// `enabled`.
+    /// `enabled`: true if grants can outlive a session.
     pub enabled: bool,
-    /// `scope`: `session`, `project` or `global`.
+    /// `scope`: widest scope of a grant: `session`, `project` or `global`.
     pub scope: String,
-    /// `ttlMs`.
+    /// `ttlMs`: lifetime of a stored grant, in milliseconds. 0: grants are not stored.
     pub ttl_ms: u64,
 }
 
-/// Tool settings.
+/// Tool settings (`tools`).
 #[derive(Debug, Clone, Default)]
 pub struct ToolSettings {
-    /// `edit.fuzzy`: edits may match where only white space, quotes or dashes differ.
+    /// `edit.fuzzy`: true if edits may match where only white space, quotes or dashes differ.
     pub fuzzy_edit: bool,
-    /// `edit.requireRead`: no edit of a file that was not read, or that changed since.
+    /// `edit.requireRead`: true to refuse edits of a file that was not read, or changed since.
     pub require_read: bool,
-    /// `read.dedup`: a repeated read of an unchanged file is answered with a reference.
+    /// `read.dedup`: true to answer a repeated read of an unchanged file with a reference.
     pub dedup_reads: bool,
-    /// `bash.jobs`: commands that may run in the background at the same time.
+    /// `bash.jobs`: maximum number of concurrent background jobs. 0 disables jobs.
     pub jobs_max: usize,
-    /// `outputBudget`: bytes of output in one turn.
+    /// `outputBudget`: bytes of tool output in a turn above which the model is asked to be brief.
     pub output_budget: Option<u64>,
-    /// `budgets`, by tool.
+    /// `budgets`: limits of calls, by the name of the tool.
     pub budgets: BTreeMap<String, CallBudget>,
 }
 
-/// Skill settings.
+/// Skill settings (`skills`).
 #[derive(Debug, Clone, Default)]
 pub struct SkillSettings {
-    /// `enabled`.
+    /// `enabled`: true if skills are discovered and models can activate them.
     pub enabled: bool,
-    /// `disabled`: names.
+    /// `disabled`: names of skills that are not used.
     pub disabled: Vec<String>,
-    /// `folders`: absolute.
+    /// `folders`: absolute paths of additional folders with skills.
     pub folders: Vec<PathBuf>,
 }
 
-/// Maximum calls of a tool per task.
+/// Limit of the calls of a tool in one task.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallBudget {
-    /// `max`.
+    /// `max`: number of calls. `None`: no limit.
     pub max: Option<u64>,
-    /// `onExceed` is `steer`: inform the model once instead of denying.
+    /// Action above `max`. True (`onExceed` = `steer`): inform the model once. False: deny calls.
     pub steer: bool,
 }
 
-/// An entry of `providers`. `None` and empty values come from the preset of that name.
+/// A configured provider: an entry of `providers`. If there is a preset with the provider's name,
+/// its values replace values that are `None` or empty.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderSettings {
-    /// Its name in the configuration.
+    /// Name of the provider in the configuration.
     pub name: String,
-    /// `type`.
+    /// `type`: the protocol, such as `openai-compatible` or `anthropic`.
     pub kind: Option<String>,
-    /// `model`.
+    /// `model`: the default model.
     pub model: Option<String>,
-    /// `baseURL`.
+    /// `baseURL`: base URL of the API.
     pub base_url: Option<String>,
-    /// The key: the value of the variable if that is set, else `apiKey`.
+    /// The API key: the value of the variable `api_key_env` if that is set, else `apiKey`.
     pub api_key: Option<SecretString>,
-    /// `apiKeyEnv`.
+    /// `apiKeyEnv`: name of the environment variable with the API key.
     pub api_key_env: Option<String>,
-    /// `auth`: how the key is sent.
+    /// `auth`: `bearer`, `api-key`, `none`, or the name of a header that carries the key.
     pub auth: Option<String>,
-    /// `headers`, by name.
+    /// `headers`: names and values of additional headers.
     pub headers: Vec<(String, String)>,
-    /// `quirks`.
+    /// `quirks`: deviations of the server from the protocol.
     pub quirks: Map<String, Value>,
-    /// `maxTokens`.
+    /// `maxTokens`: maximum tokens of one reply.
     pub tokens_max: Option<u64>,
-    /// `contextWindow`.
+    /// `contextWindow`: maximum tokens of a request and its reply together.
     pub context_window: Option<u64>,
-    /// `patience`.
+    /// `patience`: maximum time to retry this provider. Overrides the general `patience`.
     pub patience: Option<Duration>,
     /// `timeouts`.
     pub timeouts: Timeouts,
-    /// `fallback`: who takes over while it is away.
+    /// `fallback`: providers that are used while this one is unavailable, in order.
     pub fallback: Vec<String>,
 }
 
-/// Timeouts of a provider.
+/// Timeouts of a provider. `None` if not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// `connect`.
+    /// `connect`: time to connect.
     pub connect: Option<Duration>,
-    /// `firstByte`.
+    /// `firstByte`: time until the reply begins.
     pub first_byte: Option<Duration>,
-    /// `silence`: without a byte.
+    /// `silence`: time without any byte of a reply.
     pub silence: Option<Duration>,
-    /// `idle`: between two pieces.
+    /// `idle`: time between two chunks of a reply, not counting pings.
     pub idle: Option<Duration>,
 }
 
-/// An entry of `agents`, unchecked.
+/// An entry of `agents`. Its definition is not checked yet.
 #[derive(Debug, Clone)]
 pub struct ConfiguredAgent {
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
-    /// Definition.
+    /// The definition, as JSON.
     pub definition: Value,
-    /// Its place.
+    /// File and line of the definition.
     pub place: String,
-    /// True if it is a project's.
+    /// True if a project's configuration file defines the agent.
     pub project: bool,
 }
 
-/// Limits of delegation.
+/// Limits of delegation. Keys without a group are in `delegation`.
 #[derive(Debug, Clone, Default)]
 pub struct DelegationSettings {
-    /// `maxDepth`: 1 is children of the main agent.
+    /// `maxDepth`: maximum depth of subagents. 0: none; 1: only subagents of the main agent.
     pub depth_max: u32,
-    /// `maxConcurrent`.
+    /// `maxConcurrent`: maximum number of concurrent subagents.
     pub live_max: u32,
-    /// `maxTotal`.
+    /// `maxTotal`: maximum number of subagents in a session.
     pub total_max: u32,
-    /// `maxTokens`.
+    /// `maxTokens`: token limit of all subagents of a session. `None`: no limit.
     pub tokens_max: Option<u64>,
-    /// `maxCostMicroUsd`.
+    /// `maxCostMicroUsd`: cost limit of all subagents of a session, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
-    /// `maxDurationSeconds`.
+    /// `maxDurationSeconds`: time limit of one subagent. `None`: no limit.
     pub seconds_max: Option<u64>,
-    /// `subInvocationMaxTurns`.
+    /// `subInvocationMaxTurns`: maximum number of model replies in a delegated task.
     pub turns_max: u32,
-    /// `defaultInvocationDecision`: `allow`, `ask` or `deny`.
+    /// `defaultInvocationDecision`: decision about starting a subagent: `allow`, `ask` or `deny`.
     pub invocation: String,
-    /// `context.subAgent.memoryScope` is not `none`.
+    /// True if subagents get earlier reports of their name (`context.subAgent.memoryScope`).
     pub remembers: bool,
-    /// `context.subAgent.maxHandoffTokens`.
+    /// `context.subAgent.maxHandoffTokens`: maximum size of a task with its context.
     pub handoff_tokens_max: u64,
-    /// `context.subAgent.maxDelegateContextTokens`.
+    /// `context.subAgent.maxDelegateContextTokens`: maximum size of the context of a task.
     pub context_tokens_max: u64,
-    /// `context.subAgent.maxResultTokensToMain`.
+    /// `context.subAgent.maxResultTokensToMain`: maximum size of a subagent's result.
     pub result_tokens_max: u64,
 }
 
-/// Context budgets of main agents, and of others.
+/// Context budgets of the main agent and of subagents.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSizes {
     /// `context.main`.
@@ -260,42 +261,43 @@ pub struct ContextSizes {
     pub sub_agent: ContextSize,
 }
 
-/// An entry of `context`. Tokens and turns. `None` if not set.
+/// An entry of `context`. Sizes are in tokens. `None` if not set.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSize {
-    /// `maxContextTokens` as a number.
+    /// `maxContextTokens`: size of the context. `None` also if the setting is `auto`.
     pub tokens_max: Option<u64>,
-    /// `maxContextTokens` is `auto`.
+    /// True if `maxContextTokens` is `auto`: the context window of the model.
     pub auto: bool,
-    /// `compactAtRatio`.
+    /// `compactAtRatio`: fraction of the context at which it is compacted.
     pub compact_at: Option<f64>,
-    /// `compression` is `none`.
+    /// True if `compression` is `none`: the context is compacted only on request.
     pub never_compacts: bool,
-    /// `recentTurns`.
+    /// `recentTurns`: number of latest turns that are kept in full.
     pub recent_turns: Option<usize>,
-    /// `minRecentTurns`.
+    /// `minRecentTurns`: minimum number of latest turns that are always kept in full.
     pub recent_turns_min: Option<usize>,
-    /// `summaryTargetTokens`.
+    /// `summaryTargetTokens`: size of the summary.
     pub summary_tokens: Option<u64>,
-    /// `maxInlineToolResultTokens` of the main agent.
+    /// `context.main.maxInlineToolResultTokens`, also for subagents: size up to which tool results
+    /// are kept in full after a request was refused as too large.
     pub inline_result_tokens: Option<u64>,
 }
 
 /// An entry of `roles`. `None` if not set.
 #[derive(Debug, Clone, Default)]
 pub struct RoleSettings {
-    /// `profile`: a provider profile or preset. Whether it exists has not been checked.
+    /// `profile`: a configured provider or a preset. It may not exist.
     pub profile: Option<String>,
-    /// `model`, instead of the profile's own.
+    /// `model`. `None`: the default model of the provider.
     pub model: Option<String>,
-    /// `thinking`.
+    /// `thinking`: reasoning effort of the model.
     pub thinking: Option<Thinking>,
-    /// Its place.
+    /// Source of one of the values, for messages: usually file and line.
     pub place: String,
 }
 
 impl Layers {
-    /// The value of a setting, which was checked when it was read; the default if it is not set.
+    /// The value of a setting as `T`; the default of `T` if it is not set or has another type.
     fn read<T: DeserializeOwned + Default>(&self, key: &str) -> T {
         self.get(key).and_then(|leaf| T::deserialize(&leaf.value).ok()).unwrap_or_default()
     }
@@ -308,7 +310,7 @@ impl Layers {
         Thinking::named(self.get(key)?.value.as_str()?)
     }
 
-    /// The names directly below `group`.
+    /// The names of the entries in `group`, a key that ends with a dot.
     fn names<'a>(&'a self, group: &'a str) -> BTreeSet<&'a str> {
         self.below(group).filter_map(|(rest, _)| Some(rest.split_once('.')?.0)).collect()
     }
@@ -377,7 +379,7 @@ impl Settings {
                 ttl_ms: layers.read("persistentGrants.ttlMs"),
             },
             permissions: layers.read("permissions"),
-            // Known when the project's file is: see `load_with`.
+            // Set by `load_with`, which knows the project's file.
             project_rules: 0,
             permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
             hooks: layers.read("hooks"),
@@ -386,7 +388,7 @@ impl Settings {
     }
 }
 
-/// `agentMode`, else its other names, in that order.
+/// True for the multi-agent mode. `agentMode` decides, else `mode`, else `multiAgent.enabled`.
 fn multi_agent(layers: &Layers) -> bool {
     let said = |key: &str| layers.get(key).filter(|leaf| leaf.origin != SettingOrigin::BuiltIn);
     let mode = said("agentMode").or_else(|| said("mode"));
@@ -481,7 +483,8 @@ fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
     models
 }
 
-/// A list of paths that do not depend on where it is read.
+/// Converts texts to paths; a leading `~/` becomes the home folder. A path that is then not
+/// absolute is left out and reported in `failures`.
 fn absolute(
     key: &str,
     given: Vec<String>,

@@ -1,4 +1,4 @@
-//! `posse config show` and `path`: what counts, who set it, and no secret.
+//! `posse config show` and `posse config path`: effective settings, redacted, with their sources.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::{
     project_file, user_file,
 };
 
-/// Effective settings, one per line or as a JSON object; with `origin`, their sources, and ignored
-/// settings of the project.
+/// Effective settings with secrets redacted, one per line or as a JSON object. With `origin`, adds
+/// the source of each value, and the project's settings that do not apply.
 pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
     if as_json {
         let object = if origin { with_origins(layers, project) } else { tree(layers) };
@@ -39,7 +39,7 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
     text
 }
 
-/// Ignored settings of a project, with reasons.
+/// Settings of a project that do not apply, each with the reason.
 fn ignored(
     file: &ProjectFile,
 ) -> impl Iterator<Item = (&ProjectFile, &ProjectSetting, &'static str)> {
@@ -51,7 +51,8 @@ fn ignored(
     })
 }
 
-/// The files and folders in use, one a line.
+/// Lists the configuration files and posse's folders, one per line. Marks files that are missing.
+/// `file` is the argument of `--config`.
 pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String {
     let mut rows = vec![("user", user_file(dirs))];
     rows.extend(project.map(|root| ("project", project_file(root))));
@@ -88,7 +89,7 @@ fn with_origins(layers: &Layers, project: Option<&ProjectFile>) -> Value {
     Value::Object(entries)
 }
 
-/// The leaves as the nested object that a file would hold.
+/// Effective settings as nested objects, like in a configuration file, with secrets redacted.
 fn tree(layers: &Layers) -> Value {
     let mut root = Map::new();
     for (key, leaf) in layers.iter() {
@@ -108,7 +109,7 @@ fn insert_value(group: &mut Map<String, Value>, path: &[String], value: Value) {
     }
 }
 
-/// The value with secrets redacted at any depth.
+/// Copy of the value of `key`, with secrets redacted at any depth.
 pub fn shown_value(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if is_sensitive(key) || looks_like_key(text) => json!(masked(text)),

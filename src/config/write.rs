@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Gives `path` this content. A new file, and folders on the way to it, are the user's alone; an
-/// old one keeps its permissions, and a link to it stays a link.
+/// Replaces the content of the file at `path` atomically and syncs it. Creates missing folders with
+/// mode 0700 and a missing file with mode 0600. An existing file keeps its permissions. If `path`
+/// is a symbolic link, its target is replaced.
 pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
     let target = match path.canonicalize() {
         Ok(target) => target,

@@ -14,7 +14,8 @@ use crate::provider::presets;
 use crate::signed_store::SignedStore;
 use crate::trust::{TrustStore, Trusted};
 
-/// Trusted content of the project at `root`, and errors of the trust store.
+/// Trusted content of the project at `root`, if any, and a notice if the trust store cannot be
+/// trusted. Reads the store only if the project has a configuration file.
 pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Notice>) {
     if config::project_file(root).symlink_metadata().is_err() {
         return (None, None);
@@ -30,12 +31,12 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
     }
 }
 
-/// Built-in providers, and the variables with their keys.
+/// Names of the built-in providers, each with the variable of its key, if it has one.
 pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
     presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
 }
 
-/// Ignored settings of a repository, for the journal.
+/// Events for the journal about settings of a project, or files, that were ignored.
 pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
     let about_project = |notice: &&Notice| {
         matches!(
@@ -63,7 +64,8 @@ pub(crate) fn grants(
     Arc::new(Grants::new(store, project_of(cwd), grant_settings(settings, tier)))
 }
 
-/// Project whose grants apply in `cwd`: worktrees share those of their repository.
+/// Project whose grants apply in `cwd`: a worktree shares the grants of its repository. `None` if
+/// the folder of the project cannot be examined.
 pub(crate) fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }

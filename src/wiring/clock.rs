@@ -16,13 +16,13 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Milliseconds since 1970.
+/// Wall-clock time in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The current date in the user's time zone.
+/// The current date in the user's time zone, as `2026-01-31`.
 ///
 /// Without `TZ` the zone is read from its file: a library would search the whole time zone database
 /// for its name, which takes longer than the rest of the start.

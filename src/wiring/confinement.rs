@@ -12,16 +12,17 @@ use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::wiring::session::Setup;
 
-/// Selects the sandbox backend, to test weaker ones.
+/// Environment variable that selects the sandbox backend, to test weaker ones.
 const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 
-/// Reduces the number of folders in workspace surveys, to test the limit.
+/// Environment variable with the maximum number of folders in a workspace survey, for tests.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
 /// Registry of tool writes of all sessions of this process.
 static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
-/// The sandbox of a session with the writable `roots`.
+/// The sandbox of a session with the writable `roots`. `secrets` are redacted in output. Fails if
+/// `sandbox.required` is set and the sandbox is not full.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
     roots: Vec<PathBuf>,
@@ -55,7 +56,7 @@ pub(crate) fn own_paths(dirs: &Dirs, settings: &Settings) -> Vec<PathBuf> {
     paths
 }
 
-/// A sandbox that does not confine. `secrets` are masked in output.
+/// A sandbox that does not confine. `secrets` are redacted in output.
 pub(crate) fn unconfined(secrets: Vec<SecretString>) -> Result<Sandbox, Failure> {
     Sandbox::new(secrets).map_err(|error| {
         let what = "cannot determine the path of the posse executable";
@@ -79,7 +80,7 @@ fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     })
 }
 
-/// Checks whether commands are confined by the strongest tier.
+/// Fails unless the sandbox has the tier `full`.
 fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     let failed = |what: &str| Failure::new(ErrorCode::SandboxTooWeak, Exit::Sandbox, what);
     if settings.mode == "off" {
@@ -109,7 +110,7 @@ pub(crate) fn weakened(sandbox: &Sandbox) -> Option<String> {
     })
 }
 
-/// Each backend that does not work here, with the reason.
+/// Text with each backend that does not work on this machine, and the reason.
 fn failed_trials(sandbox: &Sandbox) -> String {
     let tried = sandbox.tried().into_iter();
     tried
@@ -117,7 +118,7 @@ fn failed_trials(sandbox: &Sandbox) -> String {
         .collect()
 }
 
-/// One line that describes the permissions of commands.
+/// One line for the user that describes the sandbox and the network access of commands.
 pub(crate) fn line(tier: &SandboxTier, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
@@ -138,7 +139,7 @@ pub(crate) fn line(tier: &SandboxTier, settings: &SandboxSettings, asking: Answe
     }
 }
 
-/// Description of the sandbox for the model.
+/// Description of the sandbox for the system prompt.
 pub(crate) fn briefing(
     tier: &SandboxTier,
     settings: &SandboxSettings,

@@ -12,7 +12,7 @@ use crate::models::Catalog;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
 
-/// Context budget; `usual` for values that are not configured.
+/// Context budget with the configured values of `size`, and those of `usual` for the others.
 pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget {
     let tokens_max = if size.auto { None } else { size.tokens_max.or(usual.tokens_max) };
     let recent_turns = size.recent_turns.unwrap_or(usual.recent_turns);
@@ -30,8 +30,8 @@ pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget
     }
 }
 
-/// Window lookup and models of roles. `instructions_bytes`: part of the system prompt from the user
-/// and the project.
+/// Lookup of context windows, and the models for summaries and titles, wrapped by `ready`.
+/// `instructions_bytes`: size of the instruction files in the system prompt.
 pub(crate) fn settings(
     settings: &Settings,
     environment: &Environment,

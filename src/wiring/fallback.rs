@@ -11,7 +11,8 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Creates all fallback providers, so that errors appear at the start.
+/// Creates the fallback models of the selected provider, so that errors appear at the start.
+/// `ready` wraps the provider of each.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,
@@ -47,7 +48,8 @@ pub(crate) fn all(
     Ok(fallbacks)
 }
 
-/// Configuration of a profile overrides the model table.
+/// Abilities of a fallback model. Settings of the provider `name` override the `facts` of the
+/// model catalogue.
 fn model_abilities(settings: &Settings, name: &str, facts: &Facts) -> Abilities {
     let profile = settings.providers.get(name);
     let blind = profile.is_some_and(|profile| {

@@ -1,4 +1,4 @@
-//! Settings for hooks.
+//! Settings for the hooks of a session.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::signed_store::SignedStore;
 use crate::wiring::Setup;
 use crate::{grants, project, trust};
 
-/// Hooks of a session from the configuration. None in a dry run, because hooks are programs.
+/// Settings for the hooks of a session. A dry run has no hooks, because hooks are programs.
 pub(crate) fn hook_settings<'a>(
     setup: &Setup<'a>,
     session_dir: &Path,

@@ -20,7 +20,7 @@ use crate::tools::workspace::Workspace;
 use crate::tools::worktree::{WorktreePaths, Worktrees};
 use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
 
-/// Placeholder for the working directory in instructions. No real path contains it.
+/// Placeholder for the working directory in system prompts. No real path contains it.
 pub(crate) const ELSEWHERE: &str = "//elsewhere//";
 
 /// Services that isolated workspaces share with the session.
@@ -28,9 +28,9 @@ pub(crate) struct WorkspaceServices {
     pub(crate) env: Arc<ToolEnvironment>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) masking: Masking,
-    /// The rules of the session.
+    /// Policy settings of the session.
     pub(crate) policy: PolicySettings,
-    /// Instructions by agent name, with [`ELSEWHERE`] for the working directory.
+    /// System prompts by agent name, with [`ELSEWHERE`] for the working directory.
     pub(crate) prompts: BTreeMap<String, String>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Debug for GitWorkspaces {
     }
 }
 
-/// Worktrees of the session in `cwd`; `None` outside a repository.
+/// Worktrees of the session that works in `cwd`. `None` outside a git repository.
 pub(crate) fn worktrees(
     session_dir: &Path,
     cwd: &Path,
@@ -59,7 +59,7 @@ pub(crate) fn worktrees(
     is_there.then(|| Arc::new(Worktrees::new(session_dir, cwd, sandbox, project::main_repository)))
 }
 
-/// Registers the tools with which callers show and merge the changes of worktrees.
+/// Registers the tools that show and merge the changes in worktrees of subagents.
 pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees: &Arc<Worktrees>) {
     for tool in [agent_diff::tool, agent_merge::tool] {
         let taken = toolbox.register(tool(Arc::clone(env), Arc::clone(worktrees))).is_err();
@@ -75,14 +75,15 @@ pub(crate) fn workspace_factory(
     Arc::new(GitWorkspaces { worktrees, shared: Arc::new(shared) })
 }
 
-/// Removes incomplete worktrees of a killed process.
+/// Removes worktrees that belong to no subagent in `delegated`: a process was killed while it
+/// created them.
 pub(crate) fn remove_incomplete(session_dir: &Path, delegated: &[Delegated]) {
     let known: BTreeSet<&str> = delegated.iter().map(|one| one.id().as_str()).collect();
     Worktrees::remove_unknown(session_dir, &known);
 }
 
 impl WorkspaceServices {
-    /// Tools, policy and instructions for `place`.
+    /// Makes tools, policy and system prompt for `agent` in the worktree `place`.
     fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;

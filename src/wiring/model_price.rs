@@ -7,8 +7,8 @@ use crate::config::{Layers, SettingOrigin, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, rates};
 
-/// Maximum reply under a budget, in tokens: with a model's own maximum a single reservation could take
-/// most of the budget. `maxTokens` of the provider takes precedence.
+/// Maximum size of a reply for reservations, in tokens: with a model's own maximum, a reservation
+/// could take most of the budget. `maxTokens` of the provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
 /// Configuration keys of a budget.
@@ -31,7 +31,8 @@ pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> PriceLookup {
     })
 }
 
-/// Pricing of `model` and budget of the session, if the budget can be enforced.
+/// Pricing of `model`, and budget of the session. Fails if the budget limits the cost and the price
+/// of `model` or of a fallback is unknown.
 pub(crate) fn affordable(
     settings: &Settings,
     model: &ProviderInfo,
@@ -43,8 +44,8 @@ pub(crate) fn affordable(
     Ok((price, budget))
 }
 
-/// Budget set for this session by a flag, a variable or at its start: it is stored with the
-/// session. File settings are not.
+/// Limits that a flag or variable set for this session. They are stored with the session; limits
+/// from configuration files are not.
 pub(crate) fn own_budget(layers: &Layers) -> Budget {
     let said = |key: &str| {
         let leaf = layers.get(key)?;
@@ -55,19 +56,19 @@ pub(crate) fn own_budget(layers: &Layers) -> Budget {
     Budget { nano_usd: said(MONEY).map(nano), tokens: said(TOKENS) }
 }
 
-/// `own` as settings.
+/// The limits of `own` as settings: key, environment variable, and value if there is a limit.
 pub(crate) fn remembered(own: Budget) -> [(&'static str, &'static str, Option<u64>); 2] {
     let micro = own.nano_usd.map(|nano| nano / NANO);
     [(MONEY, "POSSE_BUDGET_MICRO_USD", micro), (TOKENS, "POSSE_BUDGET_TOKENS", own.tokens)]
 }
 
-/// Budget of a session.
+/// Budget of a session, from its settings.
 fn budget(settings: &Settings) -> Budget {
     let nano = |micro: u64| micro.saturating_mul(NANO);
     Budget { nano_usd: settings.budget.micro_usd_max.map(nano), tokens: settings.budget.tokens_max }
 }
 
-/// A limit of money needs a known price.
+/// Fails if `budget` limits the cost and the price of one of `models` is unknown.
 fn check<'a>(
     budget: Budget,
     models: impl Iterator<Item = (ProviderInfo, Option<&'a PriceLookup>)>,

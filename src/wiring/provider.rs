@@ -12,11 +12,12 @@ use crate::models::{Catalog, Model};
 use crate::provider::profile::{self, Auth, ModelFact, Protocol, ProviderProfile, Quirks};
 use crate::provider::{connect, presets, replay};
 
-/// Reply limit for protocols that require one: the model's own limit would reserve too much
-/// context.
+/// Maximum reply limit, in tokens, for the Messages protocol, which requires a limit. The model's
+/// own limit would reserve too much context.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Creates the provider of `settings`. `workspace` replaces the placeholder of cassettes.
+/// Creates the provider that `settings` select, or the first preset whose key is in `environment`.
+/// In a cassette, `workspace` replaces the placeholder for the workspace.
 pub fn choose(
     settings: &Settings,
     environment: &Environment,
@@ -47,8 +48,8 @@ pub fn choose(
     }
 }
 
-/// The error for images if the model of `settings` is known not to accept them, with a model that
-/// does.
+/// The error for images if the model of `info` is known not to accept them. Names another model if
+/// one is known. `None` if the model may accept images.
 pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
     let configured = settings.providers.get(&info.profile);
     if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
@@ -96,7 +97,8 @@ fn vision_support(settings: &Settings, profile: &str, model: &str) -> ModelFact<
     })
 }
 
-/// Reasoning support of a model: from its profile, or from the vendor of its protocol.
+/// Reasoning support of the profile's model, from the model catalogue: listed for the profile, or
+/// for the vendor of its protocol.
 fn thinking_support(settings: &Settings, profile: &ProviderProfile) -> ModelFact<Option<bool>> {
     let own = settings.models.clone();
     let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
@@ -107,7 +109,7 @@ fn thinking_support(settings: &Settings, profile: &ProviderProfile) -> ModelFact
     })
 }
 
-/// Vendor of a protocol that has a single one.
+/// Vendor of the profile's protocol. `None` for Chat Completions, which many vendors use.
 fn vendor(profile: &ProviderProfile) -> Option<&'static str> {
     match profile.protocol {
         Protocol::ChatCompletions => None,
@@ -116,7 +118,8 @@ fn vendor(profile: &ProviderProfile) -> Option<&'static str> {
     }
 }
 
-/// The profile of that name, with its key.
+/// Makes the provider profile `name` from configuration and preset, with its key. A model in
+/// `settings` replaces the profile's model.
 pub(crate) fn profile(
     name: &str,
     settings: &Settings,
@@ -136,7 +139,8 @@ pub(crate) fn profile(
     Ok(profile)
 }
 
-/// Adds known model data that the protocol requires.
+/// Adds data of the model catalogue to a profile whose protocol has one vendor: a reply limit for
+/// the Messages protocol, and the fact that the model does not reason.
 fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     let Some(vendor) = vendor(profile) else { return };
     let models = Catalog::new(&settings.models);
@@ -148,17 +152,17 @@ fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
-/// Name of the provider that would be used.
+/// Name of the provider that `choose` creates: the configured one, or the first preset with a key.
 pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
     settings.default_provider.as_deref().or_else(|| first_available_preset(environment))
 }
 
-/// True if the name is a preset.
+/// True if `name` is the name of a preset.
 pub(crate) fn is_preset(name: &str) -> bool {
     presets::preset(name).is_some()
 }
 
-/// The first preset whose key variable is set.
+/// Name of the first preset whose key variable is set.
 fn first_available_preset(environment: &Environment) -> Option<&'static str> {
     let keyed = |preset: &&presets::Preset| {
         preset.key_variable.is_some_and(|variable| environment.get(variable).is_some())
@@ -259,7 +263,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     })
 }
 
-/// Quirks of the preset with configured changes. `None` keeps the preset's.
+/// Quirks of the preset, with configured changes. `None` if none are configured.
 fn quirks(configured: &ProviderSettings) -> Result<Option<Quirks>, serde_json::Error> {
     if configured.quirks.is_empty() {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Roles: provider profile, model and reasoning effort for one purpose.
 //!
-//! `compact` and `title` are used by the session itself, all others by subagents. Unset values are
-//! the session's.
+//! The session itself uses the roles `compact` and `title`, subagents use all others. Values that
+//! are not set are those of the session.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::lists::Serving;
 use crate::provider::presets;
 use crate::wiring::{provider, subagents};
 
-/// Roles that are not agents.
+/// Roles that the session itself uses.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
 
-/// Errors in `roles`: missing profiles.
+/// Errors about roles whose profile does not exist.
 pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     let Settings { roles, providers, .. } = &loaded.settings;
     let exists = |name: &String| providers.contains_key(name) || presets::preset(name).is_some();
@@ -61,7 +61,7 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     settings.roles.iter().filter_map(nobody).collect()
 }
 
-/// Configured role of `agent`.
+/// Profile, model and reasoning effort of `agent`: from its definition, else from its role.
 pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let callable = agent.delegation.callable && !agent.hidden;
     let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());
@@ -77,12 +77,13 @@ pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     }
 }
 
-/// Reasoning effort of `role`, if set.
+/// Reasoning effort of `role`, else of the session. `None` if neither is set.
 pub(crate) fn thinking(role: &str, settings: &Settings) -> Option<Thinking> {
     settings.roles.get(role).and_then(|role| role.thinking).or(settings.thinking)
 }
 
-/// Provider of `role`; `None`: the session's own.
+/// Creates the provider of `role`. `None` if the role sets neither profile nor model: the session's
+/// provider is used.
 ///
 /// Error: the provider cannot be created, for example without a key or model.
 pub(crate) fn served(
@@ -100,7 +101,8 @@ pub(crate) fn served(
     Ok(Some(provider))
 }
 
-/// Settings for selecting the provider of a role. A model belongs to its profile.
+/// Settings that select the profile and model of a role. They contain no model of the session,
+/// because a model belongs to its profile.
 fn asked(wanted: &RoleSettings, settings: &Settings) -> Settings {
     let default_provider = wanted.profile.clone().or_else(|| settings.default_provider.clone());
     Settings { default_provider, model: wanted.model.clone(), ..settings.clone() }

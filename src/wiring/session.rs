@@ -47,13 +47,13 @@ use crate::wiring::{
     subagents, tool_settings,
 };
 
-/// Parts of variable names whose values are secrets.
+/// Texts that mark a secret if the name of an environment variable contains one.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
 
-/// Minimum length of a redacted value: shorter ones are too common.
+/// Minimum length of a redacted value in bytes: shorter values are too common.
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Inputs for assembling a session.
@@ -82,25 +82,25 @@ pub struct Setup<'a> {
 /// A session that is ready to start.
 #[expect(missing_debug_implementations, reason = "it is taken apart at once")]
 pub struct Assembled {
-    /// Its ports.
+    /// Ports of the session.
     pub ports: Ports,
-    /// Its settings.
+    /// Settings of the session.
     pub settings: SessionSettings,
     /// Folder of the session.
     pub dir: PathBuf,
-    /// Temporary folder for outputs of a session that is not stored.
+    /// Temporary folder of a session that is not stored, removed on drop. `None` if it is stored.
     pub scratch: Option<TempDir>,
-    /// Accepts attach clients, if the session is stored.
+    /// Server for attached clients. Disabled if the session is not stored.
     pub session_server: SessionServer,
 }
 
-/// Journal of a session and its lock.
+/// Storage of a session: id, journal with its lock, and folder.
 pub(crate) struct JournalSettings {
     id: SessionId,
     journal: Arc<dyn JournalStore>,
     dir: PathBuf,
     scratch: Option<TempDir>,
-    /// True if its folder was just created.
+    /// True if the session is new and stored: its folder was created for it.
     is_new: bool,
 }
 
@@ -117,7 +117,7 @@ pub fn assemble(
     Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, session_server })
 }
 
-/// Assembles a session that is recorded in `kept`: workspace, models, tools, policy, session.
+/// Assembles a session that `kept` stores, in steps: workspace, models, tools, policy, session.
 pub(crate) fn assemble_in(
     kept: &JournalSettings,
     setup: &Setup<'_>,
@@ -219,21 +219,22 @@ impl ConfinedWorkspace {
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
     }
 
-    /// True if commands may read secrets. If the folder cannot be scanned, secrets are assumed.
+    /// True if commands can read secret files. Also true if the folders cannot be scanned.
     fn may_expose_secrets(&self, session_dir: &Path) -> bool {
         let exposed = self.sandbox.exposed_secrets(&session_dir.join("tmp"));
         exposed.map_or(true, |exposed| !exposed.is_empty())
     }
 }
 
-/// Creates providers with the wrappers that each model of a session has.
+/// Wraps the providers of a session, and creates those of profiles and roles.
 struct ModelStack<'a> {
     setup: &'a Setup<'a>,
     space: &'a ConfinedWorkspace,
 }
 
 impl ModelStack<'_> {
-    /// Redaction outside, then budgets of tools, then the recorder, which stores redacted text.
+    /// Wraps a provider: redaction outside, then the reset of tool budgets, then the recorder of
+    /// `--record`, which stores redacted text.
     fn wrap(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
         let masking = &self.space.masking;
         let model = match self.setup.tape {
@@ -244,12 +245,12 @@ impl ModelStack<'_> {
         masking.model(tool_settings::counted(model, &self.setup.settings.tools, budgets))
     }
 
-    /// The provider of a profile, with its own model.
+    /// The wrapped provider of the profile `name`, with the profile's model.
     fn of_profile(&self, name: &str) -> Result<Arc<dyn Provider>, Failure> {
         provider_of(self.setup, name).map(|model| self.wrap(model))
     }
 
-    /// The provider of a role, if one is configured.
+    /// The wrapped provider of a role, if one is configured.
     fn of_role(&self, role: &str) -> Result<Option<Arc<dyn Provider>>, Failure> {
         let Setup { settings, environment, cwd, .. } = self.setup;
         let served = roles::served(role, settings, environment, cwd)?;
@@ -257,7 +258,8 @@ impl ModelStack<'_> {
     }
 }
 
-/// The tools of a session: `builtin`, skills and worktrees, with their wrappers.
+/// The tools of a session: `builtin`, skills and worktree tools, wrapped. Also returns the
+/// worktrees, if the session has any.
 fn session_tools(
     kept: &JournalSettings,
     setup: &Setup<'_>,
@@ -281,7 +283,7 @@ fn session_tools(
     (space.masking.tools(agents::with_nested_instructions(&builtin, &root, setup.cwd)), worktrees)
 }
 
-/// The subagents of a session, if it has any.
+/// The delegation settings of a session. `None` if the main agent can call no agent.
 fn delegation(
     models: &ModelStack<'_>,
     agent: &Agent,
@@ -310,25 +312,27 @@ fn delegation(
     Ok(Some(delegation))
 }
 
-/// Reasoning effort of the main agent: a setting for this run takes precedence over the agent's.
+/// Reasoning effort of the main agent: from a flag or variable, else from the agent's definition,
+/// else from a configuration file.
 fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     let insisted = settings.thinking.filter(|_| settings.thinking_insists);
     insisted.or(agent.thinking).or(settings.thinking)
 }
 
-/// Distinguishes ids of this process from those of others.
+/// Random number that distinguishes ids of this process from those of other processes.
 fn process() -> u32 {
     u32::try_from(random() & 0xffff_ffff).unwrap_or_default()
 }
 
-/// The provider of that name, with its own model.
+/// Creates the provider of the profile `name`, with the profile's model.
 fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failure> {
     let default_provider = Some(name.to_owned());
     let theirs = Settings { default_provider, model: None, ..setup.settings.clone() };
     provider::choose(&theirs, setup.environment, setup.cwd)
 }
 
-/// All agents; without delegation and with a built-in agent no files are searched.
+/// All agents. In single-agent mode with a built-in main agent, only built-in agents: no file is
+/// read.
 fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
@@ -341,7 +345,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
     roster
 }
 
-/// Instructions common to all agents of a session.
+/// Parts that the system prompts of all agents of a session share.
 #[derive(Clone)]
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
@@ -350,7 +354,7 @@ pub(crate) struct Prompts {
 }
 
 impl Prompts {
-    /// Instructions of `agent`, with the list of callable agents if it can delegate.
+    /// System prompt of `agent`. With `multi_agent`, it lists the agents that `agent` can call.
     pub(crate) fn of(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let mut prompt = agents::system_prompt(agent, &self.environment, &self.instructions);
         if multi_agent {
@@ -360,7 +364,7 @@ impl Prompts {
         prompt
     }
 
-    /// Instructions for subagents with another working directory.
+    /// System prompts of `subagents` by name, with `ELSEWHERE` as the working directory.
     fn of_subagents(&self, roster: &Roster, subagents: &[Subagent]) -> BTreeMap<String, String> {
         let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
@@ -371,17 +375,17 @@ impl Prompts {
         named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
     }
 
-    /// The list of skills that `agent` sees; empty if there are none for it.
+    /// The list of skills that `agent` sees, as text; empty if it sees none.
     fn skills_of(&self, agent: &Agent) -> String {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
     }
 
-    /// True if `agent` may activate any skill.
+    /// True if `agent` may activate at least one skill without the user.
     pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
         self.skills.all().any(|skill| !skill.only_user && agent.sees_skill(&skill.name))
     }
 
-    /// Hash of its instructions without parts that change by themselves, such as the date.
+    /// Hash of the system prompt of `agent`, without the date and the git branch.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
@@ -411,18 +415,18 @@ impl Prompts {
 }
 
 impl JournalSettings {
-    /// Storage of an existing session.
+    /// Storage of an existing session, whose journal is open.
     pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> JournalSettings {
         JournalSettings { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
     }
 
-    /// Folder of its outputs.
+    /// Folder of the session.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Returns `made`. On failure removes a folder that was created for the session, which never
-    /// started.
+    /// Returns `made`. If it is an error, removes the folder that was created for the session,
+    /// unless the journal has records.
     pub(crate) fn or_remove<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
         if made.is_err() && self.is_new && !journal::has_begun(&self.dir) {
             // A folder that cannot be removed is listed as empty; `posse sessions rm` removes it.
@@ -431,7 +435,7 @@ impl JournalSettings {
         made
     }
 
-    /// Accepts attach clients, if the session is stored in the state directory.
+    /// Server for attached clients. Disabled if the session is not stored.
     pub(crate) fn session_server(&self, dirs: &Dirs) -> SessionServer {
         match self.scratch {
             None => session_server(&self.dir, dirs),
@@ -439,7 +443,7 @@ impl JournalSettings {
         }
     }
 
-    /// Resources with the lifetime of the session.
+    /// The temporary folder of a session that is not stored, removed on drop; else `None`.
     pub(crate) fn into_scratch(self) -> Option<TempDir> {
         self.scratch
     }
@@ -476,7 +480,8 @@ fn unusable(dir: &Path, error: &JournalError) -> Failure {
         .fix("make the state directory writable, set POSSE_HOME, or pass --no-transcript")
 }
 
-/// Cassette of a run, without secrets, if requested. `info`: first provider.
+/// Creates the cassette `file` of a run, with secrets redacted. `None` if `file` is `None`. `info`
+/// describes the selected provider.
 pub(crate) fn tape(
     file: Option<&Path>,
     info: &ProviderInfo,
@@ -492,7 +497,7 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
-/// Values to redact: provider keys and secrets of the environment.
+/// Values to redact: API keys of providers, and secrets in environment variables.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
@@ -507,7 +512,7 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
     configured.chain(named).collect()
 }
 
-/// Rule policy, or errors in the rules with their locations.
+/// Creates the rule policy. Fails with all errors in the rules and their locations.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = setup.settings.permissions_from.as_deref();
@@ -572,7 +577,7 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-/// Accepts clients for the session in `dir`.
+/// Server that lets clients attach to the session in `dir`.
 fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
     let place = attach::SocketAddress::new(dirs.state.clone(), dir.join(journal::SOCKET));
     SessionServer::new(move |session| Box::new(attach::Host::begin(session.clone(), place)))

@@ -1,4 +1,4 @@
-//! Skills of a folder, trust for those of a project, and skills activated by a prompt.
+//! Loading of skills, with trust for those of a project, and activation of skills by a prompt.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
 use crate::wiring::subagents::{untrusted, warning_line};
 
-/// Loads all skills that apply to `cwd`.
+/// Loads all skills that apply in `cwd`: the user's, and trusted ones of the project. None if the
+/// setting `skills.enabled` is false.
 pub(crate) fn load(
     cwd: &Path,
     dirs: &Dirs,
@@ -43,7 +44,8 @@ pub(crate) fn load(
     Skills::load(&places, &believes)
 }
 
-/// Skill folders of the user; posse's own folders are hidden from commands.
+/// Skill folders of the user. The flag is true if commands have no access to the folder, because it
+/// is inside posse's own folders.
 fn user_folders(
     dirs: &Dirs,
     settings: &Settings,
@@ -61,7 +63,7 @@ fn user_folders(
     further.chain([dirs.config.join("skills")]).chain(common).map(hidden).collect()
 }
 
-/// The tool that activates skills, if there are any.
+/// The tool with which a model activates skills. `None` if there are no skills.
 pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool>> {
     if skills.is_empty() {
         return None;
@@ -76,14 +78,14 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
     Some(agents::skill_tool(Arc::clone(skills), rights))
 }
 
-/// Warnings: rejected, questionable and untrusted skills.
+/// Warnings about rejected, questionable and untrusted skills, one per line.
 pub(crate) fn remarks(skills: &Skills) -> String {
     let refused = skills.refused.iter().map(|failure| warning_line(failure, "; left out"));
     let odd = skills.remarks.iter().map(|failure| warning_line(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("skills", &skills.inert)
 }
 
-/// Message of the user, preceded by the skills it activates; or the names of missing ones.
+/// Puts the text of the skills `names` before the prompt. Returns an error for each unknown name.
 pub(crate) fn with_skills(
     prompt: Prompt,
     names: &[String],
@@ -94,7 +96,8 @@ pub(crate) fn with_skills(
     Ok(Prompt { content: requested.chain(prompt.content).collect() })
 }
 
-/// The prompt with the skills of `--skill`.
+/// Puts the text of the skills of `--skill` before the prompt. Fails if there is no prompt. Calls
+/// `load` only if `names` is not empty.
 pub(crate) fn with_requested_skills(
     prompt: Option<Prompt>,
     names: &[String],

@@ -1,4 +1,4 @@
-//! Agents of a folder, and trust for those of a project.
+//! Loading of agents, with trust for those of a project, and settings of subagents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::session::Prompts;
 
-/// Loads all agents for `cwd`; `tools` are the tool names that they may see.
+/// Loads all agents that apply in `cwd`. Definitions may name the tools in `tools`.
 pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {
     let root = project::root_of(cwd);
     let folder = project_folder(&root);
@@ -59,21 +59,21 @@ pub(crate) fn project_folder(root: &Path) -> PathBuf {
     root.join(".posse").join("agents")
 }
 
-/// SHA-256 of each agent file of the project at `root`, by name.
+/// SHA-256 of each agent file of the project at `root`, by the name of the agent.
 pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
     let folder = project_folder(root);
     let files = agents::project_files(&folder, root);
     files.map(|(name, bytes)| (name, sha256(&bytes))).collect()
 }
 
-/// Warnings: rejected, questionable and untrusted agents.
+/// Warnings about rejected, questionable and untrusted agents, one per line.
 pub(crate) fn remarks(roster: &Roster) -> String {
     let refused = roster.refused().map(|failure| warning_line(failure, "; left out"));
     let odd = roster.remarks.iter().map(|failure| warning_line(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("agents", &roster.inert)
 }
 
-/// One line; `end` is the consequence.
+/// Formats a failure as one line of a warning. `end` states the consequence.
 pub(crate) fn warning_line(failure: &Failure, end: &str) -> String {
     let place = failure.place.as_deref().map(printable).unwrap_or_default();
     let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -82,7 +82,8 @@ pub(crate) fn warning_line(failure: &Failure, end: &str) -> String {
     format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
 }
 
-/// Notice about untrusted items of a project; empty if there are none.
+/// Notice that the items `names` of a project are not trusted; empty without names. `what` is the
+/// kind of the items, such as `agents`.
 pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
@@ -95,12 +96,12 @@ pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
     )
 }
 
-/// Agents that may only read.
+/// Names of the agents that may only read.
 pub(crate) fn readers(roster: &Roster) -> Vec<String> {
     roster.agents.iter().filter(|agent| agent.read_only).map(|agent| agent.name.clone()).collect()
 }
 
-/// Authority of the agents.
+/// Rules and default decision of each agent that has any.
 pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     let says = |agent: &&Agent| !agent.rules.is_empty() || agent.default_decision.is_some();
     let policy = |agent: &Agent| AgentPolicy {
@@ -111,7 +112,7 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     roster.agents.iter().filter(says).map(policy).collect()
 }
 
-/// Decision about starting each callable agent.
+/// Permission decision about starting each callable agent, by its name.
 pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
     let default = match settings.delegation.invocation.as_str() {
         "allow" => AgentDecision::Allow,
@@ -124,13 +125,14 @@ pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<Stri
         .collect()
 }
 
-/// Reasoning effort of a subagent: its own, its role's, the session's.
+/// Reasoning effort of a subagent: from its definition, else its role, else the setting `thinking`.
 pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     agent.thinking.or_else(|| roles::thinking(&agent.name, settings))
 }
 
-/// Agents that `main` can call directly or indirectly; none without delegation. `tools` are those
-/// that agents select from, `way` creates a provider, `served` resolves a role.
+/// Settings of delegation, with all callable agents. `None` in single-agent mode, or if `main` can
+/// call no agent. Agents select from `tools`. `way` creates the provider of a profile, `served` the
+/// provider of a role.
 pub(crate) fn delegation(
     roster: &Roster,
     main: &Agent,

@@ -36,7 +36,7 @@ pub(crate) fn environment(
     }
 }
 
-/// Limits of an image.
+/// Limits of an image that is sent to a model.
 pub(crate) fn image_limits(settings: &Settings) -> ImageLimits {
     ImageLimits { file_bytes_max: settings.image_bytes_max, ..ImageLimits::default() }
 }
@@ -52,7 +52,8 @@ fn budgets(settings: &ToolSettings) -> Budgets {
     Budgets::new(turn_bytes_max, calls)
 }
 
-/// Wraps `model` so that the tool budgets are reset at the start of a task or a turn.
+/// Wraps `model` so that each request resets `budgets` for the new task or turn. Returns `model`
+/// itself if no budget is configured.
 pub(crate) fn counted(
     model: Arc<dyn Provider>,
     settings: &ToolSettings,
@@ -92,7 +93,7 @@ impl Provider for ToolCounter {
     }
 }
 
-/// True if the last message is a new task of the user.
+/// True if a new task begins: the last messages are of the user and do not follow a tool result.
 fn begins_task(messages: &[Arc<Message>]) -> bool {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let said = messages.iter().rev().take_while(is_user).count();

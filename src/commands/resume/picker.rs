@@ -13,22 +13,23 @@ use crate::tui::{self, Picked};
 /// Maximum number of rows of the numbered list.
 const ROWS_MAX: usize = 12;
 
-/// Selectable session.
+/// A stored session in a list from which the user selects one, as texts.
 #[derive(Debug)]
 pub(crate) struct SessionRow {
     /// Session id.
     pub(crate) id: String,
-    /// Time since its last use.
+    /// Time since the last use of the session.
     pub(crate) age: String,
-    /// State.
+    /// State of the session.
     pub(crate) state: String,
-    /// Cost.
+    /// Number of turns and cost; empty if unknown.
     pub(crate) spent: String,
-    /// Title, or the beginning of its first task.
+    /// Title of the session, or the beginning of its first task.
     pub(crate) prompt: String,
 }
 
-/// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor.
+/// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor, so the list
+/// is numbered.
 pub(super) async fn pick(rows: &[SessionRow], dumb: bool) -> io::Result<Picked> {
     let mut signals = Signals::listen();
     if dumb {
@@ -38,7 +39,8 @@ pub(super) async fn pick(rows: &[SessionRow], dumb: bool) -> io::Result<Picked> 
     tui::pick(&sessions, &mut signals).await
 }
 
-/// List for a dumb terminal: the user types a number or the beginning of an id.
+/// Selection on a dumb terminal: shows a numbered list, and reads a number or the beginning of an
+/// id.
 async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Result<Picked> {
     let mut text = String::new();
     for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
@@ -61,7 +63,8 @@ async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Resul
     Ok(by_number(typed.trim(), rows).map_or(Picked::Nothing, Picked::Row))
 }
 
-/// Row with this number (from 1), or the only row whose id begins with `typed`.
+/// Index of the row with the number `typed` (from 1), or of the only row whose id begins with
+/// `typed`.
 fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     if typed.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Scheduling the resume of a session: contents of the line for a timer.
+//! Data of the command line with which a timer resumes the session later.
 //!
 //! The scheduled run is unattended and may have no more authority than this one. Restrictions are
 //! written with their current values, because a timer has none of the user's variables.
@@ -15,7 +15,7 @@ use crate::wiring::session::Assembled;
 /// The longest `--timeout`, in milliseconds.
 const TIMEOUT_MS_MAX: u128 = 30 * 24 * 3_600_000;
 
-/// Settings that the line or the record contains.
+/// Settings that need no variable, because the command line or the journal contains their values.
 const SAID: [&str; 11] = [
     "agentMode",
     "budget.maxCostMicroUsd",
@@ -30,12 +30,12 @@ const SAID: [&str; 11] = [
     "timeout",
 ];
 
-/// Variables that a run needs and a timer does not have, except those of the network. They are
-/// passed by name: some contain secrets.
+/// Names of variables that a run needs and a timer does not have, except network variables. The
+/// command line does not contain their values, because some variables contain secrets.
 const NEEDED: [&str; 6] =
     ["HOME", "PATH", "POSSE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"];
 
-/// Data for resuming the session later.
+/// Collects the data for resuming the session later: program, folder, flags and variables.
 pub(crate) fn again(
     assembled: &Assembled,
     args: &RunArgs,
@@ -55,8 +55,8 @@ pub(crate) fn again(
     }
 }
 
-/// Flags that give the same authority as this run and no more. A new flag does not compile before
-/// it is handled here.
+/// Flags that give the later run the authority of this run, and no more. The pattern in the
+/// function names every flag, so that a new flag is not forgotten.
 #[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
 fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec<String> {
     let PlaceArgs { cwd: _, config, trust_project } = &args.place;
@@ -146,7 +146,8 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     flags
 }
 
-/// Names of required variables: system ones, and those with keys of `profile` and its fallbacks.
+/// Names of the variables that the later run needs and that are set: general and network variables,
+/// and those with the API keys of `profile` and its fallbacks.
 fn variables(settings: &Settings, profile: &str, environment: &Environment) -> Vec<String> {
     let configured = settings.providers.get(profile);
     let fallback = configured.map(|configured| configured.fallback.as_slice()).unwrap_or_default();
@@ -166,8 +167,8 @@ fn variables(settings: &Settings, profile: &str, environment: &Environment) -> V
     names
 }
 
-/// Variables for settings without a flag, with their values: the shell that runs the command may
-/// not have them.
+/// Names and values of the set variables that determine settings for which the command line has no
+/// flag. The shell that runs the command may not have these variables.
 fn values(layers: &Layers, environment: &Environment) -> Vec<(String, String)> {
     let leaves = layers.iter().filter(|(key, _)| !SAID.contains(key));
     let set = leaves.filter_map(|(_, leaf)| match leaf.origin {

@@ -18,13 +18,14 @@ use crate::project;
 use crate::tui::Picked;
 use crate::wiring::clock::now_ms;
 
-/// Maximum characters of a prompt in the list.
+/// Maximum characters of a prompt in an error.
 const PROMPT_MAX: usize = 60;
 
-/// Sessions listed in an error.
+/// Maximum number of sessions that an error lists.
 const OFFERED_MAX: usize = 5;
 
-/// The session that `resume` selects, seen from `cwd`.
+/// Finds the session that `resume` selects: by id among all sessions, otherwise among those of
+/// `cwd` or its project. Asks the user if no session is named. Adds remarks to `notes`.
 pub(super) fn find(
     resume: &Resume,
     state: &StateDir,
@@ -56,7 +57,8 @@ pub(super) fn find(
     }
 }
 
-/// The most recently used session of the project.
+/// The most recently used session of `cwd` or, if it has none, of its project. Skips sessions
+/// without records.
 fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<StoredSession, Failure> {
     for found in state.by_use(Within::Project(cwd))? {
         if journal::has_begun(&found.dir) {
@@ -82,8 +84,8 @@ fn no_sessions_error() -> Failure {
     .fix("start one with `posse run TASK`; `posse sessions list --all` shows all sessions")
 }
 
-/// Sessions with records of the directory, or, if it has none, of its project; most recently used
-/// first.
+/// Sessions of the directory `cwd`, or of its project if the directory has none; the most recently
+/// used first. Leaves out sessions without records.
 pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
     let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
     let mut here = state.summaries(Within::Project(cwd))?;
@@ -100,8 +102,8 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
     Ok(all)
 }
 
-/// `failure` of the newest session, with the next one as a suggestion: it is not resumed without
-/// consent.
+/// Adds to `failure`, about the session `found`, a suggestion: the next older undamaged session.
+/// posse does not resume another session without consent.
 pub(super) fn instead(
     failure: Failure,
     found: &StoredSession,
@@ -131,7 +133,7 @@ pub(super) fn instead(
     Failure { what, ..failure }.fix(fix)
 }
 
-/// Lets the user select one of `sessions`.
+/// Lets the user select one of `sessions`, and returns its index. Fails if none was selected.
 pub(crate) fn pick(
     sessions: &[SessionSummary],
     environment: &Environment,
@@ -150,7 +152,7 @@ pub(crate) fn pick(
     }
 }
 
-/// Row of a session in the list.
+/// Formats a session for the list.
 pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     let (now, zone) = (now_ms(), TimeZone::system());
     SessionRow {
@@ -162,14 +164,14 @@ pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     }
 }
 
-/// Cost in a few characters.
+/// Number of turns and cost of a session, as text.
 fn spent(session: &SessionSummary) -> String {
     let turns = session.turns.map(|turns| pluralize(turns.into(), "turn"));
     let cost = session.cost_nano_usd.map(posse_actors::cost::dollars);
     turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
 }
 
-/// True if a person is at the terminal.
+/// True if a person can be asked: standard input and standard error are terminals.
 pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }

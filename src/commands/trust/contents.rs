@@ -1,5 +1,5 @@
-//! Agents and skills of a project as they would be when trusted: authority, beginning of their
-//! text, and errors.
+//! Describes the agents and skills of a project as they would be once trusted: authority, beginning
+//! of the text, and errors.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,27 @@ use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{ErrorCode, Failure, printable};
 use crate::wiring::subagents;
 
-/// Lines of a text that are shown.
+/// Maximum number of lines of a text that are shown.
 const LINES_MAX: usize = 8;
 const BYTES_MAX: usize = 600;
-/// Rules of an agent that are shown.
+/// Maximum number of rules of an agent that are shown.
 const RULES_MAX: usize = 8;
-/// Characters of one rule.
+/// Maximum number of characters of a rule that are shown.
 const RULE_CHARS_MAX: usize = 200;
 
-/// All of them, evaluated as trusted.
+/// Agents and skills, loaded as if the project were trusted.
 pub(super) struct TrustContents {
     root: PathBuf,
     roster: Roster,
     skills: Skills,
-    /// True if the project adds providers, so that missing profiles cannot be determined yet.
+    /// True if the project adds providers. Then an agent's provider may be unknown until the
+    /// project is trusted, which is not an error.
     brings_providers: bool,
 }
 
 impl TrustContents {
-    /// Loads them. `settings` are those without the project.
+    /// Loads the agents and skills of the project at `root`. `settings` do not contain settings of
+    /// the project; `file` does.
     pub(super) fn of(
         root: &Path,
         dirs: &Dirs,
@@ -49,7 +51,7 @@ impl TrustContents {
         Ok(TrustContents { root: root.to_owned(), roster, skills, brings_providers })
     }
 
-    /// Lines about the agent of that file.
+    /// Text about the project's agent `name`: facts, beginning of its instructions, and errors.
     pub(super) fn agent(&self, name: &str) -> String {
         let place = self.agent_place(name);
         let mut text = String::new();
@@ -65,7 +67,8 @@ impl TrustContents {
         text
     }
 
-    /// Lines about the skill of that path below the root.
+    /// Text about the skill in the folder `path` below the root: facts, beginning of its text, and
+    /// errors.
     pub(super) fn skill(&self, path: &str) -> String {
         let place = self.skill_place(path);
         let mut text = String::new();
@@ -91,7 +94,7 @@ impl TrustContents {
         text
     }
 
-    /// JSON form, by name and path.
+    /// Content of the named `agents` and of the `skills` with these paths, as a JSON object.
     pub(super) fn json<'a>(
         &self,
         agents: impl Iterator<Item = &'a String>,
@@ -160,7 +163,8 @@ impl TrustContents {
     }
 }
 
-/// Errors about the item at `place`, as lines.
+/// Selects the errors about the file or folder at `place`, or about a file below it. Returns one
+/// line for each error, which begins with the error's text in `flaws`.
 fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &str) -> Vec<String> {
     let theirs = |flaw: &Failure| {
         let rest = flaw.place.as_deref().and_then(|at| at.strip_prefix(place));
@@ -172,7 +176,7 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
         .collect()
 }
 
-/// Authority of an agent.
+/// Lines about an agent: description, tools, decisions and rules, delegation, provider.
 fn facts(agent: &Agent) -> Vec<String> {
     let mut facts = vec![agent.description.clone()];
     let reads = if agent.read_only { ", and it only reads" } else { "" };
@@ -202,7 +206,8 @@ fn push(text: &mut String, line: &str) {
     let _: std::fmt::Result = writeln!(text, "      {}", printable(line));
 }
 
-/// First lines of `all`, and the number of further ones.
+/// The first lines of `all`, within the limits above, and the number of lines that are not shown
+/// completely.
 fn first_lines(all: &str) -> (String, usize) {
     let (mut text, mut shown) = (String::new(), 0);
     for line in all.lines().take(LINES_MAX) {

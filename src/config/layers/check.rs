@@ -1,4 +1,4 @@
-//! Type check of values, and its errors.
+//! Type check of configuration values, and texts for its errors.
 
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
     Err(expected)
 }
 
-/// `maxTurns must be a whole number 1–10000, got "two"`.
+/// Error message for an invalid value: `maxTurns must be a whole number 1–10000, got "two"`.
+/// Secrets are abbreviated.
 #[expect(clippy::needless_pass_by_value, reason = "every caller makes the text for this")]
 pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
     let secret =
@@ -68,13 +69,14 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
     format!("{path} must be {expected}, got {}", clipped(&shown, SHOWN_CHARS_MAX, "…"))
 }
 
-/// An example of a valid value for `path`.
+/// Advice with an example of a valid value: `write it like "maxTurns": 25`.
 pub(crate) fn hint(key: &ConfigKey, path: &str) -> String {
     let name = path.rsplit('.').next().unwrap_or(path);
     format!("write it like \"{name}\": {}", sample(key))
 }
 
-/// An example for an environment variable, where text has no quotes.
+/// Example of a valid value of `key`, as an environment variable would contain it: text without
+/// quotes.
 pub(crate) fn example(key: &ConfigKey) -> String {
     match sample(key) {
         Value::String(text) => text,
@@ -101,7 +103,8 @@ fn sample(key: &ConfigKey) -> Value {
     })
 }
 
-/// Value of a text in an environment variable.
+/// Converts text, such as the value of an environment variable, to a JSON value of `kind`. Text
+/// that cannot be converted becomes a string, which [`check`] can reject.
 pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
     let value = match kind {
         ValueKind::Bool => match text.to_ascii_lowercase().as_str() {
@@ -118,7 +121,8 @@ pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
     value.unwrap_or_else(|| json!(text))
 }
 
-/// A time with its unit.
+/// Parses a whole number with a unit: `ms`, `s`, `m` or `h`. `None` if the text is invalid, zero
+/// or more than 720 hours.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     const LONGEST_MS: u64 = 720 * 3_600_000;
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
@@ -131,19 +135,20 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     (1..=LONGEST_MS).contains(&ms).then(|| Duration::from_millis(ms))
 }
 
-/// True for a name that can be part of a key.
+/// True for a valid name of a provider or tool: 1–64 ASCII letters, digits, `-` and `_`.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// The name of a model, as vendors give them: `Qwen/Qwen3-Coder`, `gpt-5.1`, `qwen3:30b`.
+/// True for a valid name of a model, such as `Qwen/Qwen3-Coder`, `gpt-5.1` or `qwen3:30b`: 1–200
+/// bytes without white space and control characters.
 pub(crate) fn is_model(name: &str) -> bool {
     let refused = |c: char| c.is_control() || c.is_whitespace();
     (1..=200).contains(&name.len()) && !name.contains(refused)
 }
 
-/// A pattern in `value` whose braces expand to too many paths.
+/// The first text in `value`, at any depth, whose braces may expand to more than 1000 paths.
 pub(crate) fn excessive_pattern(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => (paths_meant(text) > PATHS_MAX).then_some(text),
@@ -153,7 +158,7 @@ pub(crate) fn excessive_pattern(value: &Value) -> Option<&str> {
     }
 }
 
-/// Upper bound of the number of paths of a pattern with braces.
+/// Upper bound of the number of paths to which the braces of a pattern expand.
 fn paths_meant(pattern: &str) -> usize {
     let (mut product, mut here, mut depth) = (1_usize, 1_usize, 0_usize);
     for byte in pattern.bytes() {
@@ -171,7 +176,8 @@ fn paths_meant(pattern: &str) -> usize {
     product
 }
 
-/// `{ "a": { "b": … } }` for `a.b`.
+/// Writes a dotted key as nested objects: `{ "a": { "b": … } }` for `a.b`. Cuts the text at 200
+/// characters.
 pub(crate) fn nested(dotted: &str) -> String {
     let inner = dotted
         .rsplit('.')

@@ -1,4 +1,4 @@
-//! Values that are each fine and cannot both be meant.
+//! Checks for settings that are valid each by itself but contradict each other.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
-/// The first must not be more than the second.
+/// Pairs of keys. The value of the first key must not exceed the value of the second.
 const AT_MOST: [(&str, &str); 12] = [
     ("context.main.minRecentTurns", "context.main.recentTurns"),
     ("context.main.summaryTargetTokens", "context.main.maxContextTokens"),
@@ -33,7 +33,8 @@ impl LayerReader {
         self.check_enforceable();
     }
 
-    /// Pairs of keys for a pair with a `*`.
+    /// Expands a pair of keys with `*`: one pair for each name with which the first key is set. A
+    /// pair without `*` is returned unchanged.
     fn instances(&self, less: &'static str, more: &str) -> Vec<(Cow<'static, str>, String)> {
         let Some((group, field)) = less.split_once(".*.") else {
             return vec![(less.into(), more.to_owned())];
@@ -60,7 +61,7 @@ impl LayerReader {
         self.refuse(&[less, more], what, "lower the first or raise the second");
     }
 
-    /// A key for a provider that is sent none.
+    /// Reports providers that have an API key although their `auth` is `none`.
     fn keyless(&mut self) {
         let sent_none: Vec<String> = self
             .layers
@@ -79,7 +80,7 @@ impl LayerReader {
         }
     }
 
-    /// Requirements that cannot be enforced here.
+    /// Warns if the network is denied and the sandbox is off: the denial cannot be enforced.
     fn check_enforceable(&mut self) {
         let asked = |key: &str, value: &str| {
             self.layers
@@ -93,8 +94,8 @@ impl LayerReader {
         }
     }
 
-    /// Adds an error; if it is caused by an untrusted repository, restores the earlier value
-    /// instead.
+    /// Reports a conflict between the values of `keys`. If an untrusted repository set one of them,
+    /// restores the earlier value and adds a notice; otherwise adds an error.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
         let from_stranger = |leaf: &Leaf| {
             matches!(leaf.origin, SettingOrigin::Project { trust: TrustClass::Harmless, .. })
@@ -125,7 +126,7 @@ impl LayerReader {
     }
 }
 
-/// Comparable size: a number, or a time in milliseconds.
+/// The value as a comparable number; a time is converted to milliseconds. `None` for other values.
 fn size(value: &Value) -> Option<u128> {
     value.as_u64().map(u128::from).or_else(|| Some(duration(value.as_str()?)?.as_millis()))
 }

@@ -1,8 +1,8 @@
-//! A repository's file: what of it counts, and why the rest does not.
+//! The configuration file of a repository: which of its settings apply, and why others do not.
 //!
-//! Harmless keys count always. Others count if the user trusts exactly these bytes, or the project
-//! for this run; and even then no key of the user's goes elsewhere, and nothing becomes wider than
-//! the user set it.
+//! Harmless keys always apply. Other keys apply if the user trusts exactly these bytes, or the
+//! project for this run. Even then, no API key of the user is sent to another address, and sandbox
+//! and permission rules do not become less strict than the user's.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,62 +19,63 @@ use crate::layers::walk::ConfigLeaf;
 use crate::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
 use crate::schema::{self, ConfigKey, Project};
 
-/// The key of the rules.
+/// The configuration key of permission rules.
 const RULES: &str = "permissions";
 
-/// A project's configuration file, and what of it counts.
+/// A project's configuration file, with the effect of each setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectFile {
-    /// Its path, printable.
+    /// Path of the file, printable.
     pub name: String,
-    /// SHA-256 of its bytes, in hex.
+    /// SHA-256 of the bytes of the file, in hex.
     pub digest: String,
-    /// Settings of the file, in order.
+    /// All settings of the file, in the order of the file, applied or not.
     pub wanted: Vec<ProjectSetting>,
 }
 
-/// One setting of a project.
+/// One setting in a project's configuration file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectSetting {
-    /// Its dotted key.
+    /// Dotted key of the setting.
     pub key: String,
-    /// Its value.
+    /// Value of the setting.
     pub value: Value,
-    /// The line, from 1.
+    /// Line of the value, from 1.
     pub line: usize,
-    /// Its effect.
+    /// Decision whether the setting applies.
     pub fate: Fate,
-    /// True if it has an effect in this version.
+    /// False if posse accepts the key but does not use it in this version.
     pub active: bool,
 }
 
-/// Effect of a project's setting.
+/// Decision whether a project's setting applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The setting applies.
+    /// The setting applies, for this reason.
     Counts(TrustClass),
     /// The setting would apply if the project were trusted.
     Waits,
-    /// The project is trusted, but may not receive the value of this environment variable.
+    /// The project is trusted, but the setting names an environment variable whose value the user
+    /// has not allowed the project to receive.
     NotAllowed,
     /// The setting never applies. Contains the reason.
     Refused(&'static str),
 }
 
-/// Why a project's setting counts.
+/// Reason why a project's setting applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustClass {
-    /// Harmless.
+    /// Every project may set the key.
     Harmless,
-    /// The user trusts the file as it is.
+    /// The user trusts the file with its present content.
     Content,
-    /// `--trust-project`.
+    /// The user trusts the project for this run (`--trust-project`).
     ThisRun,
 }
 
 impl ProjectFile {
-    /// Number of rules at the end of `layers` that come from this file. A later file of the user
-    /// replaces all of them.
+    /// Number of permission rules at the end of the effective list that come from this file. Zero
+    /// if the list of a later file replaced this file's rules.
     pub(crate) fn rules_in(&self, layers: &Layers) -> usize {
         let origin = layers.get(RULES).map(|leaf| &leaf.origin);
         if !matches!(origin, Some(SettingOrigin::Project { .. })) {
@@ -99,7 +100,8 @@ impl fmt::Display for TrustClass {
 }
 
 impl LayerReader {
-    /// Reads a repository's file. Its errors are fatal only if it is trusted.
+    /// Reads a repository's file and applies its permitted settings. Mistakes in the file are
+    /// errors if the file is trusted, otherwise a notice.
     pub(crate) fn project_file(&mut self, path: &Path, sources: &Sources<'_>) {
         let source = match ConfigFile::read(path, ReadPolicy::Foreign) {
             Ok(None) => return,
@@ -175,7 +177,7 @@ impl LayerReader {
         }
     }
 
-    /// Reason why the project cannot configure this provider or use this API key.
+    /// Reason why the project cannot configure this provider or use this API key. `None` if it can.
     fn provider_refusal(&self, found: &ConfigLeaf, sources: &Sources<'_>) -> Option<&'static str> {
         let name = found.path.split('.').nth(1).unwrap_or_default();
         let preset = sources.presets.iter().any(|(preset, _)| *preset == name);
@@ -190,7 +192,8 @@ impl LayerReader {
         (of_preset || of_user).then_some("a repository cannot send another provider's key")
     }
 
-    /// Reason why a setting is not stricter than the user's.
+    /// Reason to refuse a setting that is less strict than the user's. `None` if the setting is at
+    /// least as strict.
     fn widening_reason(&self, found: &ConfigLeaf) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
@@ -210,7 +213,8 @@ impl LayerReader {
         (rank(&found.value) < now).then_some(WIDER)
     }
 
-    /// One line for all that does not count.
+    /// Adds one notice that names all settings of the file that do not apply. `changed`: the user
+    /// trusted the file with other content.
     fn note_ignored(&mut self, name: &str, wanted: &[ProjectSetting], changed: bool) {
         let keys = |which: fn(&Fate) -> bool| {
             let keys = wanted.iter().filter(|wanted| which(&wanted.fate));
@@ -285,9 +289,9 @@ impl LayerReader {
         self.insert(key, path, value, origin);
     }
 
-    /// Drops the project's definition of a provider if a later file of the user configures a
-    /// provider of the same name, so that the user's keys are sent only to addresses that the user
-    /// configured.
+    /// Drops address, headers and key of a project's provider if the user configures a provider of
+    /// the same name. Also drops an `apiKeyEnv` that names the variable of a user's provider. So
+    /// the user's keys are sent only to addresses that the user configured.
     pub(super) fn keep_providers_apart(&mut self) {
         let theirs = |leaf: &Leaf| matches!(leaf.origin, SettingOrigin::Project { .. });
         let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();
@@ -327,24 +331,27 @@ impl LayerReader {
     }
 }
 
-/// False for an `apiKeyEnv` whose variable the user has not allowed for the project.
+/// False for an `apiKeyEnv` whose variable the user has not allowed for the project; true for all
+/// other settings.
 fn may_send(found: &ConfigLeaf, sources: &Sources<'_>) -> bool {
     let Some(variable) = key_variable(&found.path, &found.value) else { return true };
     sources.trusted_variables.iter().any(|allowed| allowed == variable)
 }
 
-/// The environment variable that the setting `key` sends to a provider, if it does.
+/// Name of the environment variable that an `apiKeyEnv` setting of a provider contains. `None` if
+/// `key` is another setting.
 pub fn key_variable<'a>(key: &str, value: &'a Value) -> Option<&'a str> {
     value.as_str().filter(|_| key.starts_with("providers.") && key.ends_with(".apiKeyEnv"))
 }
 
-/// True if a rule only restricts. An unknown rule does not.
+/// True if the decision of a permission rule is `deny` or `ask`.
 fn restricts(rule: &Value) -> bool {
     matches!(rule["decision"].as_str(), Some("deny" | "ask"))
 }
 
-/// Splits a list of rules into restricting and other ones, in this order: a deny rule is not lost
-/// because of an allow rule next to it.
+/// Splits a list of permission rules into two lists: rules that deny or ask, then all other rules.
+/// So a deny rule still applies if an allow rule beside it is refused. Returns any other setting
+/// unchanged.
 fn split_restricting(found: ConfigLeaf) -> Vec<ConfigLeaf> {
     let ConfigLeaf { key, path, value, line } = found;
     match value {
@@ -362,7 +369,7 @@ fn split_restricting(found: ConfigLeaf) -> Vec<ConfigLeaf> {
     }
 }
 
-/// True if a list of the project is added to the user's.
+/// True if a project's list is appended to the user's list instead of replacing it.
 fn is_merged_list(key: &ConfigKey) -> bool {
     key.path == RULES || key.path == "hooks" || key.path.starts_with("hooks.")
 }

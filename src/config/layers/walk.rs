@@ -1,4 +1,4 @@
-//! Walk through a configuration file: its leaves and errors, with positions.
+//! Walk through a configuration file: collects its settings and mistakes, with positions.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use crate::invalid;
 use crate::layers::hint;
 use crate::schema::{self, ConfigKey, ValueKind};
 
-/// Mistakes of one file that are listed; the rest is counted.
+/// Maximum number of mistakes that are collected for one file.
 const FAILURES_MAX: usize = 20;
 
-/// One leaf of a file.
+/// One setting in a file. `path` is its dotted key, `line` begins at 1.
 pub(crate) struct ConfigLeaf {
     pub(crate) key: &'static ConfigKey,
     pub(crate) path: String,
@@ -24,20 +24,21 @@ pub(crate) struct ConfigLeaf {
     pub(crate) line: usize,
 }
 
-/// A walk through one file from top to bottom.
+/// Result of a walk through one file from top to bottom: its settings and mistakes.
 pub(crate) struct Walk<'a> {
     pub(crate) source: &'a ConfigFile,
     pub(crate) found: Vec<ConfigLeaf>,
     pub(crate) failures: Vec<Failure>,
-    /// The version of the format, and whether it is a later one than ours.
+    /// Format version that the file states; the current one if it states none.
     pub(crate) version: i64,
+    /// True if `version` is later than the version that this program knows.
     pub(crate) from_future: bool,
-    /// Up to where lines were counted, and how many.
+    /// Byte offset up to which lines were counted, and the line at this offset.
     counted: (usize, usize),
 }
 
 impl<'a> Walk<'a> {
-    /// Goes through `source`.
+    /// Collects the settings and mistakes of `source`.
     pub(crate) fn of(source: &'a ConfigFile) -> Walk<'a> {
         let mut walk = Walk {
             source,
@@ -133,7 +134,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let line = self.line(property.value.range().start);
-        // The parts of an open-ended object are leaves of their own, so that layers merge.
+        // Each member of an open-ended object is a separate setting, so that layers merge.
         if matches!(key.kind, ValueKind::TextMap | ValueKind::Object | ValueKind::Any)
             && let Value::Object(entries) = value
         {
@@ -166,12 +167,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// True if no more errors are collected: each costs a pass over the file, to find its line.
+    /// True if the maximum number of mistakes was collected. It is limited because each mistake
+    /// costs a pass over the file, to find its line.
     fn is_full(&self) -> bool {
         self.failures.len() >= FAILURES_MAX
     }
 
-    /// The line of an offset, counted on from the offset before, which is usually a smaller one.
+    /// The line of a byte offset, from 1. Counts on from the offset of the previous call, or from
+    /// the beginning if that offset was larger.
     fn line(&mut self, offset: usize) -> usize {
         let text = self.source.text.as_bytes();
         let (start, line) = if offset >= self.counted.0 { self.counted } else { (0, 1) };
@@ -218,7 +221,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Error of a user-defined name.
+/// Error message if `path` ends with an invalid name of a provider, tool or model.
 fn misnamed(path: &[&str]) -> Option<String> {
     match path {
         ["providers", name] if !check::is_name(name) => {

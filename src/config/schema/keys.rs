@@ -1,4 +1,4 @@
-//! Every key there is, as data, in the order of its path.
+//! Table of all configuration keys, sorted by path.
 
 use crate::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::schema::ValueKind::{
@@ -30,7 +30,7 @@ const fn key(
     ConfigKey { path, kind, default, active: true, project, variable: None, about }
 }
 
-/// A key that is accepted and has no effect in this version.
+/// Makes a key that is accepted but has no effect in this version.
 const fn later(
     path: &'static str,
     kind: ValueKind,
@@ -40,7 +40,7 @@ const fn later(
     ConfigKey { path, kind, default: D::None, active: false, project, variable: None, about }
 }
 
-/// Sorted by path, so that a group is found without looking at the rest.
+/// All configuration keys, sorted by path for binary search.
 #[rustfmt::skip]
 pub(crate) static KEYS: &[ConfigKey] = &[
     key("agentMode", Choice(MODES), D::Text("single-agent"), Trusted,
