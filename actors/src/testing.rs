@@ -260,11 +260,17 @@ impl SessionBuilder {
     }
 
     /// Starts the session, with a subscription from its first event.
+    ///
+    /// # Panics
+    /// If the session does not start.
     pub async fn start(&self) -> RunningSession {
         self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
     }
 
     /// Starts the session with `provider` as the model, unless the field `provider` is set.
+    ///
+    /// # Panics
+    /// If the session does not start.
     pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
             posse: "test".to_owned(),
@@ -303,7 +309,7 @@ impl SessionBuilder {
 
 impl std::fmt::Debug for SessionBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bench").finish_non_exhaustive()
+        f.debug_struct("SessionBuilder").finish_non_exhaustive()
     }
 }
 
@@ -320,6 +326,9 @@ pub struct RunningSession {
 
 impl RunningSession {
     /// Sends a prompt and waits for its outcome.
+    ///
+    /// # Panics
+    /// If the session is busy, or ends without an outcome.
     #[expect(clippy::expect_used, reason = "a test that gets no outcome has failed")]
     pub async fn play(&mut self, prompt: &str) -> TurnOutcome {
         let running = self.session.prompt(Prompt::text(prompt)).await.expect("not busy");
@@ -328,6 +337,9 @@ impl RunningSession {
 
     /// Waits for the first event that `wanted` accepts, and returns it. All events until then are
     /// added to `seen`.
+    ///
+    /// # Panics
+    /// If the subscription ends before such an event.
     #[expect(clippy::expect_used, reason = "a test whose event never comes has failed")]
     pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Arc<Announcement> {
         loop {

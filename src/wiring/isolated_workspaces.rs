@@ -41,7 +41,7 @@ struct GitWorkspaces {
 
 impl fmt::Debug for GitWorkspaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnPlaces").field("worktrees", &self.worktrees).finish_non_exhaustive()
+        f.debug_struct("GitWorkspaces").field("worktrees", &self.worktrees).finish_non_exhaustive()
     }
 }
 

@@ -56,6 +56,6 @@ pub struct IsolatedWorkspace {
 
 impl fmt::Debug for IsolatedWorkspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workplace").field("cwd", &self.cwd).finish_non_exhaustive()
+        f.debug_struct("IsolatedWorkspace").field("cwd", &self.cwd).finish_non_exhaustive()
     }
 }

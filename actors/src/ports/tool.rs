@@ -107,7 +107,7 @@ impl PostCallSink {
 
 impl fmt::Debug for PostCallSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aftermath").finish_non_exhaustive()
+        f.debug_struct("PostCallSink").finish_non_exhaustive()
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct MeteredReply {
 
 impl std::fmt::Debug for MeteredReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Answered").field(&self.completion).finish()
+        f.debug_tuple("MeteredReply").field(&self.completion).finish()
     }
 }
 

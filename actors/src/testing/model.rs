@@ -67,7 +67,7 @@ impl ModelStep {
 
 impl std::fmt::Debug for ModelStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Step")
+        f.write_str("ModelStep")
     }
 }
 

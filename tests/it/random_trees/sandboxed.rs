@@ -111,7 +111,7 @@ impl Session {
                 writable_roots: vec![self.root().display().to_string()],
                 network: false,
             },
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_mins(1),
             scratch: session.join("tmp"),
             spill: session.join("output"),
             output_bytes_max: 32 << 10,
