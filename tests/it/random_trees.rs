@@ -71,9 +71,14 @@ fn ways(root: &Path, reading: &Reading) -> Vec<PathBuf> {
     resolved.chain([path.clone(), reading.real_path.clone()]).collect()
 }
 
+/// In memory where that is possible: thousands of trees would wait for the journal of a disk.
+fn temporary_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Runs the commands on the tree of a user, and returns the readings that nobody was told about.
 fn unreported(parts: u16, commands: &[Vec<Piece>]) -> Result<(), String> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temporary_folder();
     let base = folder.path().canonicalize().unwrap();
     let root = base.join("ws");
     fs::create_dir(&root).unwrap();

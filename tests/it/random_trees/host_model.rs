@@ -4,7 +4,8 @@
 //! git as documented in gitrepository-layout(5), git-config(1), githooks(5) and in the discovery
 //! described by git(1); cargo, direnv and agents look in the folder and all folders above it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -32,47 +33,85 @@ pub(super) struct Reading {
     pub(super) reader: String,
 }
 
-/// Folders in which a person or a program may be started: all below `root`, through links too,
-/// except in the folders of package managers and in `.git`. Paths below the root.
-pub(super) fn working_directories(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut due = vec![PathBuf::new()];
-    while let Some(folder) = due.pop() {
-        let Some(real) = real_folder(root, &folder) else { continue };
-        let is_known = found.iter().any(|(other, known): &(PathBuf, PathBuf)| {
-            *known == real && other.file_name() == folder.file_name()
-        });
-        if is_known || folder.components().count() > DEPTH_MAX {
+/// A folder in which a person or a program may be started.
+#[derive(Debug)]
+pub(super) struct WorkingDirectory {
+    /// Path below the root.
+    pub(super) path: PathBuf,
+    /// Path below the root, with links resolved.
+    pub(super) real: PathBuf,
+    names: HashSet<OsString>,
+}
+
+/// Working directories: all folders below `root`, through links too, except in the folders of package
+/// managers and in `.git`.
+pub(super) fn working_directories(root: &Path) -> Vec<WorkingDirectory> {
+    let mut found: Vec<WorkingDirectory> = Vec::new();
+    let mut due = vec![(PathBuf::new(), true)];
+    while let Some((path, is_link)) = due.pop() {
+        // A path without links below a real path is real.
+        let above = path.parent().and_then(|above| found.iter().find(|known| known.path == above));
+        let real = match (above, path.file_name()) {
+            (Some(above), Some(name)) if !is_link => above.real.join(name),
+            _ => {
+                let Some(real) = real_folder(root, &path) else { continue };
+                real
+            }
+        };
+        let is_known = found
+            .iter()
+            .any(|known| known.real == real && known.path.file_name() == path.file_name());
+        if is_known || path.components().count() > DEPTH_MAX {
             continue;
         }
-        let mut entries: Vec<_> =
-            fs::read_dir(root.join(&folder)).into_iter().flatten().flatten().collect();
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in entries {
+        let mut names = HashSet::new();
+        let mut below = Vec::new();
+        for entry in fs::read_dir(root.join(&path)).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if name != ".git" && !protected::is_vendored(name.as_encoded_bytes()) {
-                due.push(folder.join(name));
+            names.insert(name.clone());
+            let kind = entry.file_type().unwrap();
+            if name != ".git" && !protected::is_vendored(name.as_encoded_bytes()) && !kind.is_file()
+            {
+                below.push((path.join(name), kind.is_symlink()));
             }
         }
-        found.push((folder, real));
+        below.sort();
+        due.extend(below);
+        found.push(WorkingDirectory { path, real, names });
     }
-    found.into_iter().map(|(folder, _)| folder).collect()
+    found
 }
 
 /// Everything planted that programs would read in any of the working directories.
 pub(super) fn readings(root: &Path) -> BTreeSet<Reading> {
     let mut found = BTreeSet::new();
+    let mut listed: HashMap<PathBuf, HashSet<OsString>> = HashMap::new();
+    let mut seen = HashSet::new();
     for folder in working_directories(root) {
-        let Some(real) = real_folder(root, &folder) else { continue };
-        for name in CONTROL_FILES {
-            found.extend(tokens_in(root, &folder.join(name), "published name"));
+        let has = |names: &HashSet<OsString>, name: &str| {
+            names.contains(OsStr::new(name.split('/').next().unwrap()))
+        };
+        for name in CONTROL_FILES.iter().filter(|name| has(&folder.names, name)) {
+            found.extend(tokens_in(root, &folder.path.join(name), "published name"));
         }
-        for above in real.ancestors() {
-            for name in UPWARD {
+        if !seen.insert(folder.real.clone()) {
+            continue;
+        }
+        for above in folder.real.ancestors() {
+            let names = listed.entry(above.to_owned()).or_insert_with(|| {
+                let entries = fs::read_dir(root.join(above)).into_iter().flatten().flatten();
+                entries.map(|entry| entry.file_name()).collect()
+            });
+            for name in UPWARD.iter().filter(|name| has(names, name)) {
                 found.extend(tokens_in(root, &above.join(name), "published name, from below"));
             }
         }
-        found.extend(read_by_git(root, &real));
+        let may_be_repository = folder.real.ancestors().any(|above| {
+            listed.get(above).is_some_and(|names| has(names, ".git") || has(names, "HEAD"))
+        });
+        if may_be_repository {
+            found.extend(read_by_git(root, &folder.real));
+        }
     }
     found
 }

@@ -23,10 +23,9 @@ pub(super) fn program(name: &str) -> PathBuf {
 /// Everything planted below `root` that the programs read in any of its working directories. `home`
 /// is an empty folder.
 pub(super) fn readings(root: &Path, home: &Path) -> BTreeSet<Reading> {
-    let mut folders: Vec<PathBuf> = host_model::working_directories(root)
-        .into_iter()
-        .filter_map(|folder| fs::canonicalize(root.join(folder)).ok())
-        .collect();
+    let directories = host_model::working_directories(root);
+    let mut folders: Vec<PathBuf> =
+        directories.into_iter().map(|folder| root.join(folder.real)).collect();
     folders.sort();
     folders.dedup();
     let host = Host { root, home };
