@@ -103,13 +103,12 @@ mod linux {
 
         fn note(&mut self, descriptor: WatchDescriptor, mask: AddWatchFlags) {
             let Some(identity) = self.folders.get(&descriptor).copied() else { return };
+            // The end of a watch is a change, too.
+            self.changed.insert(identity);
             if mask.intersects(AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_UNMOUNT) {
                 self.folders.remove(&descriptor);
                 self.descriptors.remove(&identity);
-                self.changed.remove(&identity);
                 self.left += 1;
-            } else {
-                self.changed.insert(identity);
             }
         }
 
@@ -140,6 +139,11 @@ mod linux {
         /// True if the folder is watched and has not changed since it was examined.
         pub(in crate::protect) fn is_unchanged(&self, identity: Identity) -> bool {
             self.descriptors.contains_key(&identity) && !self.changed.contains(&identity)
+        }
+
+        /// True if no watched folder has changed since it was examined.
+        pub(in crate::protect) fn has_no_changes(&self) -> bool {
+            self.changed.is_empty()
         }
 
         /// All changed folders have been examined.
@@ -189,6 +193,10 @@ mod none {
         pub(in crate::protect) fn add(&mut self, _: &OwnedFd, _: Identity) {}
 
         pub(in crate::protect) fn is_unchanged(&self, _: Identity) -> bool {
+            false
+        }
+
+        pub(in crate::protect) fn has_no_changes(&self) -> bool {
             false
         }
 

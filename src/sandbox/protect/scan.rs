@@ -183,6 +183,20 @@ pub(super) struct Scan {
     /// Watches of folders. `None` for a small workspace.
     watch: Option<FolderWatch>,
     unwatched_max: usize,
+    /// Result of the last scan, to be returned again if nothing changed. `None` if a later change
+    /// could go unnoticed.
+    last: Option<LastScan>,
+}
+
+/// Result of a scan of a watched workspace.
+#[derive(Debug)]
+struct LastScan {
+    items: Vec<ProtectedItem>,
+    secrets: Vec<Arc<Path>>,
+    /// Folders without a watch, which are examined each time.
+    unwatched: Vec<OsString>,
+    /// Folders that contain links.
+    with_links: Vec<OsString>,
 }
 
 impl Default for Scan {
@@ -194,6 +208,7 @@ impl Default for Scan {
             link_targets: BTreeSet::new(),
             watch: None,
             unwatched_max: UNWATCHED_MAX,
+            last: None,
         }
     }
 }
@@ -248,6 +263,10 @@ impl Scan {
         if let Some(watch) = &mut self.watch {
             watch.update();
         }
+        if let Some(found) = self.repeat_last(root) {
+            self.number += 1;
+            return found;
+        }
         let found = self.run_rounds(root, bounds);
         if !found.is_complete {
             // Folders below those that were read have not been examined.
@@ -255,7 +274,44 @@ impl Scan {
         } else if let Some(watch) = &mut self.watch {
             watch.finish();
         }
+        self.last = self.watch.as_ref().and_then(|watch| self.last_scan(watch, &found));
         found
+    }
+
+    /// Returns the result of the last scan if nothing changed since.
+    fn repeat_last(&self, root: &Root) -> Option<ScanResult> {
+        let (watch, last) = (self.watch.as_ref()?, self.last.as_ref()?);
+        let is_same = |path: &OsString| {
+            let now = root.stat(Path::new(path));
+            let known = self.folders.get(path);
+            known.is_some_and(|known| {
+                now.is_ok_and(|now| (now.identity, now.changed) == (known.identity, known.changed))
+            })
+        };
+        let links = last.with_links.iter().filter_map(|path| self.folders.get(path));
+        let is_unchanged = watch.has_no_changes()
+            && last.unwatched.iter().all(is_same)
+            && self.resolve(root, links) == self.link_targets;
+        let (items, secrets) = (last.items.clone(), last.secrets.clone());
+        is_unchanged.then_some(ScanResult { items, secrets, is_complete: true, folders_read: 0 })
+    }
+
+    /// Keeps the result `found` for [`Scan::repeat_last`]. `None` if the times of a folder would not
+    /// show a change.
+    fn last_scan(&self, watch: &FolderWatch, found: &ScanResult) -> Option<LastScan> {
+        if !self.folders.values().all(|folder| folder.is_settled) {
+            return None;
+        }
+        let paths = |wanted: &dyn Fn(&ScannedFolder) -> bool| -> Vec<OsString> {
+            let folders = self.folders.iter().filter(|(_, folder)| wanted(folder));
+            folders.map(|(path, _)| path.clone()).collect()
+        };
+        Some(LastScan {
+            items: found.items.clone(),
+            secrets: found.secrets.clone(),
+            unwatched: paths(&|folder| !watch.is_unchanged(folder.identity)),
+            with_links: paths(&|folder| !folder.links.is_empty()),
+        })
     }
 
     /// Scans until the targets of links are stable.
@@ -339,7 +395,16 @@ impl Scan {
     /// Returns the folders to which links in ordinary folders lead, and which are not scanned as
     /// ordinary folders because of their path.
     fn resolve_links(&self, root: &Root) -> BTreeSet<Arc<Path>> {
-        let links = self.folders.values().flat_map(|folder| &folder.links);
+        self.resolve(root, self.folders.values())
+    }
+
+    /// Resolves the links of `folders` like [`Scan::resolve_links`].
+    fn resolve<'a>(
+        &self,
+        root: &Root,
+        folders: impl Iterator<Item = &'a ScannedFolder>,
+    ) -> BTreeSet<Arc<Path>> {
+        let links = folders.flat_map(|folder| &folder.links);
         links.filter_map(|(link, text)| self.link_target(root, link, text)).collect()
     }
 
