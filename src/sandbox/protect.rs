@@ -615,6 +615,22 @@ impl GuardState {
     /// protected links. Paths that are already protected are left out.
     fn referenced(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
         let mut pointed = self.link_targets(items);
+        // A folder to which a `commondir` leads has the settings of a repository, even without a `HEAD`.
+        for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Common) {
+            let Some((at, target)) = self.pointer_target(&(*at, Arc::clone(&item.path))) else {
+                continue;
+            };
+            let parts = [
+                ("config", Sort::Settings),
+                ("hooks", Sort::Hooks),
+                ("info/attributes", Sort::Attributes),
+            ];
+            pointed.extend(
+                parts.into_iter().map(|(name, sort)| {
+                    (at, ProtectedItem { path: target.join(name).into(), sort })
+                }),
+            );
+        }
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
             let root = &self.roots[*at].root;
             let Ok((folder, name)) = root.open_parent(&item.path) else { continue };

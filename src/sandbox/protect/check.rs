@@ -372,7 +372,7 @@ impl GuardState {
                     self.rewrite(&folder, name, &path, bytes, kept.concat().as_bytes(), runs);
                 }
             }
-            (Sort::Common | Sort::Pointer, _) if self.points_to_protected(key) => {}
+            (sort @ (Sort::Common | Sort::Pointer), _) if self.points_to_protected(key, sort) => {}
             (Sort::Common | Sort::Pointer, _) => {
                 self.move_aside(&folder, name, &path, ProtectedChange::LeadsOutside);
             }
@@ -398,27 +398,33 @@ impl GuardState {
         self.found(path, ProtectedChange::Settings(removed), action);
     }
 
-    /// True if the pointer file at `key` refers to a folder that is scanned.
-    pub(super) fn points_to_protected(&self, key: &ProtectedPath) -> bool {
-        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
-        let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
-        let Ok(text) = std::str::from_utf8(&bytes) else { return false };
-        let text = text.trim_end_matches(['\n', '\r']);
+    /// True if the pointer file at `key` leads to a folder that is scanned. The target of a
+    /// `commondir` must be a repository: git does not look for a `HEAD` there, so it would use the
+    /// settings in any other folder, too.
+    pub(super) fn points_to_protected(&self, key: &ProtectedPath, sort: Sort) -> bool {
+        self.pointer_target(key).is_some_and(|(at, target)| {
+            sort != Sort::Common || self.roots[at].scan.is_repository(&target)
+        })
+    }
+
+    /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None` if
+    /// it leads elsewhere.
+    pub(super) fn pointer_target(&self, key: &ProtectedPath) -> Option<ProtectedPath> {
+        let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
+        let bytes = place::read(&folder, name, 4096).ok()??;
+        let text = std::str::from_utf8(&bytes).ok()?.trim_end_matches(['\n', '\r']);
         let target = text.strip_prefix("gitdir:").map_or(text, str::trim_start);
-        let whole = self.path(key).with_file_name("").join(target);
-        let is_scanned = |whole: &Path| {
-            self.roots.iter().any(|Watched { root, scan, .. }| {
-                let below = whole.strip_prefix(&root.path).ok();
-                below.is_some_and(|below| {
-                    !below.as_os_str().is_empty() && scan.identity(below).is_some()
-                })
-            })
-        };
-        let is_below = |root: &Path| whole.starts_with(root);
-        let whole = normalise(&whole);
+        let whole = normalise(&self.path(key).with_file_name("").join(target));
+        if !self.roots.iter().any(|watched| whole.starts_with(&watched.root.path)) {
+            return None;
+        }
         // Links may lead elsewhere than the text suggests.
-        self.roots.iter().any(|watched| is_below(&watched.root.path))
-            && std::fs::canonicalize(&whole).is_ok_and(|real| is_scanned(&real))
+        let real = std::fs::canonicalize(&whole).ok()?;
+        self.roots.iter().enumerate().find_map(|(at, Watched { root, scan, .. })| {
+            let below = real.strip_prefix(&root.path).ok()?;
+            let is_scanned = !below.as_os_str().is_empty() && scan.identity(below).is_some();
+            is_scanned.then(|| (at, below.into()))
+        })
     }
 
     /// True if the file at `key` is harmless: a `.gitmodules` with locations of modules only, or an

@@ -59,7 +59,7 @@ impl GuardState {
             let (true, Some(folder)) = (is_dot_git, folder) else { continue };
             let is_usable = match current.sort {
                 Sort::Repository => is_whole(&self.roots[at].root, path),
-                Sort::Pointer => self.points_to_protected(key),
+                Sort::Pointer => self.points_to_protected(key, Sort::Pointer),
                 _ => false,
             };
             if !is_usable

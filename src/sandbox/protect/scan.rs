@@ -132,6 +132,7 @@ struct ScannedFolder {
     changed: (i64, i64),
     /// True if any change after the reading alters `changed`.
     is_settled: bool,
+    is_repository: bool,
     role: FolderRole,
     names: NameScope,
     /// Number of the first scan that found a folder of any identity at this path.
@@ -237,6 +238,11 @@ impl Scan {
     /// Returns the identity of the folder at `path`. `None` if the last scan found no folder there.
     pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
         self.folders.get(path.as_os_str()).map(|folder| folder.identity)
+    }
+
+    /// True if git would use the folder at `path` as a repository.
+    pub(super) fn is_repository(&self, path: &Path) -> bool {
+        self.folders.get(path.as_os_str()).is_some_and(|folder| folder.is_repository)
     }
 
     /// Returns the creation time of the repository at `path`. `None` if there is none, or the file
@@ -517,6 +523,7 @@ impl Scan {
             birth: None,
             changed: stat.changed,
             is_settled: is_timestamp_final(stat.changed, now),
+            is_repository: false,
             role,
             names,
             path_met,
@@ -529,7 +536,7 @@ impl Scan {
             links: Vec::new(),
         };
         classify_content(path, &opened, listed, &mut folder);
-        if folder.items.iter().any(|item| item.sort == Sort::Repository) {
+        if folder.is_repository {
             folder.birth = place::creation_time(&opened);
         }
         self.identities.entry(folder.identity).or_insert(number);
@@ -561,6 +568,7 @@ fn classify_content(
 ) {
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
+    folder.is_repository = is_repository;
     let mut named = String::new();
     if is_repository {
         folder.items.push(ProtectedItem { path: Arc::clone(path), sort: Sort::Repository });

@@ -300,3 +300,29 @@ fn link_to_a_git_folder_is_scanned_through() {
     });
     assert!(!world.exists("g/.mcp.json") && !world.exists("g/sub/AGENTS.md"), "{findings:?}");
 }
+
+#[test]
+fn common_folder_is_guarded_also_without_a_head() {
+    // The folder is none of git's, and its settings come later.
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        fs::create_dir(root.join("store")).unwrap();
+        write(root, "a/b/inner/.git/commondir", "../../../../store\n");
+    });
+    assert!(!world.exists("a/b/inner/.git/commondir"));
+    // It was a repository when the commondir was written.
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        repository(&root.join("store"));
+        repository(&root.join("new/.git"));
+        write(root, "new/.git/commondir", "../../store\n");
+    });
+    assert!(world.exists("new/.git/commondir"));
+    let findings = world.after(|root| {
+        fs::remove_file(root.join("store/HEAD")).unwrap();
+        write(root, "store/config", "[core]\n\tfsmonitor = ./evil\n");
+        write(root, "store/hooks/post-checkout", "#!/bin/sh\n./evil\n");
+    });
+    assert!(!world.read("store/config").contains("fsmonitor"), "{findings:?}");
+    assert!(!world.exists("store/hooks/post-checkout"), "{findings:?}");
+}
