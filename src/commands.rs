@@ -25,6 +25,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use posse_base::terminal;
+
 use crate::cli::{self, CliExit, Invocation, ListArgs};
 use crate::config::{Environment, Loaded};
 use crate::failure::{Exit, Failure, lines};
@@ -91,9 +93,9 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
 
 fn exit_code(exit: &CliExit) -> ExitCode {
     let written = if exit.stderr {
-        io::stderr().write_all(exit.text.as_bytes())
+        terminal::stderr().write_all(exit.text.as_bytes())
     } else {
-        io::stdout().write_all(exit.text.as_bytes())
+        terminal::stdout().write_all(exit.text.as_bytes())
     };
     // Without a reader nothing can be reported.
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
@@ -104,7 +106,7 @@ fn exit_code(exit: &CliExit) -> ExitCode {
 fn print_failures(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
-        io::stderr().write_all(lines(failures).as_bytes()).ok();
+        terminal::stderr().write_all(lines(failures).as_bytes()).ok();
     }
     ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
 }
@@ -118,14 +120,14 @@ fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<F
 
 /// Writes `text` to standard output. Returns `Exit::Failed` if that fails.
 fn print(text: &str) -> Exit {
-    let written = io::stdout().write_all(text.as_bytes());
+    let written = terminal::stdout().write_all(text.as_bytes());
     written.map_or(Exit::Failed, |()| Exit::Done)
 }
 
 /// Asks a question on the terminal. Returns true for the answers `y`, `Y` and `yes` only.
 fn confirmed(question: &str) -> bool {
     let mut answer = String::new();
-    let asked = io::stderr()
+    let asked = terminal::stderr()
         .write_all(format!("{question}? [y/N] ").as_bytes())
         .and_then(|()| io::stdin().lock().read_line(&mut answer));
     asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
@@ -138,7 +140,7 @@ fn can_confirm() -> bool {
 
 /// Prints the notices of the configuration to standard error.
 pub(crate) fn notices(loaded: &Loaded) {
-    io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
+    terminal::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
 /// Calls `assemble`, prints the notices that it collected to standard error, and returns its
@@ -146,7 +148,7 @@ pub(crate) fn notices(loaded: &Loaded) {
 fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
     let mut notices = Vec::new();
     let made = assemble(&mut notices);
-    io::stderr().write_all(lines(&notices).as_bytes()).ok();
+    terminal::stderr().write_all(lines(&notices).as_bytes()).ok();
     made
 }
 

@@ -7,6 +7,7 @@ pub mod paths;
 pub mod protected;
 pub mod secrets;
 pub mod shell_words;
+pub mod terminal;
 
 /// Waits for `future` and returns its output; never completes if it is `None`. For branches of
 /// `select!`.

@@ -1,7 +1,9 @@
 //! `posse config`: shows and edits the configuration.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
+
+use posse_base::terminal;
 
 use crate::cli::{self, ConfigAction, PlaceArgs};
 use crate::commands::{notices, offline_commands, print};
@@ -57,7 +59,7 @@ pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exi
         }
     };
     let exit = print(&text);
-    io::stderr().write_all(remarks.as_bytes()).ok();
+    terminal::stderr().write_all(remarks.as_bytes()).ok();
     Ok(exit)
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::AnswerSource;
+use posse_base::terminal;
 
 use crate::cli::DemoArgs;
 use crate::commands;
@@ -102,7 +103,7 @@ fn introduce(workspace: &Path) {
          prompt: {PROMPT}\n\n",
         workspace.display()
     );
-    io::stderr().write_all(text.as_bytes()).ok();
+    terminal::stderr().write_all(text.as_bytes()).ok();
 }
 
 fn print_conclusion(session_dir: &Path, id: &str) {
@@ -113,7 +114,7 @@ fn print_conclusion(session_dir: &Path, id: &str) {
         Ok(verified) => format!("\njournal: damaged: {:?}\n", verified.problem),
         Err(error) => format!("\njournal: unreadable: {error}\n"),
     };
-    io::stderr().write_all(text.as_bytes()).ok();
+    terminal::stderr().write_all(text.as_bytes()).ok();
 }
 
 fn unwritable(error: &io::Error) -> Failure {

@@ -1,7 +1,8 @@
 //! `posse grants`: lists and revokes stored grants.
 
 use posse_actors::event::SandboxTier;
-use std::io::{self, BufWriter, Write};
+use posse_base::terminal;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
@@ -17,7 +18,7 @@ pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, 
     let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
     let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
     let commands = commands(&cwd, &dirs, &loaded.settings, args.json);
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(terminal::stdout());
     let ended = match &args.action {
         GrantsAction::List { all } => commands.list(*all, &mut out),
         GrantsAction::Revoke { ids } => commands.revoke(ids, &mut out),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use posse_actors::ports::{ToolSpec, Toolbox};
+use posse_base::terminal::{self, TerminalWriter};
 
 use crate::agents::{Agent, Instructions, Roster};
 use crate::cli::{
@@ -24,8 +25,8 @@ use crate::{lists, packaging, replaying};
 
 type CommandResult = Result<Exit, Vec<Failure>>;
 
-fn stdout() -> BufWriter<io::StdoutLock<'static>> {
-    BufWriter::new(io::stdout().lock())
+fn stdout() -> BufWriter<TerminalWriter<io::Stdout>> {
+    BufWriter::new(terminal::stdout())
 }
 
 pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResult {
@@ -34,8 +35,8 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     let settings = &loaded.settings;
     let names = names(&toolbox(&cwd, dirs.clone())?);
     let roster = subagents::roster(&cwd, &dirs, settings, &names);
-    io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
-    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
+    terminal::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
+    terminal::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     let serving = |agent: &Agent| roles::serving(agent, settings);
     let (all, default) = (&roster.agents, &settings.default_agent);
     Ok(lists::agents(all, default, serving, args.json, &mut stdout())?)
@@ -45,7 +46,7 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
 pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
     let root = project::root_of(&found.cwd);
     let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
-    io::stderr().write_all(lines(&read.notices).as_bytes()).ok();
+    terminal::stderr().write_all(lines(&read.notices).as_bytes()).ok();
     Ok(lists::instructions(&read, as_json, &mut stdout())?)
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufWriter, Read, Write};
 
 use posse_actors::event::Grant;
+use posse_base::terminal;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -51,7 +52,7 @@ pub(super) fn check(
         let links = links::resolve(&command_paths(command, &cwd, home));
         policy.check_resolved(command, &cwd, &links, &grants)
     };
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(terminal::stdout());
     let mut strictest = Exit::Done;
     if *jsonl {
         let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| io_error(&error))?;

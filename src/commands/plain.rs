@@ -9,6 +9,7 @@ use std::sync::Arc;
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::AnswerSource;
 use posse_actors::root_session::UserCall;
+use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
@@ -138,7 +139,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         };
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
             (Some(resuming), _) => {
-                io::stderr().write_all(resuming.last_words().as_bytes()).ok();
+                terminal::stderr().write_all(resuming.last_words().as_bytes()).ok();
                 let (kept, ports, session) = resuming.assemble_kept(&setup, model)?;
                 (Some(kept), ports, session)
             }
@@ -161,7 +162,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         if !resumes {
             session.noted = authority::ignored(loaded);
             let text = unenforced(&loaded.layers, &session.tier);
-            io::stderr().write_all(text.as_bytes()).ok();
+            terminal::stderr().write_all(text.as_bytes()).ok();
         }
         self.kept = new.or(self.kept.take());
         let server = self.kept.as_ref().map(|kept| kept.session_server(&found.dirs));

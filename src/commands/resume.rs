@@ -21,6 +21,7 @@ use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::replay::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use posse_actors::text::clipped;
+use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
@@ -182,7 +183,7 @@ impl Resuming {
         for note in &notes {
             text.extend(["note: ", &printable(note), "\n"]);
         }
-        io::stderr().write_all(text.as_bytes()).ok();
+        terminal::stderr().write_all(text.as_bytes()).ok();
         settings.resumption = Some(Box::new(resumption));
         Ok((kept, ports, settings))
     }

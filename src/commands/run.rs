@@ -6,6 +6,7 @@ use std::path::Path;
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::AnswerSource;
 use posse_actors::root_session::SessionHandle;
+use posse_base::terminal;
 use tokio::runtime::Runtime;
 
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
@@ -203,7 +204,7 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
         let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
         text.extend(parts);
     }
-    io::stderr().write_all(text.as_bytes()).ok();
+    terminal::stderr().write_all(text.as_bytes()).ok();
 }
 
 /// Output options of the run.

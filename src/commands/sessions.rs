@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use jiff::tz::TimeZone;
+use posse_base::terminal;
 
 use crate::cli::{self, SessionsAction, SessionsArgs};
 use crate::commands::{colors, columns, offline_commands};
@@ -32,7 +33,7 @@ pub(super) fn run(args: &SessionsArgs, environment: &Environment) -> Result<Exit
     };
     let all = matches!(args.action, SessionsAction::List { all: true, .. });
     let within = if all { Within::Everywhere } else { Within::Project(&cwd) };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(terminal::stdout());
     match &args.action {
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
         SessionsAction::Show { id, cost: true, verbose, .. } => {

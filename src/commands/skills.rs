@@ -1,6 +1,8 @@
 //! `posse skills`: lists skills, or shows one.
 
-use std::io::{self, BufWriter, Write as _};
+use std::io::{BufWriter, Write as _};
+
+use posse_base::terminal;
 
 use crate::cli::{SkillsAction, SkillsArgs};
 use crate::commands::notices;
@@ -22,8 +24,8 @@ pub(super) fn list(
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let skills = skills::load(&cwd, &dirs, &loaded.settings, environment);
-    io::stderr().write_all(skills::remarks(&skills).as_bytes()).ok();
-    let mut out = BufWriter::new(io::stdout().lock());
+    terminal::stderr().write_all(skills::remarks(&skills).as_bytes()).ok();
+    let mut out = BufWriter::new(terminal::stdout());
     let ended = match name {
         None => lists::skills(&skills, args.json, &mut out),
         Some(name) => {

@@ -1,8 +1,10 @@
 //! Sessions and services for the terminal UI.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use posse_base::terminal;
 
 use crate::cli::RunArgs;
 use crate::commands::plain::{self, PlainSessions};
@@ -20,7 +22,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     if let Err(why) = tui::usable(variable) {
         let text = format!("posse plain: {why}\n");
-        io::stderr().write_all(text.as_bytes()).ok();
+        terminal::stderr().write_all(text.as_bytes()).ok();
         return plain::run(args, environment);
     }
     let (mut sessions, first) = PlainSessions::prepare(args, environment, true)?;

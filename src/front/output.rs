@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdout};
+use posse_base::terminal::TerminalText;
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of queued writes. If the queue is full, the front end waits and misses deltas.
@@ -93,6 +94,7 @@ impl Output {
         if bytes.is_empty() || self.is_broken() {
             return;
         }
+        let bytes = if self.terminal { guarded(bytes) } else { bytes };
         if self.target == OutputTarget::Stdout && !self.direct && closed::is_closed() {
             self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
@@ -170,6 +172,12 @@ pub(crate) async fn when_read<F: Future, const N: usize>(
         output.room().await;
     }
     next.await
+}
+
+/// The text in `bytes` without anything that would control a terminal.
+fn guarded(bytes: Vec<u8>) -> Vec<u8> {
+    let text = String::from_utf8_lossy(&bytes);
+    TerminalText::new(&text).as_str().as_bytes().to_vec()
 }
 
 fn write_to(target: OutputTarget, bytes: &[u8], broken: &OnceLock<String>) {

@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use posse_actors::conversation::{ContentPart, Prompt};
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::terminal;
 use posse_cli::PromptArg;
 use posse_images::ImageLimits;
 
@@ -66,7 +67,7 @@ pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
         // Writing to a string cannot fail.
         let _ = writeln!(attached, "image {}", printable(&about));
     }
-    io::stderr().write_all(attached.as_bytes()).ok();
+    terminal::stderr().write_all(attached.as_bytes()).ok();
     Ok(Prompt { content })
 }
 

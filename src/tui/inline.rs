@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crossterm::event::{KeyCode, KeyEvent};
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use posse_base::failure::{Exit, printable};
+
 use posse_frontend::signals::Signals;
 
 use crate::input::{InputEvent, ctrl};
@@ -115,7 +116,7 @@ fn draw(shown: &mut usize, lines: &[String]) -> io::Result<()> {
     let up = if *shown > 0 { format!("\x1b[{shown}A") } else { String::new() };
     let text: String = lines.iter().flat_map(|line| [line.as_str(), "\r\n"]).collect();
     *shown = lines.len();
-    let mut stderr = io::stderr().lock();
+    let mut stderr = posse_base::terminal::stderr();
     write!(stderr, "\r{up}\x1b[J{text}")?;
     stderr.flush()
 }

@@ -12,7 +12,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::text::{TextRow, width};
+use crate::text::{TextRow, is_reordering, width};
 
 /// Sequence that erases everything from the cursor on, if the cursor is in the first column. It
 /// clears the first row separately, because some terminals copy erased rows to their scrollback if
@@ -260,6 +260,11 @@ struct Out {
     style: Style,
 }
 
+/// True for characters that must not reach the terminal as part of a text.
+fn is_forbidden(c: char) -> bool {
+    c.is_control() || is_reordering(c)
+}
+
 impl Out {
     fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -272,7 +277,12 @@ impl Out {
 
     fn styled(&mut self, text: &str, style: Style) {
         self.set(style);
-        self.raw(text.as_bytes());
+        // The last guard: text was sanitised before it was laid out.
+        if !text.chars().any(is_forbidden) {
+            return self.raw(text.as_bytes());
+        }
+        let safe: String = text.chars().filter(|c| !is_forbidden(*c)).collect();
+        self.raw(safe.as_bytes());
     }
 
     /// Writes a row, cut at `columns`: a longer one would wrap.

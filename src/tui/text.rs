@@ -149,7 +149,7 @@ fn is_joiner(c: char) -> bool {
 }
 
 /// Returns `true` for characters that reorder or hide text.
-fn is_reordering(c: char) -> bool {
+pub(super) fn is_reordering(c: char) -> bool {
     matches!(c,
         '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'

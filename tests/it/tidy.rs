@@ -353,6 +353,38 @@ fn at_most_three_files_of_the_kernel_import_each_other() {
     );
 }
 
+/// Files that write to the terminal themselves: the guards, and the painter's thread.
+const WRITE_TO_THE_TERMINAL: [&str; 4] = [
+    "src/base/terminal.rs",
+    "src/front/output.rs",
+    "src/tui/terminal.rs",
+    "src/tui/running/commands.rs",
+];
+
+#[test]
+fn output_passes_the_guard_of_the_terminal() {
+    let streams = ["io::stdout()", "io::stderr()"];
+    let mut offences = Vec::new();
+    for (file, text) in all_files() {
+        if !file.starts_with("src/") || WRITE_TO_THE_TERMINAL.contains(&&*file) {
+            continue;
+        }
+        for (number, line) in code(&text) {
+            let writes = |stream: &&str| {
+                let makers = ["BufWriter::new(", "Some(", "write!(", "writeln!(", "write(", "let "];
+                let calls = [".write", ".lock"];
+                calls.iter().any(|call| line.contains(&format!("{stream}{call}")))
+                    || makers.iter().any(|maker| line.contains(&format!("{maker}{stream}")))
+                    || line.contains(&format!("= {stream};"))
+            };
+            if streams.iter().any(writes) {
+                offences.push(format!("{file}:{number}: {}", line.trim()));
+            }
+        }
+    }
+    assert_none(&offences, "write with posse_base::terminal, which guards terminals");
+}
+
 /// Name of the command in a line of `src/frontend/commands/`.
 fn command_name(line: &str) -> Option<&str> {
     line.trim().strip_prefix("name: \"")?.strip_suffix("\",")

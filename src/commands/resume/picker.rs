@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead, Write};
 
+use posse_base::terminal;
 use tokio::sync::oneshot;
 
 use crate::failure::printable;
@@ -47,7 +48,7 @@ async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Resul
         text.extend([&format!("{:>3}  ", nth + 1), line(row).as_str(), "\n"]);
     }
     text.push_str("which one? number or id, or nothing to leave: ");
-    io::stderr().write_all(text.as_bytes())?;
+    terminal::stderr().write_all(text.as_bytes())?;
     // A read on a thread of its own does not delay signals.
     let (sender, typed) = oneshot::channel();
     std::thread::spawn(move || {

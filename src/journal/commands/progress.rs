@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use posse_base::failure::printable;
+use posse_base::terminal::{self, TerminalWriter};
 
 use crate::commands::size;
 
@@ -13,14 +14,14 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Progress line on standard error. Nothing is shown if standard error is not a terminal. The line
 /// is erased on drop.
 pub(super) struct ReadProgress {
-    out: Option<io::Stderr>,
+    out: Option<TerminalWriter<io::Stderr>>,
     begun: Instant,
     shown: bool,
 }
 
 impl ReadProgress {
     pub(super) fn new() -> ReadProgress {
-        let out = Some(io::stderr()).filter(IsTerminal::is_terminal);
+        let out = io::stderr().is_terminal().then(terminal::stderr);
         ReadProgress { out, begun: Instant::now(), shown: false }
     }
 

@@ -373,3 +373,16 @@ fn styles_are_reset() {
     let bytes = String::from_utf8(painter.paint(&frame)).unwrap();
     insta::assert_snapshot!(bytes.escape_debug());
 }
+
+#[test]
+fn text_that_was_not_sanitised_cannot_control_the_terminal() {
+    let hostile = "a\u{1b}]52;c;eA==\u{7}b\u{202e}c\u{9b}2J";
+    let mut live = Buffer::empty(Rect::new(0, 0, 40, 1));
+    live[(0, 0)].set_symbol(hostile);
+    let finished = vec![TextRow::from(hostile.to_owned())];
+    let frame = ScreenFrame { finished, live, ..ScreenFrame::default() };
+    let painted = String::from_utf8(Painter::new(true).paint(&frame)).unwrap();
+    assert!(!painted.contains("\u{1b}]") && !painted.contains('\u{7}'), "{painted:?}");
+    assert!(!painted.contains('\u{202e}') && !painted.contains('\u{9b}'), "{painted:?}");
+    assert_eq!(painted.matches("a]52;c;eA==bc2J").count(), 2, "{painted:?}");
+}

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use posse_actors::event::SandboxTier;
 use posse_actors::outcome::Ending;
 use posse_base::failure::{Failure, printable};
+use posse_base::terminal;
 use posse_frontend::outcome::{PermissionHints, judge, label};
 
 use crate::app::App;
@@ -115,7 +116,7 @@ pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
 pub(super) fn print_resume_hint(session: &str) {
     let id = printable(session);
     let text = format!("session {id} · posse resume {id}\n");
-    std::io::stderr().write_all(text.as_bytes()).ok();
+    terminal::stderr().write_all(text.as_bytes()).ok();
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ const SETTINGS: [&str; 7] = [
 
 /// One file operation. Paths are below the root of the workspace; in texts, `@ROOT@` is the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum FileOperation {
     Folder(String),
     /// Writes a file, and creates its folder.
     File {
@@ -132,7 +132,7 @@ pub(super) enum Operation {
     Remove(String),
 }
 
-impl Operation {
+impl FileOperation {
     /// Applies the operation. Like a command in a script, one that is not possible has no effect.
     pub(super) fn apply(&self, root: &Path) {
         let rooted = |text: &str| text.replace("@ROOT@", root.to_str().unwrap());
@@ -140,28 +140,28 @@ impl Operation {
             fs::create_dir_all(root.join(path).parent().unwrap()).ok();
         };
         match self {
-            Operation::Folder(path) => {
+            FileOperation::Folder(path) => {
                 fs::create_dir_all(root.join(path)).ok();
             }
-            Operation::File { path, text, is_executable } => {
+            FileOperation::File { path, text, is_executable } => {
                 make_parent(path);
                 if fs::write(root.join(path), rooted(text)).is_ok() && *is_executable {
                     fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o755)).ok();
                 }
             }
-            Operation::Link { path, target } => {
+            FileOperation::Link { path, target } => {
                 make_parent(path);
                 symlink(rooted(target), root.join(path)).ok();
             }
-            Operation::HardLink { path, target } => {
+            FileOperation::HardLink { path, target } => {
                 make_parent(path);
                 fs::hard_link(root.join(target), root.join(path)).ok();
             }
-            Operation::Move { from, to } => {
+            FileOperation::Move { from, to } => {
                 make_parent(to);
                 fs::rename(root.join(from), root.join(to)).ok();
             }
-            Operation::Remove(path) => {
+            FileOperation::Remove(path) => {
                 let path = root.join(path);
                 match fs::symlink_metadata(&path) {
                     Ok(found) if found.is_dir() => fs::remove_dir_all(path).ok(),
@@ -180,8 +180,8 @@ impl Operation {
             None => String::new(),
         };
         match self {
-            Operation::Folder(path) => format!("mkdir -p -- {}", at(path)),
-            Operation::File { path, text, is_executable } => {
+            FileOperation::Folder(path) => format!("mkdir -p -- {}", at(path)),
+            FileOperation::File { path, text, is_executable } => {
                 let mode = if *is_executable {
                     format!("; chmod 755 -- {}", at(path))
                 } else {
@@ -189,16 +189,16 @@ impl Operation {
                 };
                 format!("{}printf %s {} > {}{mode}", above(path), quoted(text), at(path))
             }
-            Operation::Link { path, target } => {
+            FileOperation::Link { path, target } => {
                 format!("{}ln -sT -- {} {}", above(path), quoted(target), at(path))
             }
-            Operation::HardLink { path, target } => {
+            FileOperation::HardLink { path, target } => {
                 format!("{}ln -T -- {} {}", above(path), at(target), at(path))
             }
-            Operation::Move { from, to } => {
+            FileOperation::Move { from, to } => {
                 format!("{}mv -T -- {} {}", above(to), at(from), at(to))
             }
-            Operation::Remove(path) => format!("rm -rf -- {}", at(path)),
+            FileOperation::Remove(path) => format!("rm -rf -- {}", at(path)),
         }
     }
 }
@@ -253,15 +253,15 @@ pub(super) enum Piece {
 impl Piece {
     /// Operations that make the piece. Each planted text contains a token of its own, numbered from
     /// `serial`.
-    pub(super) fn operations(&self, serial: &mut usize) -> Vec<Operation> {
+    pub(super) fn operations(&self, serial: &mut usize) -> Vec<FileOperation> {
         let mut token = || {
             *serial += 1;
             format!("EVIL-{serial}-")
         };
         let file =
-            |path: String, text: String| Operation::File { path, text, is_executable: false };
+            |path: String, text: String| FileOperation::File { path, text, is_executable: false };
         let program =
-            |path: String, text: String| Operation::File { path, text, is_executable: true };
+            |path: String, text: String| FileOperation::File { path, text, is_executable: true };
         match self {
             Piece::Repository { folder, form, setting } => {
                 let at = match form {
@@ -271,8 +271,8 @@ impl Piece {
                 let parts = if let RepositoryForm::Half(parts) = form { *parts } else { 0x1f };
                 let mut all = vec![
                     file(join(&at, "HEAD"), "ref: refs/heads/main\n".to_owned()),
-                    Operation::Folder(join(&at, "objects")),
-                    Operation::Folder(join(&at, "refs")),
+                    FileOperation::Folder(join(&at, "objects")),
+                    FileOperation::Folder(join(&at, "refs")),
                     file(join(&at, "config"), setting.replace('%', &token())),
                     program(join(&at, "hooks/post-checkout"), format!("#!/bin/sh\n{}\n", token())),
                 ];
@@ -301,16 +301,16 @@ impl Piece {
             }
             Piece::Link { folder, name, target, reference } => {
                 let (path, target) = (join(folder, name), reference.text(folder, target));
-                vec![Operation::Link { path, target }]
+                vec![FileOperation::Link { path, target }]
             }
             Piece::LinkedFile { folder, name, is_hard } => {
                 let token = token();
                 let target = format!("data/{token}.txt");
                 let path = join(folder, name);
                 let link = if *is_hard {
-                    Operation::HardLink { path, target: target.clone() }
+                    FileOperation::HardLink { path, target: target.clone() }
                 } else {
-                    Operation::Link { path, target: format!("@ROOT@/{target}") }
+                    FileOperation::Link { path, target: format!("@ROOT@/{target}") }
                 };
                 vec![file(target, control_text(name, &token)), link]
             }
@@ -318,9 +318,9 @@ impl Piece {
                 vec![file(join(folder, name), control_text(name, &token()))]
             }
             Piece::Move { from, to } => {
-                vec![Operation::Move { from: from.clone(), to: to.clone() }]
+                vec![FileOperation::Move { from: from.clone(), to: to.clone() }]
             }
-            Piece::Remove(path) => vec![Operation::Remove(path.clone())],
+            Piece::Remove(path) => vec![FileOperation::Remove(path.clone())],
         }
     }
 }
@@ -397,13 +397,13 @@ pub(super) fn commands() -> impl Strategy<Value = Vec<Vec<Piece>>> {
 }
 
 /// Tree of a user, before any command, of which the bits of `parts` choose.
-pub(super) fn user_tree(parts: u16) -> Vec<Operation> {
-    let file = |path: &str, text: &str| Operation::File {
+pub(super) fn user_tree(parts: u16) -> Vec<FileOperation> {
+    let file = |path: &str, text: &str| FileOperation::File {
         path: path.to_owned(),
         text: text.to_owned(),
         is_executable: path.contains("hooks/"),
     };
-    let folder = |path: &str| Operation::Folder(path.to_owned());
+    let folder = |path: &str| FileOperation::Folder(path.to_owned());
     let repository = |at: &str| {
         vec![
             file(&join(at, "HEAD"), "ref: refs/heads/main\n"),
@@ -413,12 +413,12 @@ pub(super) fn user_tree(parts: u16) -> Vec<Operation> {
             file(&join(at, "hooks/pre-commit.sample"), "#!/bin/sh\n"),
         ]
     };
-    let link = |path: &str, target: &str| Operation::Link {
+    let link = |path: &str, target: &str| FileOperation::Link {
         path: path.to_owned(),
         target: target.to_owned(),
     };
     let mut tree = vec![folder("src/deep"), file("src/main.rs", "fn main() {}\n")];
-    let choices: [Vec<Operation>; 11] = [
+    let choices: [Vec<FileOperation>; 11] = [
         repository(".git"),
         vec![file(".git/hooks/post-checkout", "#!/bin/sh\ntrue\n")],
         repository("lib/.git"),

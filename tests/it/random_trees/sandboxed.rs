@@ -57,14 +57,14 @@ fn count(counts: [usize; 2]) -> usize {
 }
 
 /// A workspace with a sandbox of one back end.
-struct Session {
+struct SandboxedWorkspace {
     _folder: tempfile::TempDir,
     base: PathBuf,
     sandbox: Sandbox,
 }
 
-impl Session {
-    fn new(backend: Backend) -> Session {
+impl SandboxedWorkspace {
+    fn new(backend: Backend) -> SandboxedWorkspace {
         // The build folder: a folder for temporary files would be masked.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let base = folder.path().canonicalize().unwrap();
@@ -80,7 +80,7 @@ impl Session {
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
         let sandbox = Sandbox::with_helper(helper, Vec::new())
             .confined(ProbeRequest::Exactly(backend), surroundings);
-        Session { _folder: folder, base, sandbox }
+        SandboxedWorkspace { _folder: folder, base, sandbox }
     }
 
     fn root(&self) -> PathBuf {
@@ -132,7 +132,7 @@ async fn host_reads_nothing_unreported(backend: Backend) {
     for number in 0..trees.unwrap_or(count(TREES)) {
         let strategy = (any::<u16>(), pieces::commands());
         let (parts, commands) = strategy.new_tree(&mut runner).unwrap().current();
-        let session = Session::new(backend);
+        let session = SandboxedWorkspace::new(backend);
         let root = session.root();
         for operation in pieces::user_tree(parts) {
             operation.apply(&root);
@@ -203,7 +203,7 @@ async fn ordinary_work_stays(backend: Backend) {
         programs::program(program);
     }
     for session in 0..count(SESSIONS) {
-        let world = Session::new(backend);
+        let world = SandboxedWorkspace::new(backend);
         let root = world.root();
         on_the_host(
             &root,
