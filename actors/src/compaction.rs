@@ -53,6 +53,7 @@ pub struct CompactionGoal {
 
 impl CompactionGoal {
     /// Target of a compaction on request: a quarter of the current size of `history`.
+    /// `summary_tokens` is limited to the target.
     pub fn quarter(
         history: &[Arc<Message>],
         turns_kept: usize,

@@ -14,7 +14,7 @@ pub(crate) use meter::{ContextMeter, ContextReading};
 pub use weights::tokens_of;
 pub(crate) use weights::{bytes_in, sent_bytes};
 
-/// Maximum number of tokens of a context window that are reserved for the reply.
+/// The reserve for the reply is a quarter of the context window, but at most this number of tokens.
 const RESERVE_MAX: u64 = 16_384;
 
 /// Context budget in tokens if neither the configuration nor the model table gives one.
@@ -23,8 +23,8 @@ const UNKNOWN_TOKENS_MAX: u64 = 48_000;
 /// Context budget of an agent, and settings of its compaction. Sizes are in tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextBudget {
-    /// Maximum size of a request. `None`: the context window of the model minus a reserve for the
-    /// reply.
+    /// Maximum size of a request; [`tokens_max`](ContextBudget::tokens_max) lowers it to the
+    /// context window of the model. `None`: only the window limits it.
     pub tokens_max: Option<u64>,
     /// Fraction of the maximum, 0 to 1, above which the history is compacted.
     pub compact_at: f64,
@@ -67,8 +67,9 @@ impl ContextBudget {
         }
     }
 
-    /// Maximum size of a request in tokens for a model with the context window `window`; `None`:
-    /// unknown window.
+    /// Maximum size of a request in tokens for a model with the context window `window` (`None`:
+    /// unknown): the field `tokens_max`, but at most `window - min(window / 4, 16,384)`. 48,000 if
+    /// neither is known.
     pub fn tokens_max(&self, window: Option<u64>) -> u64 {
         let fits = window.map(|window| window - (window / 4).min(RESERVE_MAX));
         match (self.tokens_max, fits) {
@@ -78,7 +79,8 @@ impl ContextBudget {
         }
     }
 
-    /// Size of a request in tokens above which the history is compacted.
+    /// Size of a request in tokens above which the history is compacted: the fraction `compact_at`
+    /// of the maximum.
     pub fn threshold(&self, window: Option<u64>) -> u64 {
         part(self.tokens_max(window), self.compact_at)
     }

@@ -167,9 +167,9 @@ pub fn text_of(parts: &[ContentPart]) -> String {
     text
 }
 
-/// Shortens the texts of `parts` to `bytes_max` bytes in total, earlier parts first. A text that
-/// does not fit keeps its head and tail, with a note about the cut between them; the notes are not
-/// counted. Images stay.
+/// Cuts the texts of `parts` to `bytes_max` bytes in total; later parts get the bytes that earlier
+/// ones leave. A text that does not fit keeps its head and tail, with a note about the cut between
+/// them; the notes are not counted. Images stay.
 pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
     let mut left = bytes_max;
     for part in parts {
@@ -215,7 +215,7 @@ pub enum StopReason {
     Error,
 }
 
-/// Token counts of one request or of a sum of requests, as reported by the provider. `None` means
+/// Token counts of one attempt or of a sum of attempts, as reported by the provider. `None` means
 /// unknown, not zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

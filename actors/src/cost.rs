@@ -35,7 +35,7 @@ impl Budget {
     }
 }
 
-/// Refusal of a model request whose worst case exceeds the remaining budget.
+/// Refusal of an attempt whose worst case exceeds the remaining budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the budget has no room for another request")]
 pub struct BudgetRefusal {
@@ -43,10 +43,10 @@ pub struct BudgetRefusal {
     pub limit: &'static str,
     /// Value of the limit, in billionths of a dollar or in tokens.
     pub cap: u64,
-    /// Amount already spent, in the unit of `cap`. A request of unknown cost counts as its worst
+    /// Amount already spent, in the unit of `cap`. An attempt of unknown cost counts as its worst
     /// case.
     pub spent: u64,
-    /// Worst case of the refused request, in the unit of `cap`.
+    /// Worst case of the refused attempt, in the unit of `cap`.
     pub needed: u64,
 }
 
@@ -69,15 +69,15 @@ impl BudgetRefusal {
     }
 }
 
-/// Billing part of a `model.usage` record: model, outcome and cost of one request.
+/// Billing part of a `model.usage` record: model, outcome and cost of one attempt.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Billing {
-    /// Number of the request in the session, from 1. Each attempt has a number of its own; 0 in
-    /// recovered records of versions without numbers.
+    /// Number of the attempt in the session, from 1; 0 in recovered records of versions without
+    /// numbers.
     pub request: u64,
-    /// Provider profile of the request.
+    /// Provider profile of the attempt.
     pub provider: String,
     /// The requested model.
     pub model: String,

@@ -69,7 +69,8 @@ pub enum Event {
         /// fork.
         forked_from: Option<Branch>,
     },
-    /// State that a forked session takes over from the original session.
+    /// History of the main agent and memory of subagents that a forked session takes over from the
+    /// original session.
     #[serde(rename = "session.forked")]
     SessionForked {
         /// The original session.
@@ -115,7 +116,7 @@ pub enum Event {
     SessionEnded {
         /// Reason for the end.
         reason: SessionEndReason,
-        /// The exit code of a headless run.
+        /// Exit code of the front end that ended the session.
         exit_code: i32,
         /// Known tokens of the whole session.
         usage: Usage,
@@ -124,7 +125,7 @@ pub enum Event {
         cost_usd: Option<f64>,
         /// Known part of the cost, in billionths of a dollar; `None` if no cost is known.
         cost_nano_usd: Option<u64>,
-        /// Number of requests whose cost is unknown or only partly known.
+        /// Number of attempts whose cost is unknown or only partly known.
         #[serde(default, skip_serializing_if = "is_zero")]
         unpriced_requests: u64,
         /// Number of model replies in the session, including those of subagents.
@@ -195,9 +196,11 @@ pub enum Event {
         /// Number of user messages that were shortened because the model never answered them.
         #[serde(default, skip_serializing_if = "is_zero")]
         prompts_removed: usize,
-        /// Estimated tokens of a request before the compaction.
+        /// Estimated tokens of a model request with the history before the compaction. `None` in
+        /// older journals.
         tokens_before: Option<u64>,
-        /// Estimated tokens of a request after the compaction.
+        /// Estimated tokens of a model request with the history after the compaction. `None` in
+        /// older journals.
         tokens_after: Option<u64>,
         /// Reason for the compaction. `None` in older journals.
         cause: Option<CompactionCause>,
@@ -251,7 +254,8 @@ pub enum Event {
         usage: Usage,
         /// Known cost since its last start, in billionths of a dollar; `None` if no cost is known.
         cost_nano_usd: Option<u64>,
-        /// State of its isolated workspace; `None` if it had none or the workspace is gone.
+        /// Summary of its isolated workspace, also if that was removed because it had no changes.
+        /// `None` if the subagent had none, or if the workspace was missing on resume.
         workplace: Option<WorktreeSummary>,
     },
     /// The memory of one or all subagents was deleted.
@@ -304,7 +308,8 @@ pub enum Event {
         usage: Usage,
     },
 
-    /// A request is sent to a model.
+    /// A model request is given to a model. Repeated if another model takes over, but not for each
+    /// attempt.
     #[serde(rename = "model.request")]
     ModelRequest {
         /// Number of the requested reply within the invocation, from 1.
@@ -313,7 +318,7 @@ pub enum Event {
         provider: String,
         /// Name of the model.
         model: String,
-        /// Number of messages in the request.
+        /// Number of messages in the model request.
         messages: usize,
     },
     /// A piece of visible text. Ephemeral.
@@ -351,30 +356,33 @@ pub enum Event {
         /// Reason why the reply ended: the class of the failure, `interrupted`, `crashed`, …
         cause: String,
     },
-    /// Usage and cost of one request to a model, also if there is no complete reply.
+    /// Usage and cost of one attempt on which the model worked, also if its reply is incomplete. A
+    /// model request with retries has several of these events.
     #[serde(rename = "model.usage")]
     ModelUsage {
         /// Number of the requested reply within the invocation, from 1.
         turn: u32,
-        /// Tokens of the request.
+        /// Tokens of the attempt.
         usage: Usage,
         /// Model, outcome and cost. `None` in older journals.
         billing: Option<Box<Billing>>,
     },
-    /// The worst-case cost of a request is reserved from the budget. Recorded before the request.
+    /// The worst-case cost of an attempt is reserved from the budget. Recorded before the attempt
+    /// is sent, and only under a budget.
     #[serde(rename = "budget.reserved")]
     BudgetReserved {
-        /// Number of the request in the session.
+        /// Number of the attempt in the session.
         request: u64,
         /// Reserved money in billionths of a dollar.
         nano_usd: u64,
         /// Reserved tokens.
         tokens: u64,
     },
-    /// A reservation is released: the request was not sent, or the provider did no work for it.
+    /// A reservation is released: the attempt was not sent, or the provider did no work for it. If
+    /// the provider worked, `model.usage` ends the reservation instead.
     #[serde(rename = "budget.released")]
     BudgetReleased {
-        /// Number of the request in the session.
+        /// Number of the attempt in the session.
         request: u64,
     },
     /// The provider withheld a reply with its content filter.
@@ -384,7 +392,7 @@ pub enum Event {
         turn: u32,
     },
 
-    /// An attempt failed. The request is sent again after a wait.
+    /// An attempt failed. The next attempt of the model request follows after a wait.
     #[serde(rename = "provider.retry")]
     ProviderRetry {
         /// Name of the provider profile.
@@ -398,8 +406,8 @@ pub enum Event {
         /// Wait before the next attempt, in milliseconds.
         wait_ms: u64,
     },
-    /// A request waits for its next attempt. Announced at the start of the wait and repeated during
-    /// it. Ephemeral.
+    /// A model request waits for its next attempt. Announced at the start of the wait and repeated
+    /// during it. Ephemeral.
     #[serde(rename = "provider.waiting")]
     ProviderWaiting {
         /// Name of the provider profile.
@@ -415,7 +423,8 @@ pub enum Event {
         #[serde(default)]
         cause: String,
     },
-    /// The provider has sent nothing for a while during an attempt. Ephemeral.
+    /// The provider has sent nothing for a while during an attempt. Repeated while the silence
+    /// lasts. Ephemeral.
     #[serde(rename = "provider.silent")]
     ProviderSilent {
         /// Name of the provider profile.
@@ -423,7 +432,8 @@ pub enum Event {
         /// Duration of the silence in milliseconds.
         silent_ms: u64,
     },
-    /// Requests switch to another model: to a fallback, or back to an earlier model of the list.
+    /// Model requests switch to another model: to a fallback, or back to an earlier model of the
+    /// list.
     #[serde(rename = "provider.failover")]
     ProviderFailover {
         /// Provider profile used until now.
@@ -511,8 +521,8 @@ pub enum Event {
         /// Duration in milliseconds; 0 if the call did not run.
         duration_ms: u64,
     },
-    /// A call with side effects started, and its end is unknown. The model gets an error as the
-    /// result.
+    /// A call started that may have had an effect, and its end is unknown. The model gets an error
+    /// as the result.
     #[serde(rename = "tool.outcome_unknown")]
     ToolOutcomeUnknown {
         /// Id of the call.
@@ -714,8 +724,8 @@ pub enum Event {
         value: u64,
         /// Amount already spent, in the unit of the limit; `None` for limits other than a budget.
         spent: Option<u64>,
-        /// Worst case of the next request, in the unit of the limit; `None` for limits other than a
-        /// budget.
+        /// Worst case of the refused attempt, in the unit of the limit; `None` for limits other
+        /// than a budget.
         needed: Option<u64>,
     },
     /// A setting of a project's configuration was ignored, because a project may not set it.

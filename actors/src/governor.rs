@@ -59,13 +59,14 @@ pub struct PermitRequest {
     pub waits: bool,
     /// Number of earlier start requests that still wait for a slot.
     pub ahead: u32,
-    /// State of the session's token budget; `None` if it has none.
+    /// Total and remaining tokens of the session's budget; `None` if it does not limit tokens.
     pub tokens_left: Option<BudgetLeft>,
-    /// State of the session's cost budget in millionths of a dollar; `None` if it has none.
+    /// Total and remaining cost of the session's budget, in millionths of a dollar; `None` if it
+    /// does not limit the cost.
     pub micro_usd_left: Option<BudgetLeft>,
 }
 
-/// State of a budget of the session, which the governor does not manage.
+/// Total and remaining amount of a budget of the session, which the governor does not manage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetLeft {
     /// The whole budget.
@@ -252,8 +253,9 @@ impl Governor {
         lends.then(|| parent.clone())
     }
 
-    /// Share of the limit `max` for one more subagent: an equal part of the amount that is neither
-    /// spent nor granted, at least 1. `held`: the amount that a permit has granted.
+    /// Share of the limit `max` for one more subagent: `left / free`, at least 1 unless `left` is
+    /// 0. `left` is neither spent nor granted; `free` is `live_max` minus the living subagents, at
+    /// least 1. `None` without a limit. `held`: the amount that a permit has granted.
     fn share(
         &self,
         max: Option<u64>,
@@ -268,8 +270,9 @@ impl Governor {
         Some((left / free).max(u64::from(left > 0)))
     }
 
-    /// Share of the amount `left` of the session's budget: equal parts for the main agent and for
-    /// each slot that is free, at least 1.
+    /// Share of one more subagent in the amount `left` of the session's budget: `left / (free +
+    /// 1)`, at least 1 unless `left` is 0. `free`: see [`share`](Governor::share); the further part
+    /// is for the main agent.
     fn part(&self, left: u64) -> u64 {
         let free = u64::from(self.limits.live_max.saturating_sub(self.living()).max(1)) + 1;
         (left / free).max(u64::from(left > 0))
@@ -285,8 +288,8 @@ impl Governor {
         self.count(spent);
     }
 
-    /// Ends the subagent `id`, frees its permit and adds its usage. Returns the permit; `None` if
-    /// it had already ended, which has no further effect.
+    /// Ends the subagent `id`, frees its permit and adds its usage. Returns the permit. `None` if
+    /// it had already ended; then nothing changes.
     pub fn end(&mut self, id: &InvocationId, spent: SubagentUsage) -> Option<Permit> {
         let permit = self.live.remove(id)?;
         self.lent.remove(id);

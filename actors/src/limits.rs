@@ -41,15 +41,18 @@ pub struct Limits {
     pub delta_interval: Duration,
     /// Time limit of a request between actors.
     pub ask_timeout: Duration,
-    /// Maximum total wait of a model request for an overloaded or unavailable provider. Also the
-    /// maximum wait for disk space.
+    /// Maximum time for which a model request is repeated while its provider, with all fallbacks,
+    /// is unavailable. Time in which a reply arrives does not count. Also the maximum wait for disk
+    /// space.
     pub patience: Duration,
-    /// Maximum attempts per model request, in addition to patience; `None`: patience alone decides.
+    /// Maximum attempts of a model request at one model, including the first attempt. `None`:
+    /// patience alone decides.
     pub attempts_max: Option<u32>,
-    /// Upper bound of the first backoff; the bound doubles with each further failure.
+    /// Upper bound of the first backoff; the bound doubles with each further failure. A shorter
+    /// `Retry-After` of a provider is ignored.
     pub backoff_first: Duration,
-    /// Maximum of the doubled bound of a backoff; also the longest wait that an overloaded provider
-    /// may request.
+    /// Maximum of the doubled bound of a backoff. A longer wait that an overloaded provider
+    /// requests is shortened to it.
     pub backoff_max: Duration,
     /// Longest wait that a provider may request with `Retry-After`; longer ones are ignored.
     pub retry_after_max: Duration,
@@ -57,12 +60,13 @@ pub struct Limits {
     pub broken_replies_max: u32,
     /// Maximum retries of a model request after replies that were cut off.
     pub cut_replies_max: u32,
-    /// Number of consecutive failures of a model, over all its requests, after which its circuit
-    /// breaker opens.
+    /// Number of consecutive failed attempts at a model, over all model requests, after which its
+    /// circuit breaker opens.
     pub breaker_failures: u32,
     /// Minimum time between two probes of an open circuit breaker.
     pub probe_interval: Duration,
-    /// Duration of silence of a provider during an attempt after which the user is informed.
+    /// Duration of silence of a provider during an attempt after which the user is informed;
+    /// repeated in this interval.
     pub silence_hint: Duration,
     /// Maximum wait for an unavailable model while a fallback is available.
     pub failover_wait: Duration,

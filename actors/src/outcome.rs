@@ -21,7 +21,7 @@ pub enum Ending {
         /// Last text of the model; `None` if it wrote none or the text is unknown.
         said: Option<String>,
     },
-    /// The budget has no room for another request.
+    /// The rest of the budget does not cover the worst case of another attempt.
     OverBudget(BudgetRefusal),
     /// The invocation failed and has no answer.
     Failed {
@@ -101,13 +101,13 @@ impl fmt::Display for SubagentOutcome {
 pub struct WorkspaceChanges {
     /// Number of files that a merge takes over.
     pub count: usize,
-    /// Some of these files, from the first on.
+    /// The first of these files; their number is limited.
     pub files: Vec<ChangedFile>,
     /// Number of new files that a merge leaves out unless they are named, such as files that git
     /// ignores.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left_out: usize,
-    /// Paths of some of the left-out files, from the first on.
+    /// Paths of the first left-out files; their number is limited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_files: Vec<String>,
 }
@@ -128,7 +128,7 @@ pub struct ChangedFile {
     pub removed: usize,
 }
 
-/// State of the isolated workspace of a subagent that has ended.
+/// Working directory, existence and changes of the isolated workspace of a subagent that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorktreeSummary {
@@ -143,7 +143,7 @@ pub struct WorktreeSummary {
 }
 
 impl WorktreeSummary {
-    /// State of a workspace that was not examined: it is kept, and its changes are unknown.
+    /// Summary of a workspace that was not examined: it is kept, and its changes are unknown.
     pub fn unknown(cwd: String) -> WorktreeSummary {
         WorktreeSummary { cwd, kept: true, left: None }
     }

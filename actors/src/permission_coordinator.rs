@@ -69,7 +69,7 @@ impl ApprovalRequest {
 }
 
 /// Guard that a call holds while it waits for an answer. Dropping it withdraws the permission
-/// request.
+/// request, unless `answered` was called.
 pub(crate) struct ApprovalGuard {
     id: QuestionId,
     waiting: Option<Arc<()>>,
@@ -163,7 +163,8 @@ pub(crate) enum Msg {
     Answer(QuestionId, HumanDecision, Option<String>, AnswerReply),
     /// Withdraw the request: its call is gone.
     Withdraw(QuestionId),
-    /// An answer has taken effect. True if it created a grant, which may cover other requests.
+    /// An answer has taken effect, or could not be recorded. True if it created a grant, which may
+    /// cover other requests.
     Settled(bool),
     /// Report when all earlier answers are recorded and applied.
     Settle(Report<()>),

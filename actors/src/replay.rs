@@ -123,7 +123,7 @@ pub struct LostJob {
 pub struct LastInvocation {
     /// Origin of the invocation.
     pub origin: Arc<Origin>,
-    /// Number of messages of the history before the invocation.
+    /// Number of messages of the history before the invocation; 0 after a compaction.
     pub base: usize,
     /// Number of its model replies.
     pub turns: u32,
@@ -200,7 +200,7 @@ pub struct OpenQuestion {
     pub digest: String,
 }
 
-/// A queued message, which waits for the next safe point of its agent.
+/// A queued message, which its agent has not received yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedInput {
     /// Id of the message.

@@ -12,7 +12,8 @@ use crate::conversation::{ContentPart, Message};
 /// Name of the tool whose results activate a skill.
 pub const TOOL: &str = "skill";
 
-/// Maximum bytes of skill texts that a compaction keeps; the skills activated first are dropped.
+/// Maximum bytes of skill texts that a compaction keeps. Above it, the skills activated first are
+/// dropped.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const BEGIN: &str = "<skill_content name=\"";
@@ -66,8 +67,8 @@ pub fn active(history: &[Arc<Message>]) -> Vec<(String, String)> {
 }
 
 /// Skill texts to keep when the messages `gone` are removed and `stays` remain: one part for each
-/// skill that is active in `gone` and not in `stays`, in order of activation. If they exceed
-/// `bytes_max` or 64 KiB in total, the skills activated first are dropped.
+/// skill that is active in `gone` and not in `stays`, in order of their last activation. If they
+/// exceed `bytes_max` or 64 KiB in total, the skills activated first are dropped.
 pub fn kept(gone: &[Arc<Message>], stays: &[Arc<Message>], bytes_max: usize) -> Vec<ContentPart> {
     let there = active(stays);
     let mut left = KEPT_BYTES_MAX.min(bytes_max);

@@ -22,8 +22,8 @@ pub(crate) struct Feed(Arc<Guarded<Publisher>>);
 
 struct Publisher {
     seq: u64,
-    /// Number of the last record that was announced or existed before. `None`: the journal is not
-    /// open yet.
+    /// Number of the last record that was announced or existed before this process. `None`: the
+    /// journal is not open yet.
     last_record: Option<u64>,
     readers: Vec<Weak<EventBuffer>>,
     closed: bool,
@@ -81,7 +81,7 @@ impl Feed {
     }
 
     /// Sets the number of the last record that existed before this process. Observers can read
-    /// records up to it.
+    /// records up to it. Later calls have no effect.
     pub(crate) fn begins_after(&self, last_record: u64) {
         let mut publisher = self.0.lock();
         if publisher.last_record.is_some() {
@@ -102,7 +102,8 @@ impl Feed {
         }
     }
 
-    /// Number of the last record that was announced or existed before; 0 if there is none.
+    /// Number of the last record that was announced or existed before this process; 0 if there is
+    /// none.
     pub(crate) fn last_record(&self) -> u64 {
         self.0.lock().last_record.unwrap_or_default()
     }
@@ -219,6 +220,7 @@ impl Subscription {
     }
 
     /// Returns the next event that has already arrived, without waiting; `None` if there is none.
+    /// Does not read missed events back from the journal.
     pub fn try_next(&mut self) -> Option<Arc<Announcement>> {
         self.reread.pop_front().or_else(|| self.reader.queue.lock().announcements.pop_front())
     }

@@ -273,7 +273,7 @@ impl SummaryLines {
     }
 
     /// Adds the sentences of `text` that `wanted` accepts and that have at most `chars_max`
-    /// characters. A line of that length counts as one sentence.
+    /// characters. A line that is not longer counts as one sentence.
     fn sentences(
         &mut self,
         label: Label,
@@ -360,7 +360,7 @@ fn has(sentence: &str, words: &[String]) -> bool {
 }
 
 /// A history as text for the model that summarises it, in chunks of at most `bytes_max` bytes. Of
-/// long outputs and arguments only the beginning is included.
+/// long outputs and arguments, and of a text that exceeds a chunk, only the beginning is included.
 pub(crate) fn history_text(messages: &[Arc<Message>], bytes_max: usize) -> Vec<String> {
     let mut chunks = vec![String::new()];
     let mut add = |text: String| {

@@ -10,7 +10,8 @@ const SUBJECT_CHARS_MAX: usize = 80;
 /// Names of arguments that describe the subject of a call, in order of preference.
 const SUBJECTS: [&str; 4] = ["path", "command", "pattern", "agent"];
 
-/// Short description of a call: the tool and its most telling argument.
+/// Short description of a call: the name of the tool and the first text argument of `SUBJECTS`;
+/// only the name if the call has none of them.
 pub(super) fn subject(name: &str, arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let about = SUBJECTS.iter().find_map(|key| arguments.get(key)?.as_str());
@@ -20,7 +21,8 @@ pub(super) fn subject(name: &str, arguments: &str) -> String {
     }
 }
 
-/// `text` in one line of at most `chars_max` characters, with `…` at the end if it was cut.
+/// `text` in one line, with single spaces between the words. A longer text is cut after `chars_max`
+/// characters, and `…` is appended.
 pub(super) fn one_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
     let mut left = chars_max;

@@ -19,9 +19,9 @@ const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
 /// Fraction of a rejected request size that is assumed to fit.
 const REFUSED: f64 = 0.8;
 
-/// Divisor for the minimum growth between two compactions: the request must grow by this fraction
-/// of the threshold, or of the part that is not history if that is larger. Each compaction makes
-/// the provider process the whole history again.
+/// Divisor for the minimum growth between two compactions: a request must grow by 1 / `PAUSE` of
+/// the larger of `threshold` and `fixed` in [`ContextReading`]. Each compaction makes the provider
+/// process the whole history again.
 const PAUSE: u64 = 4;
 
 /// Size of a request in tokens up to which the context window does not matter, because no window is
@@ -37,8 +37,8 @@ struct MeterState {
     /// Number of counted messages; `last` is the last of them.
     counted: usize,
     last: Option<Arc<Message>>,
-    /// Estimated tokens of the system messages; the next fields are those of other messages, tool
-    /// results and tools.
+    /// Estimated tokens of the system messages. The next three fields: those of other messages, of
+    /// tool results, and of the descriptions of tools.
     system: u64,
     messages: u64,
     results: u64,
@@ -56,7 +56,7 @@ struct MeterState {
     told: bool,
 }
 
-/// Size of a request and its limits, in tokens.
+/// Estimated size of a request and its limits, in calibrated tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ContextReading {
     /// Size of the request.
@@ -66,7 +66,7 @@ pub(crate) struct ContextReading {
     /// Size above which the history is compacted.
     pub(crate) threshold: u64,
     pub(crate) window: Option<u64>,
-    /// Size after the last compaction; `None` before the first one.
+    /// Size after the last compaction, or when compaction was last found useless; `None` before.
     pub(crate) floor: Option<u64>,
     /// Smallest size that the provider rejected; `None` if it rejected none.
     pub(crate) refused: Option<u64>,
@@ -172,7 +172,8 @@ impl ContextMeter {
         measured.floor = Some(measured.total());
     }
 
-    /// Composition of the last reading by parts, for display and scripts.
+    /// Composition of the last reading by parts, for display and scripts. Always looks up the
+    /// context window.
     pub(crate) fn last(
         &self,
         budget: &ContextBudget,

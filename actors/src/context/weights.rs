@@ -14,7 +14,7 @@ const TOKENS_PER_MESSAGE: u64 = 4;
 /// Tokens of an image: those of the largest image that providers do not split into tiles.
 const TOKENS_PER_IMAGE: u64 = 1600;
 
-/// Estimated tokens of `message`.
+/// Estimated tokens of `message`, without calibration.
 pub fn tokens_of(message: &Message) -> u64 {
     let (bytes, images) = match message {
         Message::System { content } => (content.len(), 0),

@@ -11,7 +11,8 @@ use crate::event::{Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
 /// output format `stream-json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Announcement {
-    /// Position in the event stream of this process, from 1.
+    /// Position in the event stream of this process, from 1. Only an estimate for an event that was
+    /// read back from the journal.
     pub seq: u64,
     /// The event, stored or ephemeral.
     pub fact: AnnouncedEvent,
@@ -61,7 +62,7 @@ impl Announcement {
         self.line().event
     }
 
-    /// Number of its journal record; `None` for an ephemeral event.
+    /// Number of the event's journal record; `None` for an ephemeral event.
     pub fn record(&self) -> Option<u64> {
         self.line().record
     }

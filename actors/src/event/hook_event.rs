@@ -62,13 +62,13 @@ impl HookEvent {
     }
 }
 
-/// Decision of a hook.
+/// Decision of a hook, as the event `hook.fired` records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookDecision {
     /// The hook has no objection.
     Pass,
-    /// The hook has no objection; its message is shown.
+    /// The hook has no objection; its message is shown to the user.
     Warn,
     /// The hook denies; [`HookEvent`] defines the effect.
     Block,

@@ -68,13 +68,14 @@ pub enum Operation {
     },
 }
 
-/// A path in a command, up to its first glob pattern.
+/// A path in a command, split before its first component with a glob pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandPath {
-    /// Absolute path up to the first pattern. `..` is not removed, because its meaning depends on
-    /// symbolic links.
+    /// Absolute path of the components before the first one with a pattern. `..` is not removed,
+    /// because its meaning depends on symbolic links.
     pub path: String,
-    /// Number of path components from the first pattern on; 0 for a path without patterns.
+    /// Number of path components from the first one with a pattern on; 0 for a path without
+    /// patterns.
     pub levels: usize,
 }
 

@@ -150,12 +150,13 @@ pub struct HookReport {
     pub duration: Duration,
 }
 
-/// Decision or failure of a hook.
+/// Decision or failure of a hook, with the content that it replaces.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookResult {
     /// The hook has no objection.
     Pass,
-    /// The hook has no objection; its message is shown.
+    /// The hook has no objection. Its message is shown to the user, and before a tool call also
+    /// added to the result for the model.
     Warn,
     /// The hook denies; [`HookEvent`] defines the effect.
     Block,

@@ -32,7 +32,7 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
     fn is_there(&self, id: &InvocationId) -> bool;
 
     /// Examines the workspace of a subagent that has ended and returns its changes. `None`: there
-    /// were no changes, and the workspace was removed.
+    /// were no changes, and the workspace was removed. `Err`: reason in words.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>>;
 
     /// Removes the workspace of a subagent that never started. May return before the removal is

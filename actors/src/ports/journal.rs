@@ -37,7 +37,7 @@ pub struct OpenedJournal {
 /// An open journal. Appends batches in the order of submission.
 pub trait Journal: Send + Sync + std::fmt::Debug + 'static {
     /// Queues a batch and returns at once. `batch.done` is called on any thread when the batch is
-    /// written, in order of submission.
+    /// written or has failed, in order of submission.
     fn submit(&self, batch: JournalBatch);
 }
 

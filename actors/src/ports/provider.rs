@@ -68,6 +68,7 @@ impl TokenCount {
     const TOKENS_PER_MESSAGE: u64 = 4;
 
     /// Estimates the tokens of `request` from the bytes of its texts and the number of its images.
+    /// Thinking is not counted.
     pub fn estimate(request: &Request) -> TokenCount {
         let mut bytes = 0;
         let mut tokens = 0;
@@ -342,7 +343,8 @@ impl ProviderError {
         class
     }
 
-    /// Creates an error of class `class` without further data. An unknown class becomes `Rejected`.
+    /// Creates an error of class `class` without wait or partial text. Another class, also `budget`
+    /// and `journal`, becomes `Rejected`.
     pub fn of_class(class: &str, source: BoxError) -> ProviderError {
         let (retry_after, partial) = (None, String::new());
         match class {

@@ -84,7 +84,8 @@ pub enum BackgroundScope {
 pub enum PostCallMessage {
     /// Event of the call, to be recorded.
     Fact(Box<Event>),
-    /// Text for the agent that made the call, delivered at its next safe point. It starts no run.
+    /// Text for the agent that made the call, delivered before the agent's next model request. It
+    /// starts no run.
     Notice(Vec<ContentPart>),
 }
 
@@ -215,7 +216,7 @@ pub enum SideEffect {
     External,
 }
 
-/// Origin of a call: session, invocation and agent.
+/// Ids of a call and its session, and the calling agent.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     /// Id of the session.
@@ -264,10 +265,10 @@ pub struct OutputDelta {
     pub text: String,
 }
 
-/// Origin, channels and limits for a running call.
+/// Ids, channels and limits for a running call.
 #[derive(Clone)]
 pub struct RunContext {
-    /// Origin of the call.
+    /// Ids of the call and its session, and the calling agent.
     pub call: CallContext,
     /// Channel for live output, which is for display only. It is bounded: use `try_send` and drop
     /// output that does not fit.
@@ -341,7 +342,7 @@ impl Toolbox {
         }
     }
 
-    /// A copy in which tools of `others` replace those with the same names.
+    /// A copy with the tools of `others` added. They replace tools with the same names.
     #[must_use]
     pub fn with(&self, others: &Toolbox) -> Toolbox {
         let mut tools = self.tools.clone();

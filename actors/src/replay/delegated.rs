@@ -134,7 +134,8 @@ impl Delegated {
         }
     }
 
-    /// Result for the call that started it, if the process ended while the call waited.
+    /// Result for the call that started it, if the process ended while the call waited: the outcome
+    /// of the subagent, or a text that calls it unknown.
     pub(super) fn cut_off(&self) -> String {
         match &self.ended {
             Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
@@ -149,7 +150,8 @@ impl Delegated {
         }
     }
 
-    /// Sentence about the isolated workspace with its changes; empty if it has none.
+    /// Sentence that names the isolated workspace and says that its changes are not in the
+    /// workspace of the caller; empty if the subagent has none.
     fn workspace_clause(&self) -> String {
         self.workplace.as_ref().map_or_else(String::new, |cwd| {
             format!(
@@ -219,7 +221,8 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
     }
 }
 
-/// Ends the measurement of running time at `ts`, because a process or the records ended.
+/// Ends the measurement of running time, because a process or the records ended. `ts`: time of the
+/// last record, in milliseconds since 1970.
 pub(super) fn end_process(all: &mut [Delegated], ts: u64) {
     for one in all.iter_mut().filter(|one| one.ended.is_none()) {
         one.count_time(ts);

@@ -14,7 +14,7 @@ pub struct ManualClock(Mutex<ClockState>);
 #[derive(Debug, Default)]
 struct ClockState {
     now: Duration,
-    /// Offset of the wall clock in milliseconds.
+    /// Time of the wall clock minus the monotonic time, in milliseconds.
     ahead_ms: u64,
     /// State of the random numbers for jitter; if 0, the jitter is always 1.
     seed: u64,
@@ -22,7 +22,7 @@ struct ClockState {
 }
 
 impl ManualClock {
-    /// Advances the time by `by` and wakes the sleepers that are due.
+    /// Advances both clocks by `by` and wakes the sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.now += by;
@@ -32,7 +32,8 @@ impl ManualClock {
         }
     }
 
-    /// Sets the offset of the wall clock in milliseconds; the monotonic clock does not change.
+    /// Sets the wall clock to the monotonic time plus `ms` milliseconds; the monotonic clock does
+    /// not change.
     pub fn set_ahead(&self, ms: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ahead_ms = ms;
     }
@@ -91,7 +92,8 @@ impl Clock for ManualClock {
     }
 }
 
-/// Clock that follows tokio's clock, which a test may pause. Its wall clock is always 0.
+/// Clock that follows tokio's clock, which a test may pause. Its wall clock and its jitter are
+/// always 0.
 #[derive(Debug)]
 pub struct TokioClock {
     started: tokio::time::Instant,

@@ -47,12 +47,13 @@ impl MemoryStore {
         self.shared.lock().iter().map(|record| record.event.clone()).collect()
     }
 
-    /// Makes the next `times` batches fail.
+    /// Makes the next `times` batches fail. After each failure the journal must be opened again.
     pub fn fail(&self, times: u32) {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
 
-    /// Simulates a full disk, on which writes fail (`true`), or ends the simulation (`false`).
+    /// Simulates a full disk (`true`), on which each batch fails and closes the journal, or ends
+    /// the simulation (`false`).
     pub fn set_full(&self, full: bool) {
         self.shared.full.store(full, Ordering::SeqCst);
     }

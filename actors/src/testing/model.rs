@@ -26,7 +26,8 @@ pub enum ModelStep {
     Fail(String, ProviderError),
     /// Streams this piece of text, then stays silent.
     Hang(String),
-    /// Fails each attempt as overloaded until this time of the clock. Then the next step follows.
+    /// Fails each attempt as overloaded until this monotonic time of the clock. Then the next step
+    /// follows.
     Away(Arc<ManualClock>, Duration),
     /// Panics, like an adapter with a bug.
     Panic,
@@ -71,8 +72,8 @@ impl std::fmt::Debug for ModelStep {
     }
 }
 
-/// Provider that performs its steps in order and stores the requests. After the last step it
-/// replies with `(the script is over)`.
+/// Provider that performs one step per attempt, in order, and stores the messages of each attempt.
+/// After the last step it replies with `(the script is over)`.
 #[derive(Debug)]
 pub struct ScriptedModel {
     steps: Mutex<VecDeque<ModelStep>>,
@@ -117,7 +118,7 @@ impl ScriptedModel {
         steps.pop_front()
     }
 
-    /// Times of the attempts that failed because of [`ModelStep::Away`].
+    /// Monotonic times of the attempts that failed because of [`ModelStep::Away`].
     pub fn probes(&self) -> Vec<Duration> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

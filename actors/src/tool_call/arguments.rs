@@ -111,7 +111,8 @@ fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<Str
 }
 
 /// Renames a `timeout` with a unit to `timeoutMs` and converts it to milliseconds. Without a unit
-/// it is an error, because a guess could be wrong by a factor of 1,000.
+/// it is an error, because a guess could be wrong by a factor of 1,000. A null is removed. No
+/// effect if the schema has a `timeout` or no `timeoutMs`.
 fn name_time(
     schema: &Value,
     fields: &mut Map<String, Value>,
@@ -134,7 +135,8 @@ fn name_time(
     Ok(())
 }
 
-/// Removes optional fields whose value is null, unless their schema allows null.
+/// Removes optional fields whose value is null, unless their schema allows null, and notes each in
+/// `coerced`.
 fn drop_nulls(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
     let properties = &schema["properties"];
     fields.retain(|name, value| {
@@ -151,7 +153,8 @@ fn is_required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
 }
 
-/// True if `schema` allows values of the JSON type `kind`. A schema without a type allows all.
+/// True if `schema` allows values of the JSON type `kind`. A schema without a type allows all, and
+/// `number` includes `integer`.
 fn allows(schema: &Value, kind: &str) -> bool {
     let fits = |named: &str| named == kind || (named == "number" && kind == "integer");
     if let Some(named) = schema["type"].as_str() {

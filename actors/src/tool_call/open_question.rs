@@ -26,8 +26,8 @@ impl CallQuestion {
         CallQuestion { open, services: Arc::clone(services), origin: Arc::clone(origin) }
     }
 
-    /// Takes the id of the request, to ask again under it. `None` if there is no open request or it
-    /// was taken already.
+    /// Takes the id of the request, under which the call asks again. `None` if there is no open
+    /// request or it was taken already.
     pub(super) fn take(&self) -> Option<QuestionId> {
         self.open.lock().take()
     }

@@ -46,8 +46,8 @@ pub(crate) struct Pipeline {
     pub(crate) progress: Arc<IntentProgress>,
     /// Permission request of this call from before the session was interrupted, if there is one.
     pub(super) asked: CallQuestion,
-    /// True if an earlier attempt has already started the subagent of this call, so that the call
-    /// only waits for its end.
+    /// True if the call had already started its subagent before it was interrupted, so that it only
+    /// waits for the end of the subagent.
     pub(super) attached: bool,
 }
 

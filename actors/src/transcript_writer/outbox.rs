@@ -166,9 +166,9 @@ impl Outbox {
         facts
     }
 
-    /// Called when the journal was opened again. Returns the submitted records that were written,
-    /// for announcing; the others are submitted again under new numbers. `recent` and
-    /// `last_record`: ids and number of the last records in the journal.
+    /// Compares the entries with a journal that was opened again. Returns the submitted records
+    /// that were written, for announcing; the others are submitted again under new numbers.
+    /// `recent` and `last_record`: ids and number of the last records in the journal.
     pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Announceable> {
         let mut entries = self.entries.lock();
         entries.submitted = 0;
@@ -234,8 +234,8 @@ impl Outbox {
         &self.session_id
     }
 
-    /// Sets the state of the disk space. Returns true if it changed; then work that waits for space
-    /// checks again.
+    /// Sets the free disk space to `room`. Returns false if the variant is unchanged; then the
+    /// earlier `since` stays. Otherwise work that waits for space checks again.
     pub(crate) fn set_room(&self, room: OutboxCapacity) -> bool {
         let mut entries = self.entries.lock();
         let news = match (entries.room, room) {
@@ -262,8 +262,8 @@ impl Outbox {
         self.room.notify_waiters();
     }
 
-    /// True if the disk has been full or nearly full for at least `patience`, or if space is not
-    /// waited for any more.
+    /// True if the disk is full or nearly full, and has been so for at least `patience` or is not
+    /// waited for any more. `now`: monotonic time.
     pub(crate) fn has_waited(&self, now: Duration, patience: Duration) -> bool {
         let entries = self.entries.lock();
         match entries.room {
@@ -429,7 +429,7 @@ impl Transcript {
     }
 
     /// Waits until new work that needs a record may start, such as a request or a side effect.
-    /// `Err` if it cannot be recorded.
+    /// `Err` if the writer has given up, or if [`Outbox::refuse`] was called.
     pub(crate) async fn may_begin(&self) -> Result<(), Unrecorded> {
         let crowded = |entries: &Entries| {
             entries.refused.is_none()

@@ -72,7 +72,7 @@ fn from_text(schema: &Value, text: &str) -> Option<Value> {
 }
 
 /// Converts a time with its unit, such as `5m` or `1.5 s`, to milliseconds. `None` if the text is
-/// no such time.
+/// no such time, or if the time is too large.
 pub(super) fn milliseconds(text: &str) -> Option<i64> {
     const UNITS: [(&str, f64); 13] = [
         ("milliseconds", 1.0),
