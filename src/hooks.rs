@@ -34,7 +34,7 @@ use settings::CommandHook;
 
 pub use masking::Masking;
 
-/// Time limit of all hooks together at the end of a session, because a person waits for the prompt.
+/// Time limit of all hooks together at the end of a session, because a person waits for the shell.
 const END_MAX: Duration = Duration::from_secs(20);
 
 /// Configuration and environment of all hooks of a session.

@@ -71,7 +71,8 @@ pub(crate) struct Args {
     pub(crate) resumed: Resumed,
     /// Time limit; `None`: no limit.
     pub(crate) time: Option<TimeLimit>,
-    /// Maximum tokens of the invocation; `None`: no limit.
+    /// Limit for the sum of input and output tokens of all replies, checked before each model
+    /// request; `None`: no limit.
     pub(crate) tokens_max: Option<u64>,
     /// Context budget and compaction.
     pub(crate) fitter: ContextFitter,

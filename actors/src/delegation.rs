@@ -78,7 +78,7 @@ pub struct Subagent {
     pub turns_max: Option<u32>,
     /// Maximum running time; `None`: only common limits.
     pub duration_max: Option<Duration>,
-    /// Maximum depth of delegation below it; `None`: only the common limit.
+    /// Maximum depth of delegation below this subagent; `None`: only the common limit.
     pub depth_max: Option<u32>,
     /// True if it always works in an isolated workspace; false if only on request of the caller.
     pub isolated: bool,
@@ -98,9 +98,9 @@ pub(crate) enum DelegationRequest {
     /// there is none.
     Attach(CallId, Arc<Origin>, Report<Option<StartedSubagent>>),
     /// Stop waiting for the subagent that the call started for the caller `Origin`. Replies with
-    /// its state; `None` if none was started.
+    /// the end of the subagent, or with its id if it is still running; `None` if none was started.
     Detach(CallId, Arc<Origin>, Report<Option<DetachedSubagent>>),
-    /// Return the state of all subagents below the agent `Origin`.
+    /// Return the entries of all subagents that the agent `Origin` started directly or indirectly.
     Query(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
@@ -120,8 +120,8 @@ pub(crate) struct StartRequest {
     pub(crate) wanted: Weak<()>,
     /// True if the subagent gets a new isolated workspace.
     pub(crate) isolated: bool,
-    /// The new isolated workspace, with the invocation id that the subagent gets; `None` if it has
-    /// none.
+    /// The new isolated workspace, with the invocation id that the subagent gets; `None` before it
+    /// is created, or if the subagent gets none.
     pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct StartedSubagent {
     pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
-/// State of a subagent whose caller no longer waits for it.
+/// A subagent whose caller no longer waits for it.
 pub(crate) enum DetachedSubagent {
     /// The subagent has ended.
     Ended(Arc<SubagentEnd>),
@@ -151,7 +151,7 @@ pub(crate) enum DetachedSubagent {
     Running(InvocationId, String),
 }
 
-/// State of a subagent, for queries.
+/// Entry of a subagent in the results of `agent_status` and `agent_result`.
 #[derive(Debug, Clone)]
 pub(crate) struct SubagentInfo {
     pub(crate) id: InvocationId,
@@ -159,17 +159,17 @@ pub(crate) struct SubagentInfo {
     /// `waiting for a place …`, `running`, `ending`, `stopping`, `restarting`, or the outcome.
     pub(crate) state: String,
     pub(crate) task: String,
-    /// Running time, until now or until the end.
+    /// Running time since its last start, until now or until its end; zero while it is queued.
     pub(crate) took: Duration,
-    /// Known cost in billionths of a dollar; `None` if no cost is known.
+    /// Known cost since its last start, in billionths of a dollar; `None` if no cost is known.
     pub(crate) cost_nano_usd: Option<u64>,
     pub(crate) ended: Option<Arc<SubagentEnd>>,
 }
 
 type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 
-/// State that the delegation tools and the session share, and the connection of the tools to the
-/// session.
+/// Configuration, memory and lists of subagents that the delegation tools and the session share,
+/// and the connection of the tools to the session.
 pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
     /// Provider of the main agent.

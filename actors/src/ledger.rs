@@ -1,7 +1,8 @@
 //! Accounting of tokens and cost of a session, and a budget that reserves the worst case of each
-//! request before it is sent.
+//! attempt before it is sent.
 //!
-//! Each request on which a model worked has one usage record in the accounts.
+//! Each attempt on which a model worked has one usage record in the accounts. A model request with
+//! retries has several.
 
 mod accounts;
 mod budget_handle;

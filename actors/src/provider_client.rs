@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
     /// True after a crash of the client, which lost the state of its circuit breakers: a single
-    /// request probes each model first.
+    /// attempt probes each model first.
     pub(crate) half_open: bool,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct ModelRequest {
     /// End of patience. It is part of the request, so that a crash of the client does not extend
     /// it.
     pub(crate) deadline: Deadline,
-    /// Time from which the invocation prefers a fallback (monotonic): a request whose turn comes
-    /// later fails. `None`: patience alone decides.
+    /// Time from which the invocation prefers a fallback (monotonic): a request whose next attempt
+    /// would come later fails. `None`: patience alone decides.
     pub(crate) until: Option<Duration>,
     /// Text of the reply so far.
     pub(crate) draft: PartialReply,
@@ -84,7 +84,7 @@ pub(crate) struct ModelRequest {
 pub(crate) struct Unanswered {
     pub(crate) error: ProviderError,
     /// Earliest useful time of another attempt (monotonic); `None` if unknown or if a retry does
-    /// not help.
+    /// not help; `Duration::MAX` if the client does not run any more.
     pub(crate) next_try: Option<Duration>,
 }
 
@@ -97,9 +97,10 @@ pub(crate) enum Msg {
     /// The timer with this number fired: a retry is due, or a notice about a wait should be
     /// repeated. A number other than the current one is ignored.
     WaitEnded(u64),
-    /// Cancel the request of this invocation. The text so far is recorded as a partial reply.
+    /// Cancel the model request of this invocation. The text so far is recorded as a partial reply.
     Cancel(InvocationId),
-    /// Allow an attempt now, regardless of waits, because the user wants it.
+    /// End the waits of all open circuit breakers, because the user wants an attempt. The backoff
+    /// of a waiting request stays.
     RetryNow,
 }
 
@@ -129,7 +130,7 @@ struct InFlightRequest {
     error: Option<ProviderError>,
     /// True if the last failure is not announced yet.
     unannounced: bool,
-    /// Time of the next notice about the wait; `None` if no notice is due.
+    /// Time (monotonic) of the next notice about the wait; `None` if no further notice is planned.
     next_notice_at: Option<Duration>,
 }
 
@@ -227,8 +228,8 @@ impl State {
         }
     }
 
-    /// Starts attempts and gives up requests as the circuit breakers decide, announces waits, and
-    /// sets the next timer.
+    /// Starts attempts and gives model requests up as the circuit breakers decide, announces waits,
+    /// and sets the next timer.
     fn proceed(&mut self) {
         let now = self.now();
         let names: Vec<String> = self.breakers.keys().cloned().collect();
@@ -396,8 +397,8 @@ impl State {
 /// Cause recorded for a partial reply whose request was cancelled.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// Takes the text of a reply that ends here and records it, if there is any, with the usage of its
-/// attempt. Returns the text.
+/// Ends a reply that is not complete: takes the text so far, records it as a partial reply unless
+/// it is empty, and ends the accounting of the attempt. Returns the text.
 pub(crate) fn keep_partial(
     draft: &PartialReply,
     transcript: &Transcript,

@@ -99,7 +99,7 @@ struct State {
     budget: SessionBudget,
     compactor: Compactor,
     titler: Titler,
-    /// Must be the last field: its drop ends the event stream.
+    /// Must be the last field: its drop closes the event stream if that is still open.
     end: SessionEnd,
 }
 

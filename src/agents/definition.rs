@@ -361,8 +361,8 @@ impl<'a> DefinitionReader<'a> {
         }
     }
 
-    /// Reads the field `name`. If its value has another type, reports that the field is `is_not`
-    /// (such as `not a text`), with the fix.
+    /// Reads the field `name`; `None` if it is missing. If its value has another type, reports that
+    /// the field is `is_not` (such as `not a text`), with the fix, and returns `None`.
     fn field<'g, T: Deserialize<'g>>(
         &mut self,
         group: &FieldGroup<'g>,

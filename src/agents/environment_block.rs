@@ -22,8 +22,8 @@ pub struct EnvironmentBlock {
     pub date: String,
     /// Shell that runs commands.
     pub shell: String,
-    /// Branch of the repository, or the commit if none is checked out. `None`: outside a
-    /// repository.
+    /// Branch of the repository, or the commit if none is checked out. `None`: no repository, or
+    /// unreadable.
     pub git_branch: Option<String>,
     /// Sandbox of commands, in words.
     pub sandbox: String,

@@ -1,5 +1,5 @@
 //! Reads folders of agent files, with size limits and without blocking. Files of a project must lie
-//! within the project after links are resolved.
+//! within the project after symbolic links are resolved.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -25,7 +25,8 @@ pub(crate) struct AgentFile {
 }
 
 /// Reads the agent files (`*.md`) of `folder`, sorted by name. Also returns an error for each
-/// unreadable one. `within`: folder that must contain the files after links are resolved.
+/// unreadable file, and one if there are more than 200. `within`: folder that must contain the
+/// files after symbolic links are resolved.
 pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec<Failure>) {
     let (mut files, mut flaws) = (Vec::new(), Vec::new());
     // A missing folder has no files.
@@ -58,9 +59,9 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
 }
 
 /// Reads up to `limit` + 1 bytes of a regular file, without blocking. `within`: folder that must
-/// contain the file after links are resolved, and a word for that folder. With `within`, a secret
-/// file is an error, because its text would be sent to the provider; so is a file with several hard
-/// links, one of which may be a secret file.
+/// contain the file after symbolic links are resolved, and a word for that folder. With `within`, a
+/// secret file is an error, because its text would be sent to the provider; so is a file with
+/// several hard links, one of which may be a secret file.
 pub(super) fn read_file(
     path: &Path,
     within: Option<(&Path, &str)>,

@@ -30,8 +30,8 @@ pub(crate) struct Flaw {
     pub(crate) what: String,
 }
 
-/// Decodes a file as UTF-8 and parses it. Returns the text with LF line ends, and its parsed form.
-/// `no_text`: error for a file that is not UTF-8.
+/// Decodes a file as UTF-8 and parses it. Returns the text, with LF line ends and without a byte
+/// order mark, and its parsed form. `no_text`: error for a file that is not UTF-8.
 pub(crate) fn parse_bytes(bytes: &[u8], no_text: &str) -> Result<(String, Parsed), Flaw> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| Flaw { line: 1, what: no_text.to_owned() })?;

@@ -1,8 +1,8 @@
 //! Instruction files: AGENTS.md of the user and the project.
 //!
 //! The user's file comes first, then those of the repository from its root to the working
-//! directory. They are read as text, with size limits, and not through links that lead out of the
-//! repository.
+//! directory. They are read as text, with size limits, and not through symbolic links that lead out
+//! of the repository.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Instruction {
     }
 }
 
-/// Remaining part of a shared size limit, in bytes.
+/// Size limit in bytes that several files share: `left` is what remains of `max`.
 struct Space {
     left: usize,
     max: usize,
@@ -72,7 +72,8 @@ impl Instructions {
     }
 
     /// Reads the file `user`, if it exists, and the instruction files of the folders from `root`
-    /// down to `cwd`. Both paths are resolved; without a repository, `root` is `cwd`.
+    /// down to `cwd`. `root` and `cwd` contain no symbolic links; without a repository, `root` is
+    /// `cwd`. At most the 64 folders closest to `cwd` are read.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };

@@ -57,7 +57,7 @@ pub struct Agent {
     pub hidden: bool,
     /// Provider profile; `None`: the session's.
     pub profile: Option<String>,
-    /// Reasoning level. `None`: the definition sets none.
+    /// Reasoning effort. `None`: the definition sets none.
     pub thinking: Option<Thinking>,
     /// Visible tools.
     pub tools: ToolSelection,
@@ -67,7 +67,7 @@ pub struct Agent {
     pub read_only: bool,
     /// Permission rules of the agent as JSON, in the form of the setting `permissions`.
     pub rules: Vec<Value>,
-    /// Default decision about calls. `None`: the built-in one.
+    /// Decision about tool calls that no rule covers. `None`: the built-in one.
     pub default_decision: Option<AgentDecision>,
     /// Delegation settings.
     pub delegation: Delegation,
@@ -126,7 +126,7 @@ impl AgentMode {
     }
 }
 
-/// Decision about a call, or about starting an agent.
+/// Decision about a tool call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentDecision {
@@ -149,7 +149,8 @@ pub struct Delegation {
     pub allowed: Option<Vec<String>>,
     /// Names of agents that this agent may not call.
     pub denied: Vec<String>,
-    /// Maximum depth of delegation, within the session's limit. `None`: the session's limit.
+    /// Maximum depth of delegation below this agent, in addition to the session's limit. `None`:
+    /// only the session's limit.
     pub depth_max: Option<u32>,
     /// Configured decision about starting this agent. `None`: see [`Agent::invocation`].
     pub invocation: Option<AgentDecision>,
@@ -187,7 +188,7 @@ pub enum Cost {
 pub struct Limits {
     /// Maximum number of model replies.
     pub turns_max: Option<u32>,
-    /// Maximum wall time.
+    /// Maximum running time, waits included.
     pub duration_max: Option<Duration>,
 }
 
@@ -270,7 +271,7 @@ impl Agent {
 }
 
 /// Name and content of each readable agent file in `folder`, even if its definition is invalid.
-/// `project`: root folder that must contain the files.
+/// `project`: root folder that must contain the files after symbolic links are resolved.
 pub fn project_files(folder: &Path, project: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     let (files, _) = folder::read(folder, Some(project));
     files.into_iter().map(|file| (file.name, file.bytes))

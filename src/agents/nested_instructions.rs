@@ -21,12 +21,13 @@ use crate::instructions::Instructions;
 /// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;
 /// Maximum number of remembered pairs of a conversation and a folder, and of remembered warnings.
-/// Further ones are ignored.
+/// The instruction files of further folders are not read, and further warnings not shown.
 const SEEN_MAX: usize = 10_000;
 
-/// Wraps `tools` so that a result contains the instruction files of the folders of a touched file
-/// below `root`. Those of the folders from `root` to `cwd` are omitted, because they are part of
-/// the system prompt. Both paths are resolved.
+/// Wraps the tools that open files, so that the result of a successful call also contains the
+/// instruction files of the folders between `root` and the touched file. Those of the folders from
+/// `root` to `cwd` are omitted, because they are part of the system prompt. Both paths contain no
+/// symbolic links.
 pub fn with_nested_instructions(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
     let (root, cwd) = (root.to_owned(), cwd.to_owned());
     let notes = Arc::new(Notes { root, cwd, ..Notes::default() });

@@ -217,7 +217,7 @@ impl Roster {
         is_valid
     }
 
-    /// Rejected definitions with reasons.
+    /// Reasons of all rejected definitions and unreadable files.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
     }
@@ -237,7 +237,8 @@ impl Roster {
         self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
     }
 
-    /// Main agent with this name. If there is none, the error states the reason.
+    /// Agent with this name that can be the main agent, hidden or not. If there is none, the error
+    /// states the reason.
     pub fn choose(&self, name: &str) -> Result<&Agent, Failure> {
         let names = || self.primaries().map(|agent| agent.name.as_str());
         let choose = || format!("choose one of {}", names().collect::<Vec<_>>().join(", "));

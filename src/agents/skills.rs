@@ -44,7 +44,7 @@ pub struct Skill {
     pub license: Option<String>,
     /// Requirements of the skill. `None`: not stated.
     pub compatibility: Option<String>,
-    /// Further metadata of the front matter, value by name.
+    /// Entries of the field `metadata` of the front matter, value by name.
     pub metadata: BTreeMap<String, String>,
     /// Names of tools that the skill expects. They grant no permission.
     pub allowed_tools: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Skill {
     pub from_project: bool,
     /// True if the sandbox hides the skill's folder from commands.
     pub out_of_reach: bool,
-    /// Path of the skill's folder, with links resolved.
+    /// Path of the skill's folder, with symbolic links resolved.
     folder: PathBuf,
     /// SHA-256 of each file in hex, for a project's skill, which is trusted with exactly this
     /// content. `None`: a skill of the user, whose files are not verified.
@@ -109,8 +109,8 @@ impl Skill {
         text
     }
 
-    /// Text of the file `path` of the skill. The error is the reason for refusing it: a binary
-    /// file, a secret, or a file that differs from the trusted version.
+    /// Text of the file `path` of the skill. The error is the reason for refusing it, for example a
+    /// binary, large or secret file, or a file that differs from the trusted version.
     fn file(&self, path: &str) -> Result<String, String> {
         if is_secret(path) {
             return Err("it holds secrets".to_owned());
@@ -138,7 +138,8 @@ pub struct SkillPlaces {
     /// Skill folders of the user in order of precedence. The flag is true if the sandbox hides the
     /// folder from commands.
     pub user: Vec<(PathBuf, bool)>,
-    /// Root of the project, with links resolved. `None`: skills of projects are not loaded.
+    /// Root of the project, with symbolic links resolved. `None`: skills of projects are not
+    /// loaded.
     pub project: Option<PathBuf>,
     /// Names of disabled skills.
     pub disabled: Vec<String>,
@@ -302,7 +303,8 @@ pub fn has_project_skills(root: &Path) -> bool {
     PROJECT_FOLDERS.iter().any(|place| root.join(place).is_dir())
 }
 
-/// Name, folder, and path relative to `root`, of each skill of a project.
+/// Name, folder, and path relative to `root`, of each skill of a project. Errors are added to
+/// `refused`.
 fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, PathBuf, String)> {
     let mut found = Vec::new();
     for place in PROJECT_FOLDERS {
@@ -315,7 +317,7 @@ fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, Path
 }
 
 /// Folders in `place` that contain a `SKILL.md`, by name. `within`: folder that must contain them
-/// after links are resolved.
+/// after symbolic links are resolved. Errors are added to `refused`.
 fn skill_folders(
     place: &Path,
     within: Option<&Path>,

@@ -83,7 +83,8 @@ impl SocketAddress {
         }
     }
 
-    /// Returns the token of the state directory, and creates it if it is missing.
+    /// Returns the token of the state directory, and creates it if it is missing. A token file that
+    /// is not safe is an error.
     pub(crate) fn token(&self) -> io::Result<String> {
         let path = self.state.join(TOKEN);
         match read(&path) {
@@ -95,7 +96,8 @@ impl SocketAddress {
     }
 }
 
-/// Reads the token file. A link, a file of another user and one that others can access are errors.
+/// Reads the token file. A symbolic link, a file of another user, a file that others can access and
+/// a malformed token are errors.
 fn read(path: &Path) -> io::Result<String> {
     let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

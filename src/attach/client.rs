@@ -29,18 +29,19 @@ const LINE_BYTES_MAX: usize = 512 << 20;
 /// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Time limit for connecting and for the host's first answer, which normally takes milliseconds.
+/// Time limit for connecting, and again for the host's first answer, which normally takes
+/// milliseconds.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Options of an attach request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachOptions {
-    /// Requested role.
+    /// Requested role: controller, or observer that cannot send instructions.
     pub role: AttachRole,
     /// Records up to and including this number are skipped.
     pub after: u64,
     /// Limits the existing records to the last `last` ones, plus earlier ones about permission
-    /// requests. `None`: no limit.
+    /// requests and about resuming the session. `None`: no limit.
     pub last: Option<u64>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Hello {
     #[serde(default)]
     pub(crate) after: u64,
     /// Limits the existing records to the last `last` ones, plus earlier ones about permission
-    /// requests. `None`: no limit.
+    /// requests and about resuming the session. `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<u64>,
 }

@@ -28,7 +28,7 @@ pub(crate) struct AttachBounds {
     pub(crate) handshakes_max: usize,
     /// Time limit for the first line of a client.
     pub(crate) handshake_max: Duration,
-    /// Time after which a client that reads nothing is disconnected.
+    /// Time for which a client may leave a line unread before it is disconnected.
     pub(crate) stalled_read_max: Duration,
     /// Number of invalid lines after which a client is disconnected.
     pub(crate) invalid_lines_max: u32,

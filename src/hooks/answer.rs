@@ -21,7 +21,7 @@ const MESSAGE_CHARS_MAX: usize = 2000;
 /// Maximum bytes of a hook's metadata.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// End of a hook's process, and its output.
+/// Exit of a hook's process, with its standard output (`output`) and standard error (`errors`).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookExit<'a> {
     pub(super) exit: Exit,

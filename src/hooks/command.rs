@@ -36,12 +36,12 @@ pub(super) struct Runner {
 }
 
 /// Inode, modification time (seconds and nanoseconds) and size of a watched file. `None`: the file
-/// is missing.
+/// is missing or inaccessible.
 type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Runs `hook`. Returns the report of its result, after a warning if a watched file changed
-    /// meanwhile.
+    /// Runs `hook` and returns its report. If a watched file changed meanwhile, a warning precedes
+    /// the report.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,

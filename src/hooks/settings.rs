@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{ErrorCode, Exit, Failure, did_you_mean};
 
-/// Maximum number of hooks per session.
+/// Maximum number of entries of `hooks` in the configuration.
 const HOOKS_MAX: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -28,11 +28,11 @@ pub(super) struct CommandHook {
     pub(super) timeout: Duration,
     /// True if a failure of the hook counts as a denial (`onFailure` is `block`).
     pub(super) blocks: bool,
-    /// True if the hook may use the network, provided that commands may.
+    /// True if the hook may use the network, provided that commands in the sandbox may.
     pub(super) network: bool,
 }
 
-/// Filter for calls. An empty list matches every call.
+/// Filter for tool calls. An empty list matches every call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Filter {
     tools: Vec<String>,

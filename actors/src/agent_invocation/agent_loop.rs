@@ -22,7 +22,8 @@ pub(crate) struct LoopBounds {
     pub(crate) calls_per_turn_max: usize,
     pub(crate) repeated_failures_max: u32,
     pub(crate) queued_messages_max: usize,
-    /// Maximum tokens of the invocation; `None`: no limit.
+    /// Limit for the sum of input and output tokens of all replies, checked before each model
+    /// request; `None`: no limit.
     pub(crate) tokens_max: Option<u64>,
     /// True if hooks review the final answer before it counts.
     pub(crate) settles: bool,
@@ -44,8 +45,8 @@ pub(crate) struct LoopStart {
     pub(crate) usage: Usage,
 }
 
-/// A call of the current turn. If `alone` is true, the call has side effects and never runs in
-/// parallel with another.
+/// A call of the current turn. `alone`: true if the call has side effects, so that it never runs in
+/// parallel with another call.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnCall {
     pub(crate) call: ToolCall,
@@ -172,7 +173,8 @@ impl AgentLoop {
         self.queue.len() < self.bounds.queued_messages_max
     }
 
-    /// Removes a queued message of the user. `None` if it is not queued, or not any more.
+    /// Removes the queued message `id` and returns it. `None` if it is not queued, or is a notice
+    /// of posse.
     pub(crate) fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
         let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
         let at = self.queue.iter().position(own)?;
@@ -201,7 +203,8 @@ impl AgentLoop {
 
     /// Takes the first step. Restored calls run first. Queued messages are delivered, except
     /// follow-ups to an answer that is still to come. If the history ends with an answer, an
-    /// earlier incarnation ended just before it finished.
+    /// earlier incarnation ended just before it finished: without queued messages, the run ends
+    /// with this answer.
     fn begin(&mut self) -> Vec<Effect> {
         if !self.pending.is_empty() {
             self.phase = Phase::Calling(std::mem::take(&mut self.pending), None);
@@ -385,8 +388,8 @@ impl AgentLoop {
         })
     }
 
-    /// Starts the calls that may start. When all calls have ended, requests the next reply, or
-    /// finishes the run if it is being stopped.
+    /// Starts the calls that may start, or skips them if a steering message waits. When all calls
+    /// have ended, requests the next reply, or finishes the run if it is being stopped.
     fn advance(&mut self) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
         let mut effects = Vec::new();

@@ -1,6 +1,6 @@
 //! Automatic compaction: checks before each request that the history fits into the context budget,
-//! and compacts it otherwise. A request that the provider rejects for its size is compacted and
-//! sent once more; if that fails too, the run ends.
+//! and compacts it otherwise. If the provider rejects a request for its size, the history is
+//! compacted and the request sent once more; if that fails too, the run ends.
 //!
 //! A compaction is recorded, and models see the new history from then on. If a model cannot write
 //! the summary, the rules alone make it.
@@ -320,12 +320,12 @@ fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) ->
     waiting.iter().position(is_it).unwrap_or_default()
 }
 
-/// Content that a compaction must keep.
+/// Content that a compaction must keep, and number of messages that it may shorten.
 #[derive(Debug, Clone, Default)]
 struct RetainedContent {
     beside: Vec<String>,
     keeps_task: bool,
-    /// Number of unanswered messages of earlier runs, which need not be kept.
+    /// Number of unanswered user messages of earlier runs, which may be shortened.
     unanswered: usize,
 }
 
@@ -384,9 +384,10 @@ fn shrink(
     best.filter(|(_, one)| is_worth(one))
 }
 
-/// Compacts `history` after a rejection, clearly below the rejected size: first by shortening
-/// unanswered prompts of earlier runs, then also by removing large outputs of the latest turns,
-/// finally by removing these turns. The last message is kept. `None` if the saving is too small.
+/// Compacts `history` after a rejection, if possible to half of the rejected size or of the
+/// threshold, whichever is smaller: first by shortening unanswered prompts of earlier runs, then
+/// also by removing large outputs of the latest turns, finally by removing these turns. The last
+/// message is kept. `None` if the saving is too small.
 fn fit_rejected(
     history: &[Arc<Message>],
     reading: &ContextReading,

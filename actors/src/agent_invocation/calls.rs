@@ -30,7 +30,7 @@ pub(super) struct RunningCall {
 }
 
 impl RunningCall {
-    /// Adds the call to the log, as its records would.
+    /// Adds the call to the log `actions`, with the same entries as its records would give.
     fn add_to(&self, actions: &mut ActionLog) {
         let RunningCall { call, progress, .. } = self;
         if progress.intended.get().is_some() {
@@ -46,7 +46,7 @@ impl RunningCall {
 type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
 
 /// Converts the calls of the last reply of an earlier incarnation to inputs for the loop and open
-/// permission requests. Records the request of calls for which it is missing.
+/// permission requests. Records the event `tool.requested` of calls that lack it.
 pub(super) fn restore_calls(
     pending: Vec<UnfinishedCall>,
     tools: &[ToolSpec],

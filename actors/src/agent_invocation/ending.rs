@@ -47,7 +47,8 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     }
 }
 
-/// Event that records the limit that ended the invocation; `None` if no limit did.
+/// Event that records the limit that ended the invocation, with money in millionths of a dollar;
+/// `None` if no limit did.
 pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
     match ending {
         Ending::Limited { limit, value, said: _ } => Some(Event::LimitReached {
@@ -103,7 +104,8 @@ pub(super) fn unanswered(error: &ProviderError) -> Ending {
 }
 
 /// Ending of a run whose patience is exhausted. `next_try` (monotonic): earliest useful time of
-/// another attempt, if known.
+/// another attempt. `None`: `Limits::parked_pause` from now is used; for an exhausted quota the
+/// time is unknown.
 pub(super) fn parked(
     error: &ProviderError,
     next_try: Option<Duration>,

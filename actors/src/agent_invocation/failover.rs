@@ -36,16 +36,16 @@ pub(crate) struct ModelRoute {
     pub(crate) abilities: Abilities,
 }
 
-/// Models that may be used, in configured order, with their known state.
+/// Models that may be used, in configured order, with what is known about their availability.
 #[derive(Clone)]
 pub(crate) struct ModelRoutes {
     all: Arc<[ModelRoute]>,
-    /// Fallback policy with the state of the models. All clones share it, so it survives crashes of
-    /// invocations.
+    /// Fallback policy, which knows the availability of the models. All clones share it, so it
+    /// survives crashes of invocations.
     policy: Arc<Guarded<FallbackPolicy>>,
 }
 
-/// A model request with the data that stays the same whichever model answers.
+/// A model request of an invocation, in the form that can be sent to any of the models.
 pub(super) struct ModelCall {
     pub(super) services: Arc<Services>,
     pub(super) origin: Arc<Origin>,
@@ -61,7 +61,8 @@ impl ModelRoutes {
         ModelRoutes { all: all.into(), policy: Arc::new(Guarded::new(policy)) }
     }
 
-    /// The current model: the one that answered last or is used next.
+    /// The current model: the one that answered last, or to which a failover has switched since.
+    /// `None` if there are no models.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
         let at = self.policy.lock().at();
         self.all.get(at).map(|route| route.info.clone())
@@ -107,7 +108,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Requests a reply from one model after another until one answers or patience is exhausted.
+    /// Requests a reply from one model after another until one answers, patience is exhausted, or
+    /// an error occurs that another model cannot avoid.
     pub(super) async fn ask_once(&self, model_call: &ModelCall) -> Result<MeteredReply, Ending> {
         let ModelCall { services, request, .. } = model_call;
         let (limits, clock) = (&services.limits, &services.clock);
@@ -209,8 +211,9 @@ impl ModelRoutes {
 }
 
 impl ModelRoute {
-    /// Sends the request to the client, and again after a crash of the client. `None`: the client
-    /// has exceeded its restart budget.
+    /// Sends the model request to the client, and again after a crash of the client. `until`
+    /// (monotonic): time from which a fallback is preferred. Returns `None` if the client has
+    /// exceeded its restart budget.
     async fn ask(
         &self,
         model_call: &ModelCall,
@@ -272,7 +275,8 @@ impl ModelCall {
     }
 }
 
-/// Failure of a request whose client has exceeded its restart budget.
+/// Failure of a model request whose client has exceeded its restart budget: no time of another
+/// attempt is useful.
 fn client_lost() -> Unanswered {
     let source = "the provider client crashed too often".into();
     Unanswered { error: ProviderError::Unreachable { source }, next_try: Some(Duration::MAX) }

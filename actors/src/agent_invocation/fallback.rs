@@ -21,19 +21,20 @@ pub(crate) struct Needs {
     pub(crate) tokens: u64,
 }
 
-/// Capabilities and known state of one model.
+/// Capabilities and known availability of one model.
 #[derive(Debug, Clone, Default)]
 struct Candidate {
     abilities: Abilities,
-    /// Time until which the model is unavailable. `None`: it is available.
+    /// Time (monotonic) until which the model is unavailable; `Duration::MAX`: no end is known.
+    /// `None`: it is available.
     away_until: Option<Duration>,
-    /// Time before which this model is not tried again while another one answers.
+    /// Time (monotonic) before which this model is not tried again while a later one answers.
     rests_until: Duration,
     /// Number of failures since its last reply.
     failures: u32,
 }
 
-/// Fallback policy with the state of all models that may be used.
+/// Fallback policy with the known availability of all models that may be used.
 #[derive(Debug, Clone)]
 pub(crate) struct FallbackPolicy {
     links: Vec<Candidate>,
@@ -44,11 +45,11 @@ pub(crate) struct FallbackPolicy {
 /// Choice of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateChoice {
-    /// Use the model with the index `candidate`. `until`: time up to which an attempt may be
-    /// delayed before a fallback is preferred; `None`: no limit besides patience.
+    /// Use the model with the index `candidate`. `until` (monotonic): time up to which an attempt
+    /// may be delayed before a fallback is preferred; `None`: no limit besides patience.
     Ask { candidate: usize, until: Option<Duration> },
-    /// No model is expected to be available in time. `next_try`: earliest useful time of another
-    /// attempt, if known.
+    /// No model is expected to be available before the deadline. `next_try` (monotonic): earliest
+    /// useful time of another attempt; `None` if unknown.
     GiveUp { next_try: Option<Duration> },
 }
 
@@ -74,7 +75,7 @@ impl FallbackPolicy {
         FallbackPolicy { links: links.collect(), at: 0 }
     }
 
-    /// Index of the current model: the one that answered last or is used next.
+    /// Index of the current model: the one that answered last, or the argument of a later `switch`.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -97,7 +98,7 @@ impl FallbackPolicy {
     }
 
     /// Chooses the model to use at `now` for a request with these needs, whose patience ends at
-    /// `deadline`. If only one model is suitable, `until` is `None`.
+    /// `deadline` (both monotonic). If only one model is suitable, `until` is `None`.
     pub(crate) fn choose(
         &self,
         needs: Needs,
@@ -151,8 +152,8 @@ impl FallbackPolicy {
         (self.at != candidate).then(|| std::mem::replace(&mut self.at, candidate))
     }
 
-    /// Notes that a model failed, and estimates until when it is unavailable. `next_try`: the
-    /// client's estimate for the next useful attempt, if known.
+    /// Notes that a model failed, and estimates until when it is unavailable. `next_try`
+    /// (monotonic): the client's estimate of the time of the next useful attempt, if known.
     pub(crate) fn failed(
         &mut self,
         candidate: usize,
@@ -178,8 +179,8 @@ impl FallbackPolicy {
         state.failures = state.failures.saturating_add(1);
     }
 
-    /// Marks all models as available because the user wants an attempt, unless one is available
-    /// anyway. Returns true if it did.
+    /// Marks all models as available because the user wants an attempt, unless one of several
+    /// models is available within `failover_wait`. Returns true if it did.
     pub(crate) fn retry_now(&mut self, now: Duration, limits: &Limits) -> bool {
         let soon = now + limits.failover_wait;
         let is_away =

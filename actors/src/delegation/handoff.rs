@@ -112,8 +112,9 @@ pub(super) fn part(label: &str, content: &str) -> String {
     format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
 }
 
-/// Returns `text` unchanged if it has at most `bytes_max` bytes; otherwise its head and tail, with
-/// a note about the cut between them.
+/// Returns `text` unchanged if it has at most `bytes_max` bytes; otherwise two thirds of
+/// `bytes_max` from its beginning and one third from its end, with a note between them, which is
+/// not counted.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -123,12 +124,12 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     format!("{}\n… {} bytes cut …\n{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// Beginning of `text` in one line, of at most 120 characters.
+/// `text` in one line. Of a longer text only the first 120 characters, followed by `…`.
 pub(super) fn one_line(text: &str) -> String {
     shortened(text, TASK_CHARS_MAX)
 }
 
-/// Beginning of `text` in one line, of at most `chars_max` characters.
+/// `text` in one line. Of a longer text only the first `chars_max` characters, followed by `…`.
 pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     clipped(&line, chars_max, "…")

@@ -10,7 +10,7 @@ use crate::conversation::{Message, ToolCall};
 use crate::delegation::handoff::{one_line, shortened};
 use crate::outcome::{Memories, Memory, SubagentOutcome, SubagentReport};
 
-/// Maximum number of reports with a preview of their answer.
+/// Maximum number of latest reports that are kept with a preview of the answer.
 const RESULTS_MAX: usize = 3;
 /// Maximum number of older reports, which are kept as a single line each.
 const EARLIER_MAX: usize = 8;
@@ -46,8 +46,8 @@ pub(crate) struct FinishedTask<'a> {
 }
 
 impl Memories {
-    /// Adds the report of a subagent to its memory. Ignored if it gave neither a complete nor a
-    /// partial answer.
+    /// Adds the report of a subagent to the memory of its name, provider and folder. Ignored if it
+    /// gave neither a complete nor a partial answer.
     pub(crate) fn add_report(&mut self, learnt: &FinishedTask<'_>) {
         let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
         if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
@@ -165,7 +165,7 @@ enum Section {
 }
 
 /// Findings, decisions and open questions of a report: list items below headings of these names.
-/// Other lines count as findings if they name a location such as `src/a.rs:3`.
+/// Lines outside these sections count as findings if they name a location such as `src/a.rs:3`.
 fn points(said: &str) -> Points {
     let mut points = Points::default();
     let mut section = Section::Other;

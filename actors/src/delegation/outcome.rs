@@ -58,8 +58,8 @@ impl SubagentOutcome {
     }
 }
 
-/// Value of a limit in words, with its unit. For a limit that all subagents share, the value is the
-/// share of this one.
+/// Value of a limit as text: in seconds for the timeout, and marked as the share of one subagent
+/// for a limit that all subagents share.
 fn amount_of(limit: &str, value: u64) -> String {
     match limit {
         "timeout" => format!("{value} s"),
@@ -82,7 +82,8 @@ pub(crate) struct SubagentEnd {
     pub(crate) cost_nano_usd: Option<u64>,
     /// Log of its actions; `None` if unknown, for example because it had to be ended by force.
     pub(crate) actions: Option<ActionLog>,
-    /// State of its isolated workspace; `None` if it had none or the workspace is gone.
+    /// Its isolated workspace, with the known changes in it; `None` if it had none or the workspace
+    /// is gone.
     pub(crate) workplace: Option<WorktreeSummary>,
     /// Isolated workspaces of subagents below it that still exist.
     pub(crate) unmerged_below: Vec<UnmergedWorkspace>,

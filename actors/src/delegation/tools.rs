@@ -39,7 +39,8 @@ pub const MERGE: &str = "agent_merge";
 /// Names of the tools of agents that can delegate, in the order in which models see them.
 pub const TOOLS: [&str; 5] = [STATUS, RESULT, DIFF, MERGE, DELEGATE];
 
-/// Maximum bytes of an answer, or of a list of subagents, in one result.
+/// Maximum bytes of an answer, or of a list of subagents, in one result, without headings and
+/// notes.
 const PAGE_BYTES: usize = 24 << 10;
 /// Maximum wait for the end of a subagent, in seconds.
 const WAIT_SECONDS_MAX: u64 = 600;
@@ -556,8 +557,8 @@ fn status_text(all: &[SubagentInfo]) -> ToolOutput {
     ToolOutput::text(cut(&text, PAGE_BYTES))
 }
 
-/// Result with a page of a subagent's answer. Waits up to the requested time for its end, and
-/// returns its state if it is still running.
+/// Result with a page of a subagent's answer. Waits up to the requested time, at most 600 seconds,
+/// for the end of the subagent. If it is still running then, the result is its status.
 async fn read_answer(
     handle: &DelegationHandle,
     clock: &dyn Clock,
@@ -584,7 +585,8 @@ async fn read_answer(
     }
 }
 
-/// Result with the page of an answer that begins at the byte `from`.
+/// Result with the page of an answer that begins at the byte `from`, of at most `PAGE_BYTES` bytes.
+/// The result is an error unless the subagent is done.
 fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     let whole = &ended.said;
     let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));

@@ -13,21 +13,21 @@ use crate::ledger::RecoveredUsage;
 /// Key for the spending of records that name no agent.
 const NOBODY: &str = "";
 
-/// Sum of usage and cost of some requests.
+/// Sum of usage and cost of some attempts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
-    /// Number of requests on which a model worked.
+    /// Number of attempts on which a model worked, retries included.
     pub requests: u64,
-    /// Number of these requests that were retries.
+    /// Number of these attempts that were retries: not the first one of their model request.
     pub retries: u64,
-    /// Number of these requests without a complete reply.
+    /// Number of these attempts without a complete reply.
     pub unanswered: u64,
-    /// Known tokens of these requests.
+    /// Known tokens of these attempts.
     pub usage: Usage,
     /// Known part of their cost, in billionths of a dollar.
     pub nano_usd: u64,
-    /// Number of these requests whose cost is unknown or only partly known; the real cost is higher
+    /// Number of these attempts whose cost is unknown or only partly known; the real cost is higher
     /// than `nano_usd` by their unknown part.
     pub unpriced: u64,
 }
@@ -51,7 +51,7 @@ impl Account {
         (self.nano_usd > 0 || self.unpriced < self.requests).then_some(self.nano_usd)
     }
 
-    /// Cost in billionths of a dollar; `None` if a part is unknown or there was no request.
+    /// Cost in billionths of a dollar; `None` if a part is unknown or there was no attempt.
     pub fn cost(&self) -> Option<u64> {
         (self.unpriced == 0 && self.requests > 0).then_some(self.nano_usd)
     }
@@ -60,28 +60,28 @@ impl Account {
 /// Spending of a session: in total, by model and by agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
-    /// Sum of all requests.
+    /// Sum of all attempts.
     pub total: Account,
-    /// Spending by provider profile and model. A record of a version without billing counts for the
-    /// model that was requested last.
+    /// Spending by provider profile and model. A usage record without billing, from an earlier
+    /// version, counts for the model that was requested last.
     #[serde(with = "pairs")]
     pub models: BTreeMap<(String, String), Account>,
     /// Spending by the path of the agent, such as `build/explore`.
     pub agents: BTreeMap<String, Account>,
-    /// Highest number of a request so far; 0 if there was none.
+    /// Highest number of an attempt so far (`Billing::request`); 0 if there was none.
     pub last_request: u64,
-    /// Amount of finished requests that counts against the budget.
+    /// Amount of ended attempts that counts against the budget.
     spent: Amount,
-    /// Reservations of requests that have not ended, by request number.
+    /// Reservations of attempts that have not ended, by attempt number.
     held: BTreeMap<u64, Amount>,
-    /// Provider profile and model of the last request.
+    /// Provider profile and model of the last model request.
     asked: Option<(String, String)>,
-    /// Requests without a usage record yet, by invocation.
+    /// Model requests without a usage record yet, by invocation.
     #[serde(default)]
     waiting: BTreeMap<InvocationId, OpenRequest>,
 }
 
-/// A request without a usage record yet.
+/// A model request without a usage record yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenRequest {
     provider: String,
@@ -114,7 +114,8 @@ mod pairs {
 }
 
 impl Accounts {
-    /// Adds the next record of a session. Records that do not concern requests have no effect.
+    /// Adds the next record of a session. Records that do not concern model requests, usage or
+    /// reservations have no effect.
     pub fn push(&mut self, record: &StoredRecord) {
         self.follow(record.origin.as_deref(), &record.event);
     }
@@ -154,7 +155,7 @@ impl Accounts {
             Event::BudgetReleased { request } => {
                 self.held.remove(request);
             }
-            // It failed before a model worked on it, or has its line.
+            // The request failed before a model worked on it, or has its usage record.
             Event::InvocationCompleted { .. }
             | Event::InvocationFailed { .. }
             | Event::InvocationCancelled { .. } => {
@@ -166,8 +167,8 @@ impl Accounts {
         }
     }
 
-    /// Ends all requests that still have no usage record, because their process died: each counts
-    /// as an unanswered request of unknown cost.
+    /// Ends all model requests that still have no usage record, because their process died: each
+    /// counts as one unanswered attempt of unknown cost.
     pub fn settle(&mut self) {
         for OpenRequest { provider, model, agent } in
             std::mem::take(&mut self.waiting).into_values()
@@ -182,7 +183,7 @@ impl Accounts {
         }
     }
 
-    /// Adds the usage record of one request. Returns the amount that counts against the budget.
+    /// Adds the usage record of one attempt. Returns the amount that counts against the budget.
     pub(crate) fn add(
         &mut self,
         origin: Option<&Origin>,
@@ -210,12 +211,12 @@ impl Accounts {
         charged
     }
 
-    /// Provider profile and model of the last request; `None` if there was none.
+    /// Provider profile and model of the last model request; `None` if there was none.
     pub(crate) fn asked(&self) -> Option<(String, String)> {
         self.asked.clone()
     }
 
-    /// Amount that counts against the budget. A request that has not ended counts as its
+    /// Amount that counts against the budget. An attempt that has not ended counts as its
     /// reservation.
     pub fn spent(&self) -> Amount {
         self.held.values().fold(self.spent, |sum, held| sum.plus(*held))

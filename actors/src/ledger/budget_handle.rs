@@ -1,4 +1,4 @@
-//! Access of requests to the budget of the session: reservations, and reports of usage.
+//! Access of attempts to the budget of the session: reservations, and reports of usage.
 //!
 //! The root session keeps the budget, and all invocations use it. A reservation is released when it
 //! is dropped, so a crash cannot leak it.
@@ -22,11 +22,12 @@ pub(super) type ReservationReply = oneshot::Sender<Result<HeldReservation, Budge
 
 /// Messages to the budget of the session.
 pub(crate) enum BudgetMsg {
-    /// Reserve the worst case `need` for the request `number` of the invocation `whose`.
+    /// Reserve the worst case `need` for the attempt `number` of the invocation `whose`.
     Reserve { whose: InvocationId, number: u64, need: WorstCaseCost, reply: ReservationReply },
-    /// Release the reservation: the request was not sent, or the provider did no work for it.
+    /// Release the reservation of the attempt `number`: it was not sent, or the provider did no
+    /// work for it.
     Release { number: u64 },
-    /// Add the usage record of a request that has ended.
+    /// Add the usage record of an attempt that has ended.
     Line { origin: Arc<Origin>, usage: Usage, billing: Box<Billing> },
     /// Return the accounts.
     Show(RpcReplyPort<Accounts>),
@@ -39,7 +40,8 @@ type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 pub(crate) struct BudgetHandle {
     line: Arc<SendBudgetMsg>,
     budget: Budget,
-    /// Maximum cost of each subagent that has a limit of its own, in billionths of a dollar.
+    /// Maximum cost of each subagent that has a limit of its own, from its last start on, in
+    /// billionths of a dollar.
     shares: Arc<Guarded<BTreeMap<InvocationId, u64>>>,
     last: Arc<AtomicU64>,
     /// Pairs of requested and answering model that were already reported to the user.
@@ -47,7 +49,7 @@ pub(crate) struct BudgetHandle {
 }
 
 impl BudgetHandle {
-    /// Creates a handle that sends messages with `line`. `last`: the highest request number so far.
+    /// Creates a handle that sends messages with `line`. `last`: the highest attempt number so far.
     pub(crate) fn new(
         budget: Budget,
         last: u64,
@@ -89,13 +91,13 @@ impl BudgetHandle {
         };
     }
 
-    /// The next unused request number of the session.
+    /// The next unused attempt number of the session (`Billing::request`). Each call uses one up.
     pub(crate) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns true at the first call for this pair of models, and false later: `answered` replied
-    /// to a request for `asked`.
+    /// Returns true only once for each pair of models: `asked` was requested and `answered`
+    /// replied.
     pub(crate) fn is_news(&self, asked: &str, answered: &str) -> bool {
         let mut known = self.reported_mismatches.lock();
         known.insert((asked.to_owned(), answered.to_owned()))
@@ -105,8 +107,8 @@ impl BudgetHandle {
         (self.line)(order);
     }
 
-    /// Reserves the worst case `need` for the request `number`. Waits while only the reservations
-    /// of other requests prevent it. The inner `Err` is the refusal; `None` means that the session
+    /// Reserves the worst case `need` for the attempt `number`. Waits while only the reservations
+    /// of other attempts prevent it. The inner `Err` is the refusal; `None` means that the session
     /// is gone.
     pub(crate) async fn permit(
         &self,
@@ -127,11 +129,11 @@ impl fmt::Debug for BudgetHandle {
     }
 }
 
-/// Reservation of a part of the budget for one request. Dropping it releases the reservation.
+/// Reservation of a part of the budget for one attempt. Dropping it releases the reservation.
 pub(crate) struct HeldReservation {
     pub(super) budget_handle: BudgetHandle,
     pub(super) number: u64,
-    /// Maximum tokens of the reply.
+    /// Maximum tokens of the reply that the reservation pays for.
     pub(crate) output: u64,
     /// Reserved amount.
     pub(crate) amount: Amount,
@@ -139,8 +141,8 @@ pub(crate) struct HeldReservation {
 }
 
 impl HeldReservation {
-    /// Consumes the reservation without releasing it: the usage record of the request, sent next,
-    /// settles it.
+    /// Consumes the reservation without releasing it: the usage record of the attempt, which the
+    /// caller sends next, settles it.
     pub(crate) fn spend(mut self) {
         self.spent = true;
     }

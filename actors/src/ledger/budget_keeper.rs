@@ -1,4 +1,4 @@
-//! Budget of a running session: reservations, waiting requests, and spending.
+//! Budget of a running session: reservations, waiting attempts, and spending.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ pub(crate) struct BudgetKeeper {
     ledger: Reservations,
     accounts: Accounts,
     waiting: BTreeMap<u64, (WorstCaseCost, ReservationReply)>,
-    /// Reservations within the share of each subagent that has one, from its first request on.
+    /// Reservations within the share of each subagent that has one, from its first attempt on.
     shares: BTreeMap<InvocationId, Reservations>,
-    /// Subagent of each request that counts against a share.
+    /// Subagent of each attempt that counts against a share, by attempt number.
     owners: BTreeMap<u64, InvocationId>,
     /// Known cost of each subagent in this process, in billionths of a dollar.
     costs: BTreeMap<InvocationId, u64>,
@@ -147,7 +147,7 @@ impl BudgetKeeper {
                 Ok(HeldReservation { budget_handle, number, output, amount, spent: false })
             }
             ReservationResult::Refused(refused) => {
-                // Nothing is made, so nothing will settle it.
+                // The attempt is not made, so nothing will settle its reservation.
                 if let Some(whose) = self.owners.remove(&number)
                     && let Some(share) = self.shares.get_mut(&whose)
                 {

@@ -15,7 +15,7 @@ use crate::ledger::accounts::{Accounts, tokens};
 /// Value of `Billing::outcome` for a usage record that was recovered from damage.
 pub const LOST_REPLY: &str = "lost";
 
-/// Records about requests behind the last verified record of a journal.
+/// Records about usage and reservations behind the last verified record of a journal.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnverifiedRecords {
     /// Readable records about usage and reservations, in order, without duplicates.
@@ -40,13 +40,13 @@ pub struct UnverifiedRecord {
 /// A usage record that is recorded again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecoveredUsage {
-    /// Invocation of the request; `None` if unknown.
+    /// Invocation of the attempt; `None` if unknown.
     pub origin: Option<Arc<Origin>>,
     /// The event `model.usage`.
     pub event: Event,
 }
 
-/// Recovered data of one request, collected from several records.
+/// Recovered usage and reservation of one attempt, collected from several records.
 #[derive(Default)]
 struct RecoveredRequest {
     origin: Option<Arc<Origin>>,
@@ -59,8 +59,8 @@ struct RecoveredRequest {
 
 impl Accounts {
     /// Usage records that raise these accounts, which contain only verified records, to the minimum
-    /// that was spent. A request with a reservation and without a usage record counts as its
-    /// reservation.
+    /// that was spent. An attempt with a reservation and without a usage record counts as its
+    /// reservation, unless that was released.
     pub fn recover(&self, unproved: &UnverifiedRecords) -> Vec<RecoveredUsage> {
         let (requests, older) = found(&unproved.records);
         let worst = requests.values().filter_map(|request| request.held);
@@ -131,7 +131,7 @@ impl Accounts {
     }
 }
 
-/// Requests found in `records`, by number; and usage records of versions without request numbers.
+/// Attempts found in `records`, by number; and usage records of versions without attempt numbers.
 fn found(records: &[UnverifiedRecord]) -> (BTreeMap<u64, RecoveredRequest>, Vec<RecoveredUsage>) {
     let mut requests: BTreeMap<u64, RecoveredRequest> = BTreeMap::new();
     let mut older = Vec::new();
@@ -172,7 +172,7 @@ fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) 
     }
 }
 
-/// Billing of a request whose usage record is lost. `charged`: amount that counts against the
+/// Billing of an attempt whose usage record is lost. `charged`: amount that counts against the
 /// budget.
 fn lost_reply(
     request: u64,

@@ -1,14 +1,14 @@
-//! Arithmetic of a budget: spent amount, reservations of requests in flight, and waiting requests.
+//! Arithmetic of a budget: spent amount, reservations of attempts in flight, and waiting attempts.
 //! Pure.
 //!
-//! Spent and reserved amounts together never exceed a limit, as long as no request costs more than
+//! Spent and reserved amounts together never exceed a limit, as long as no attempt costs more than
 //! its reservation. While they exceed it, nothing is granted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::cost::{Amount, Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 
-/// Worst case of a model request: its maximum tokens and prices.
+/// Worst case of one attempt of a model request: its maximum tokens and prices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorstCaseCost {
     /// Maximum input tokens.
@@ -19,14 +19,16 @@ pub struct WorstCaseCost {
     /// Price of an output token, in micro-USD per million tokens; 0 if unknown, which is possible
     /// only without a limit of money.
     pub output_price: u64,
-    /// Maximum output tokens of the reply, if the budget allows them.
+    /// Maximum output tokens of the reply. The granted number is lower if the budget does not pay
+    /// for them.
     pub output: u64,
-    /// Minimum output tokens: a request with room for fewer is not granted.
+    /// Minimum output tokens, or `output` if that is lower: an attempt for which the budget pays
+    /// fewer is not granted.
     pub output_min: u64,
 }
 
 impl WorstCaseCost {
-    /// Money and tokens of the request if the reply has `output` tokens.
+    /// Money and tokens of the attempt if the reply has `output` tokens.
     pub fn amount(&self, output: u64) -> Amount {
         let pico =
             part(self.input, self.input_price).saturating_add(part(output, self.output_price));
@@ -51,7 +53,7 @@ impl WorstCaseCost {
     }
 }
 
-/// Decision about a request for a reservation.
+/// Decision about the reservation for an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservationResult {
     /// The reservation is granted.
@@ -61,19 +63,19 @@ pub enum ReservationResult {
         /// Reserved amount; zero without a limit.
         amount: Amount,
     },
-    /// The request waits until other requests end.
+    /// The attempt waits until other attempts end.
     Waits,
-    /// The request is refused: it would not fit even if no other request had a reservation.
+    /// The attempt is refused: it would not fit even if no other attempt had a reservation.
     Refused(BudgetRefusal),
 }
 
-/// A budget with its spent amount, its reservations, and the requests that wait for one.
+/// A budget with its spent amount, its reservations, and the attempts that wait for one.
 #[derive(Debug, Clone, Default)]
 pub struct Reservations {
     budget: Budget,
     settled: Amount,
     held: BTreeMap<u64, Amount>,
-    /// Waiting requests in the order of their arrival.
+    /// Waiting attempts in the order of their arrival.
     waiting: VecDeque<(u64, WorstCaseCost)>,
 }
 
@@ -83,7 +85,7 @@ impl Reservations {
         Reservations { budget, settled: spent, ..Reservations::default() }
     }
 
-    /// Amount of all requests that have ended.
+    /// Amount that was spent initially, plus that of all attempts that have ended since.
     pub fn spent(&self) -> Amount {
         self.settled
     }
@@ -93,11 +95,11 @@ impl Reservations {
         self.held.values().fold(Amount::default(), |sum, amount| sum.plus(*amount))
     }
 
-    /// Requests a reservation of the worst case `need` for the request `id`. A request that has to
-    /// wait is decided by a later [`settle`](Reservations::settle).
+    /// Reserves the worst case `need` for the attempt `id`, or queues the attempt. A later
+    /// [`settle`](Reservations::settle) decides about a queued attempt.
     pub fn ask(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
         let mut answer = self.decide(id, need);
-        // Requests are served in order.
+        // Attempts are served in order.
         if matches!(answer, ReservationResult::Granted { .. }) && !self.waiting.is_empty() {
             self.held.remove(&id);
             answer = ReservationResult::Waits;
@@ -108,9 +110,9 @@ impl Reservations {
         answer
     }
 
-    /// Ends the request `id`: releases its reservation and adds the amount `spent`, which is zero
-    /// if it was not sent. Returns the decisions about waiting requests that are possible now. If
-    /// the request has no reservation, only the amount is added.
+    /// Ends the attempt `id`: releases its reservation, if it has one, and adds the amount `spent`,
+    /// which is zero if the attempt was not sent. Returns the decisions about waiting attempts that
+    /// are possible now.
     pub fn settle(&mut self, id: u64, spent: Amount) -> Vec<(u64, ReservationResult)> {
         self.held.remove(&id);
         self.waiting.retain(|(waiting, _)| *waiting != id);

@@ -1,4 +1,4 @@
-//! Waits of a request between its attempts, and notices about them.
+//! Waits of a model request between its attempts, and notices about the waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ const ANNOUNCED_WAIT_MIN: Duration = Duration::from_millis(500);
 /// Maximum time between two notices about the same wait.
 const NOTICE_INTERVAL_MAX: Duration = Duration::from_mins(1);
 
-/// Time at which the patience of a request ends (monotonic). Shared by invocation and client, so
-/// that a crash of the client does not extend it.
+/// Time at which the patience of a model request ends (monotonic). Shared by invocation and client,
+/// so that a crash of the client does not extend it.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline(Arc<Guarded<Patience>>);
 
 #[derive(Debug)]
 struct Patience {
     ends: Duration,
-    /// Time at which the current reply began to arrive, which suspends patience; `None` while no
-    /// reply arrives.
+    /// Time (monotonic) at which the current reply began to arrive, which suspends patience; `None`
+    /// while no reply arrives.
     suspended: Option<Duration>,
 }
 
@@ -52,9 +52,9 @@ impl Deadline {
 }
 
 impl ModelRequest {
-    /// Computes the wait limits of a request whose turn is not before `not_before`. If the turn
-    /// would come after the end of patience, there is a last attempt at the end, but not before
-    /// `last`; with a fallback available there is none.
+    /// Computes the limits of the wait for the next attempt, which is not made before `not_before`.
+    /// If it would come after the end of patience, a last attempt is made at that end, unless that
+    /// end is before `last` or has passed, or a fallback is available. All times are monotonic.
     pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> WaitLimits {
         let deadline = self.deadline.get();
         let until = self.until.map_or(deadline, |until| until.min(deadline));
@@ -115,8 +115,8 @@ impl State {
     }
 }
 
-/// Time of the next notice about a wait that begins at `now`: after a quarter of it, at least 1
-/// second and at most 1 minute. `None` if the wait ends before.
+/// Time of the next notice about a wait that begins at `now`: after a quarter of the duration
+/// `wait`, but at least 1 second and at most 1 minute. `None` if the wait ends before.
 fn next_notice(now: Duration, wait: Duration) -> Option<Duration> {
     let apart = (wait / 4).clamp(Duration::from_secs(1), NOTICE_INTERVAL_MAX);
     (apart < wait).then_some(now + apart)

@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Key of a request. Later requests have higher keys.
+/// Key of a model request in its provider client, the same for all its attempts. Later requests
+/// have higher keys. Not the attempt number of the ledger.
 pub(crate) type RequestKey = u64;
 
-/// Settings of a circuit breaker.
+/// Failure threshold and probe interval of a circuit breaker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BreakerBounds {
     /// Consecutive failures that open the breaker.
@@ -23,15 +24,16 @@ pub(crate) struct BreakerBounds {
 /// Permitted number of requests in flight at which a half-open breaker closes.
 const HALF_OPEN_IN_FLIGHT_MAX: usize = 64;
 
-/// Time limits of a waiting request.
+/// Time limits of a waiting request (monotonic).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitLimits {
-    /// Earliest time of its next attempt.
+    /// Earliest time (monotonic) of its next attempt.
     pub(crate) not_before: Duration,
-    /// Latest time of its next attempt. If the turn of the request comes later, it gives up.
+    /// Latest time (monotonic) of its next attempt. If the turn of the request would come later,
+    /// the request is given up, unless `last` allows a last attempt.
     pub(crate) until: Duration,
     /// If the turn would come after `until`, the request may make a last attempt at `until`,
-    /// provided that this time is not before `last`. `None`: no last attempt, because a fallback is
+    /// provided that `last <= until` (monotonic). `None`: no last attempt, because a fallback is
     /// available or patience has ended.
     pub(crate) last: Option<Duration>,
 }
@@ -40,8 +42,8 @@ pub(crate) struct WaitLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Ask(RequestKey),
-    /// Give the request up, because its turn comes too late. The time is that of its turn; `None`
-    /// if unknown.
+    /// Give the request up, because its turn comes too late. The time (monotonic) is that of its
+    /// turn; `None` if unknown.
     GiveUp(RequestKey, Option<Duration>),
 }
 
@@ -84,7 +86,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Creates a breaker for a model in an unknown state: one request probes first.
+    /// Creates an open breaker for a model whose availability is unknown: one request may probe it
+    /// at once, the others wait for its reply.
     pub(crate) fn half_open(bounds: BreakerBounds, now: Duration) -> CircuitBreaker {
         let state = BreakerState::Open { until: now, server_until: now, round: 0 };
         CircuitBreaker { state, ..CircuitBreaker::new(bounds) }
@@ -107,8 +110,8 @@ impl CircuitBreaker {
         self.waiting.insert(key, waiting);
     }
 
-    /// Expected time of the next attempt of the waiting request `key`; `None` if unknown, because a
-    /// probe is in flight.
+    /// Expected time (monotonic) of the next attempt of the waiting request `key`. `None` if
+    /// unknown, because the attempt depends on those in flight, or if `key` does not wait.
     pub(crate) fn turn_of(&self, key: RequestKey) -> Option<Duration> {
         self.earliest(self.waiting.get(&key)?)
     }
@@ -169,8 +172,8 @@ impl CircuitBreaker {
         Some(Admission::GiveUp(key, self.earliest(&waiting)))
     }
 
-    /// Time at which [`turn`](CircuitBreaker::turn) must be called again if nothing else happens;
-    /// `None` if no request waits.
+    /// Time (monotonic) at which [`turn`](CircuitBreaker::turn) must be called again if nothing
+    /// else happens; `None` if no request waits.
     pub(crate) fn due(&self) -> Option<Duration> {
         let due = |waiting: &WaitLimits| self.earliest(waiting).unwrap_or(waiting.until);
         self.waiting.values().map(due).min()
@@ -265,8 +268,8 @@ impl CircuitBreaker {
         self.settle();
     }
 
-    /// Ends the wait of an open breaker, because the user wants an attempt: one request may probe
-    /// now.
+    /// Ends the wait of an open breaker, because the user wants an attempt: one request whose own
+    /// backoff is over may probe now.
     pub(crate) fn retry_now(&mut self, now: Duration) {
         if let BreakerState::Open { until, server_until, .. } = &mut self.state {
             *until = now.min(*until);

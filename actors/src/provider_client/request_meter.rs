@@ -13,16 +13,18 @@ use crate::ledger::{
 use crate::ports::{BoxError, Completion, ProviderError, ProviderInfo, Request};
 use crate::transcript_writer::Transcript;
 
-/// Number of tokens above which the token counts of a provider are implausible.
+/// Number of input or output tokens above which the counts of a provider are implausible and not
+/// used.
 const PLAUSIBLE_MAX: u64 = 10_000_000;
 
 /// Maximum tokens of a reply under a budget, for a model whose maximum is unknown.
 const UNKNOWN_OUTPUT_MAX: u64 = 8192;
 
-/// Minimum tokens of a reply under a budget: a request with room for fewer is not sent.
+/// Minimum tokens of a reply under a budget: an attempt for which the budget pays fewer is not
+/// sent, unless the reply itself is limited to fewer.
 const OUTPUT_MIN: u64 = 4096;
 
-/// Data for the accounting of one attempt.
+/// Arguments for the accounting of one attempt.
 pub(crate) struct MeterArgs {
     pub(crate) budget_handle: BudgetHandle,
     pub(crate) transcript: Transcript,
@@ -105,9 +107,10 @@ impl RequestMeter {
         RequestMeter(Arc::new(RequestCounter { args, number, state: Guarded::default() }))
     }
 
-    /// Permits the request to be sent: at once without a budget, otherwise when its worst case is
-    /// reserved and the reservation is recorded. Returns the request, with a maximum length of the
-    /// reply under a budget.
+    /// Permits the attempt to be sent: at once without a budget, otherwise when its worst case is
+    /// reserved and the reservation is recorded. Returns the request, under a budget with a maximum
+    /// length of the reply. Errors: the budget refuses, no price is known, the record cannot be
+    /// written, or the attempt was cancelled.
     pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
         let RequestCounter { args, number, .. } = &*self.0;
         let whose = &args.origin.invocation_id;
@@ -243,8 +246,8 @@ impl RequestMeter {
         }
     }
 
-    /// Ends the accounting with the token counts reported so far, for a reply that was cut off.
-    /// `outcome`: the reason.
+    /// Ends the accounting with the token counts reported so far, for a reply that was cut off. If
+    /// the attempt was not sent, releases the reservation instead. `outcome`: the reason.
     pub(crate) fn cut(&self, outcome: &str) {
         self.0.cut(outcome);
     }
@@ -329,7 +332,7 @@ impl RequestCounter {
 
 impl Drop for RequestCounter {
     fn drop(&mut self) {
-        // All holders are gone; record the request as dropped.
+        // All holders are gone; record the attempt as dropped.
         self.cut("dropped");
     }
 }
@@ -355,7 +358,7 @@ fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
     (usage, counted, None)
 }
 
-/// Error for a request that was cancelled, or whose session has ended.
+/// Error for an attempt that was cancelled, or whose session has ended.
 fn requester_gone() -> ProviderError {
     not_sent(ProviderError::JOURNAL, "the request was cancelled")
 }

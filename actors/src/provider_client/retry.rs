@@ -107,9 +107,9 @@ pub(crate) fn decide(
     }
 }
 
-/// Backoff with full jitter after `count` failures: a random wait of up to `backoff_first`, doubled
-/// with each failure up to `backoff_max`, and at least a tenth of `backoff_first`. The randomness
-/// keeps requests that failed together from returning together.
+/// Backoff with full jitter after `count` failures: `min(backoff_first * 2^(count - 1),
+/// backoff_max) * jitter`, but at least `backoff_first / 10`. The randomness keeps requests that
+/// failed together from returning together.
 fn backoff(count: u32, limits: &Limits, jitter: f64) -> Duration {
     let doublings = count.saturating_sub(1).min(16);
     let whole = limits.backoff_first.saturating_mul(1 << doublings).min(limits.backoff_max);

@@ -61,7 +61,7 @@ impl PartialReply {
         PartialReplyWriter { draft: self.clone(), attempt: arriving.attempt }
     }
 
-    /// Sets the text to `text` if it is empty, because nothing was streamed.
+    /// Sets the kept text to `text` if nothing is kept so far, because nothing was streamed.
     pub(crate) fn or(&self, text: &str) {
         let mut arriving = self.0.lock();
         if arriving.text.is_empty() {
@@ -88,7 +88,7 @@ impl PartialReplyWriter {
     }
 }
 
-/// Data for relaying the deltas of one attempt.
+/// Arguments for relaying the deltas of one attempt.
 pub(crate) struct Relay {
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,

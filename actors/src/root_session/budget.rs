@@ -35,8 +35,8 @@ impl SessionBudget {
         self.keeper.cost_of(id)
     }
 
-    /// Limits the further cost of a subagent to `micro_usd` millionths of a dollar. `None` removes
-    /// the limit.
+    /// Limits the cost of a subagent from now on to `micro_usd` millionths of a dollar. `None`
+    /// removes the limit.
     pub(super) fn give_share(&mut self, id: &InvocationId, micro_usd: Option<u64>) {
         let nano_usd = micro_usd.map(|micro_usd| micro_usd.saturating_mul(NANO_IN_MICRO));
         self.keeper.give_share(id, nano_usd);
@@ -53,8 +53,8 @@ impl SessionBudget {
     }
 }
 
-/// Remaining amount of `max` after `gone` was used. The arguments are divided by `unit` to give the
-/// unit of the result.
+/// Budget `max` and its rest after `gone` was used, both divided by `unit` and rounded down. The
+/// rest is at least 0.
 fn left(max: u64, gone: u64, unit: u64) -> BudgetLeft {
     BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit }
 }

@@ -20,7 +20,7 @@ use crate::root_session::{Msg, PromptError, SessionBase, State};
 /// Reply channel for the result of a compaction.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
-/// Messages about the size of the context.
+/// Messages about compaction between prompts, and about the size of the context.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum CompactorMsg {
     /// Compact the history; the text is the topic that the user wants to keep.
@@ -41,7 +41,7 @@ struct PendingCompaction {
     _work: OwnedTask,
 }
 
-/// State of the context size and compaction of the main conversation.
+/// Token estimate of the main conversation, and its compaction between prompts.
 pub(super) struct Compactor {
     /// Route to the model that writes summaries; `None`: the rules make them.
     summariser: Option<ModelRoutes>,
@@ -135,7 +135,8 @@ impl State {
         self.summarised(Ok(Err("it was stopped".to_owned())));
     }
 
-    /// Makes the compacted history the current one and records the compaction.
+    /// Makes the compacted history the current one and records the compaction. An interrupted run
+    /// of an earlier process is dropped.
     fn apply(&mut self, compacted: CompactedHistory, by: Option<String>) -> CompactedHistory {
         self.drop_unfinished();
         let before = self.reading().total;
@@ -148,7 +149,7 @@ impl State {
         compacted
     }
 
-    /// Composition of the next request; during a run, of its last request.
+    /// Composition of the next request in tokens; during a run, of its last request.
     pub(super) fn context(&self) -> ContextUse {
         let (budget, settings) =
             (&self.base.settings.limits.context_main, &self.base.settings.context);

@@ -59,7 +59,8 @@ impl SessionEnd {
     }
 }
 
-/// Guard that closes the event stream if the session crashes.
+/// Guard that announces a crash of the session and closes the event stream, unless the stream is
+/// closed already.
 struct EndNotifier {
     feed: Feed,
     session_id: SessionId,
@@ -113,7 +114,8 @@ impl State {
     }
 
     /// Starts to close the session: stops background work, runs the hooks, and writes the last
-    /// record. Waits first if the title of the session is still being written.
+    /// record. If the title of the session is still being written, does nothing yet: the end of
+    /// that wait calls this function again.
     pub(super) fn close(&mut self) {
         let Some(ending) = self.end.ending.clone() else { return };
         if self.awaits_title(&ending.reason) {

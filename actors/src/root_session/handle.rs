@@ -49,7 +49,8 @@ pub struct SessionHandle {
     ids: Arc<dyn Ids>,
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
-    /// Subscription from the first event on, for the first subscriber.
+    /// Subscription from the first event on, for the first subscriber. `None` once it is taken or a
+    /// run was requested.
     first: Arc<Guarded<Option<Subscription>>>,
 }
 
@@ -145,7 +146,7 @@ impl SessionHandle {
         self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
     }
 
-    /// Number of the last record so far.
+    /// Number of the last record that was announced or existed before; 0 if there is none.
     pub fn last_record(&self) -> u64 {
         self.feed.last_record()
     }
@@ -175,8 +176,9 @@ impl SessionHandle {
         Ok(RunningPrompt { invocation, outcome })
     }
 
-    /// Queues a message for the running prompt, which receives it exactly once at a safe point that
-    /// depends on `kind`. Returns the id of the message.
+    /// Queues a message for the current run, which receives it exactly once at a safe point that
+    /// depends on `kind`. Returns the id of the message, or an error if there is no run or the
+    /// queue is full.
     pub async fn deliver(
         &self,
         kind: MessageKind,
@@ -206,7 +208,8 @@ impl SessionHandle {
         self.begin(|reply| MainRunMsg::OwnCall(wanted, reply)).await
     }
 
-    /// Messages so far, without system messages and without those of the current run. They are
+    /// Messages so far, without system messages and without those of the current run. This function
+    /// also moves queued messages about tool calls of the user into the history. The messages are
     /// suitable as `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         let history = |reply| Msg::MainRun(MainRunMsg::History(reply));
@@ -234,8 +237,8 @@ impl SessionHandle {
         compacted.unwrap_or(Err(PromptError::Ended))
     }
 
-    /// Composition of the next or last request of the main agent in tokens, with its context
-    /// budget. `None` if the session has ended.
+    /// Composition in tokens of the main agent's next request (during a run: of its last request),
+    /// with the context budget. `None` if the session has ended.
     pub async fn context(&self) -> Option<ContextUse> {
         let context = |reply| Msg::Compactor(CompactorMsg::Context(Some(reply)));
         ask(&self.session, self.ask_timeout, context).await
@@ -272,13 +275,15 @@ impl SessionHandle {
         tell(&self.session, Msg::Warn(message.into()));
     }
 
-    /// Stops the current run, if there is one, and the subagents that it waits for. Background
-    /// subagents continue. Does not wait for the end of the run.
+    /// Stops the current run or tool call of the user, and the subagents that the run waits for.
+    /// Background work continues; a compaction continues without the summary of a model. Does not
+    /// wait for the ends.
     pub fn interrupt(&self) {
         tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::Foreground)));
     }
 
-    /// Stops the current run, all subagents and all background work. Does not wait for their ends.
+    /// Stops like [`interrupt`](SessionHandle::interrupt), and also all other subagents and all
+    /// background work. Does not wait for the ends.
     pub fn interrupt_all(&self) {
         tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::All)));
     }
@@ -315,7 +320,8 @@ impl SessionHandle {
     }
 
     /// Ends the session and everything that it has started. Returns when its actors have stopped
-    /// and the last record is written.
+    /// and the last record is written, or cannot be written. If the session is ending already, the
+    /// earlier `ending` counts.
     pub async fn end(&self, ending: SessionEnding) {
         let (report, ended) = Report::channel();
         tell(&self.session, Msg::End(EndMsg::End(ending, report)));

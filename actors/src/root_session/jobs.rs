@@ -32,7 +32,7 @@ impl State {
 
     /// Delivers a text of background work to its agent, unless the session is ending.
     fn notified(&mut self, origin: &Arc<Origin>, content: Vec<ContentPart>) {
-        // On resume, the session reports its end.
+        // The end of a job is reported when the session is resumed.
         if !self.end.is_ending() {
             let id = self.base.ports.ids.message();
             self.notify(origin, QueuedInput { id, kind: MessageKind::Notice, content });
@@ -68,8 +68,8 @@ impl SessionBase {
         }
     }
 
-    /// Records the ends of jobs that died with an earlier process, and queues a message about each
-    /// for the main agent.
+    /// Queues a message for the main agent about each job that died with an earlier process, and
+    /// records the end of the job if this is missing.
     pub(super) fn report_lost_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             let LostJob { call_id, origin, summary, ended } = job;

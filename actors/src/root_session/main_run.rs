@@ -69,7 +69,8 @@ pub(super) struct MainInvocation {
     origin: Arc<Origin>,
     /// Its actor. `None` while it is rebuilt from the journal, and while hooks check its prompt.
     actor: Option<ActorRef<agent_invocation::Msg>>,
-    /// Prompt that waits for hooks and is not in the history yet; `None` if it is admitted.
+    /// Admission that waits for hooks, with its prompt, which is not in the history yet; `None` if
+    /// the run is admitted.
     admitting: Option<PendingAdmission>,
     outcome: oneshot::Sender<TurnOutcome>,
     rereading: Option<OwnedTask>,
@@ -97,9 +98,9 @@ pub(super) struct MainRun {
     unfinished: Option<Unfinished>,
     /// Tool call of the user in progress.
     own_call: Option<OwnCall>,
-    /// State of the hooks for the start of the session.
+    /// Progress and decision of the hooks for the start of the session.
     opening: StartHooks,
-    /// Routes to the models of the main agent, with their known state.
+    /// Routes to the models of the main agent, with what is known about their availability.
     model_routes: ModelRoutes,
     restarts: RestartBudget,
     /// Number of model replies in this session, including those of subagents.
@@ -141,7 +142,8 @@ impl MainRun {
         self.queued.iter().any(|queued| queued.id == *id)
     }
 
-    /// Removes a message of the user from the queue. `None` if it is not queued here.
+    /// Removes the message `id` from the queue and returns it. `None` if it is not queued here, or
+    /// is a notice of posse.
     fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
         let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
         let at = self.queued.iter().position(own)?;
@@ -213,8 +215,8 @@ impl MainRun {
         self.invocation.take_if(|main| main.actor.is_none() && main.admitting.is_none())
     }
 
-    /// True if a run can start without a new prompt: a message of the user is queued, or the last
-    /// message has no answer.
+    /// True if a run can start without a new prompt: a steering message or a follow-up is queued,
+    /// or the last message of the history has no answer.
     fn awaits_model(&self) -> bool {
         // Ended background work does not start a run.
         let asks = |queued: &QueuedInput| {
@@ -315,7 +317,7 @@ impl State {
     }
 
     fn invocation_ended(&mut self, id: &InvocationId, outcome: Result<InvocationOutcome, Lost>) {
-        // Supervision reports a crash as well, and restarts it.
+        // Supervision reports a crash as well, and restarts the invocation.
         let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
             return;
         };

@@ -52,9 +52,11 @@ pub struct SessionSettings {
     /// Limits that were set for this session only, for the record; limits of the configuration are
     /// not recorded.
     pub own_budget: Budget,
-    /// Spending before the start, for a session without `resumption`.
+    /// Spending before the start, for a new session or a fork. Not used for a resumed session,
+    /// whose spending is read from its journal.
     pub accounts: Accounts,
-    /// Events from before the start, which are recorded first after it.
+    /// Events from before the start. They are recorded after the record of the start, resume or
+    /// fork.
     pub noted: Vec<Event>,
     /// Configuration of subagents; `None` in single-agent mode.
     pub delegation: Option<Delegation>,
@@ -109,16 +111,17 @@ pub struct SessionEnding {
     pub result: Option<String>,
 }
 
-/// Outcome of one run.
+/// Outcome of one run, or of one tool call of the user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnOutcome {
     /// Ending of the run.
     pub ending: Ending,
-    /// Number of model replies in the run.
+    /// Number of model replies to the main agent in the run; 0 for a tool call of the user.
     pub turns: u32,
-    /// Tokens of the run.
+    /// Tokens of the main agent in the run, without those of subagents.
     pub usage: Usage,
-    /// Number of permission requests in the whole session so far that no person could answer.
+    /// Number of permission requests that no person could answer, since this process started or
+    /// resumed the session.
     pub unanswered: u32,
     /// Number of these requests that `--yes` would not have covered.
     pub not_by_yes: u32,
@@ -130,8 +133,8 @@ pub enum PromptError {
     /// A run, a call of the user or a compaction is in progress.
     #[error("the session is busy with another prompt")]
     Busy,
-    /// The session accepts no work: an actor crashed too often, or a hook denied. Contains the
-    /// cause.
+    /// The session accepts no work: an actor crashed too often, or a hook denied the start of the
+    /// session. Contains the cause.
     #[error("the session is parked: {0}")]
     Parked(String),
     /// There is no unfinished work to resume.

@@ -68,7 +68,7 @@ pub(super) enum SubagentsMsg {
     Memories(Forget, RpcReplyPort<Memories>),
 }
 
-/// State of all subagents of the session.
+/// All subagents of the session, their start requests and messages, and the governor.
 #[derive(Default)]
 pub(super) struct Subagents {
     governor: Option<Governor>,
@@ -76,7 +76,7 @@ pub(super) struct Subagents {
     all: BTreeMap<u32, Child>,
     /// Start requests that wait for a concurrency slot, in order.
     waiting: VecDeque<QueuedSubagent>,
-    /// Messages for invocations that are being rebuilt, with their ids.
+    /// Messages for invocations that are being rebuilt, each with the id of its recipient.
     pending: Vec<(InvocationId, QueuedInput)>,
     stopping: Option<StopInProgress>,
     /// Subagents that were running when an earlier process ended, and are not resumed yet.
@@ -107,12 +107,12 @@ struct Child {
     /// Two amounts in billionths of a dollar: cost of its current run in earlier processes, and
     /// cost of its earlier runs in this process.
     cost: (u64, u64),
-    /// Files that its calls named, after its end.
+    /// Files that its calls named; empty until it has ended.
     files: Vec<String>,
-    /// Log of its actions, after its end; `None` if unknown.
+    /// Log of its actions; `None` until it has ended, or if unknown.
     actions: Option<ActionLog>,
     waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
-    /// Its actor. `None` while it is rebuilt from the journal, and after its end.
+    /// Its actor. `None` while it is rebuilt or resumed from the journal, and after its end.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     absence: Option<AllGone>,
     rereading: Option<mailbox::OwnedTask>,
@@ -248,7 +248,7 @@ impl Subagents {
         Ok(*nth)
     }
 
-    /// True if `above` is an ancestor of `child`.
+    /// True if the agent `above` started `child`, directly or through other subagents.
     fn is_below(&self, child: &Child, above: &InvocationId) -> bool {
         let mut caller = &child.caller;
         loop {
@@ -336,7 +336,8 @@ impl State {
         }
     }
 
-    /// State of all subagents below `origin`, including queued ones.
+    /// Entries of all subagents that `origin` started directly or indirectly, including queued and
+    /// ended ones; for the main agent, of all subagents of the session.
     fn status_below(&self, origin: &Origin) -> Vec<SubagentInfo> {
         let children = &self.subagents;
         let now = self.base.ports.clock.monotonic();

@@ -15,12 +15,12 @@ use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Maximum bytes of the prompt, and of the answer, in the request.
+/// Maximum bytes of the first prompt in the request, and of the answer in it.
 const READ_BYTES_MAX: usize = 2000;
 /// Maximum tokens of the reply: enough for a model that thinks first.
 const TOKENS_MAX: u64 = 512;
 const CHARS_MAX: usize = 80;
-/// Time limit of the request.
+/// Time limit of the model request for a title, retries included.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Maximum wait of an ending session for a title that is being written.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
@@ -172,8 +172,8 @@ impl State {
         self.perform_title_effects(effects);
     }
 
-    /// Returns true if the ending session must wait for its title: only for a short time, and only
-    /// after a normal end. Otherwise a request for a title is cancelled.
+    /// Returns true if the ending session must wait for its title: at most 3 seconds, and only
+    /// after a normal end. After another end, a request for a title is cancelled.
     pub(super) fn awaits_title(&mut self, reason: &SessionEndReason) -> bool {
         let completed = *reason == SessionEndReason::Completed;
         let effects = self.titler.progress.on(TitleInput::Closing { completed });
@@ -209,7 +209,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Initial state of the title. A resumed session keeps the title that it has.
+    /// Initial state of the title. A resumed session keeps its title; a fork does not take over
+    /// that of the original session.
     pub(super) fn titler(&self, clients: &Clients) -> Titler {
         let resumption = self.settings.resumption.as_ref();
         let known = resumption.filter(|resumption| resumption.branch.is_none());
@@ -247,8 +248,8 @@ impl Titler {
     }
 }
 
-/// The first line of `said` as a title of at most 80 characters, without control characters, quotes
-/// and a final full stop. `None` if nothing is left.
+/// The first non-empty line of `said` as a title of at most 80 characters, without control
+/// characters, quotes and a final full stop. `None` if nothing is left.
 fn clean(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
     // Bidirectional controls and zero-width characters are removed, too.

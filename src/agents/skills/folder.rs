@@ -1,4 +1,4 @@
-//! Folder of a skill: its contents, read without following links, within limits.
+//! Folder of a skill: its contents, read without following symbolic links, within limits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,9 +26,10 @@ const HASHED_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SkillFiles {
     pub(super) files: BTreeMap<String, u64>,
-    /// Paths of links and special files.
+    /// Paths of entries that are rejected: symbolic links, special files, names that are not UTF-8,
+    /// and folders that are too deep.
     pub(super) odd: Vec<String>,
-    /// True if a limit was exceeded.
+    /// True if there are too many files or too deep folders, so that the list is incomplete.
     pub(super) cut: bool,
 }
 
@@ -106,7 +107,8 @@ pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     Ok(HashedSkill { digest: hex(&whole.finalize()), files, main })
 }
 
-/// Reads up to `limit` + 1 bytes of the file `path` below `folder`. Follows no link below `folder`.
+/// Reads up to `limit` + 1 bytes of the file `path` below `folder`. Follows no symbolic link below
+/// `folder`.
 pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
     let normal = |part| match part {
         Component::Normal(name) => Some(name),
@@ -134,7 +136,8 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
 pub(super) fn why(error: &io::Error) -> String {
     use nix::libc::{ELOOP, ENOTDIR};
     match error.raw_os_error() {
-        // Without following links, a link appears as a loop, or as something that is no folder.
+        // Without following links, a symbolic link appears as a loop, or as something that is no
+        // folder.
         Some(ELOOP) => "it is a link, and only files that lie in the folder are read".to_owned(),
         Some(ENOTDIR) => {
             "a part of it is a link or no folder, and links are not followed".to_owned()

@@ -16,7 +16,7 @@ use crate::ports::HookPayload;
 use crate::root_session::main_run::{MainInvocation, MainRunMsg, PromptAdmission};
 use crate::root_session::{Msg, SessionBase, State};
 
-/// State of the hooks for the start of the session.
+/// Progress and decision of the hooks for the start of the session.
 pub(crate) enum StartHooks {
     /// The hooks have no objection, or there are none.
     Open,

@@ -17,8 +17,8 @@ pub(crate) type WithdrawnContent = Option<Vec<ContentPart>>;
 /// Request to withdraw a queued message.
 pub(crate) struct Withdrawal {
     pub(crate) id: MessageId,
-    /// True for the second attempt: the invocation ended without a reply, so its queue is in the
-    /// session now.
+    /// True if the current invocation was asked before and ended without a reply, so that its queue
+    /// is in the session now.
     pub(crate) again: bool,
     pub(crate) reply: RpcReplyPort<WithdrawnContent>,
 }
@@ -72,7 +72,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Moves queued messages about actions of the user outside the conversation into the history.
+    /// Moves queued messages about actions of the user outside the conversation into the history,
+    /// and records their delivery.
     pub(crate) fn append_own_calls(&self, run: &mut MainRun) {
         for QueuedInput { id, kind: _, content } in run.take_asides() {
             run.history.push(Message::User { content: content.clone() }.into());

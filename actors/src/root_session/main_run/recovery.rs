@@ -18,7 +18,8 @@ use crate::root_session::{Msg, SessionBase, State};
 const RECORDS_AT_A_TIME: u64 = 1024;
 
 impl State {
-    /// Ends an invocation that has no actor to do so: records the end, and reports the outcome.
+    /// Ends a main invocation that has no actor to do so: records the end, and reports the outcome.
+    /// `resumed`: its replies, tokens and queued messages so far.
     pub(crate) fn conclude_for(&mut self, main: MainInvocation, ending: Ending, resumed: Resumed) {
         let Resumed { queued, turns, usage, .. } = resumed;
         let event = ended_event(&ending, turns, usage);
@@ -27,8 +28,8 @@ impl State {
         self.conclude(main, ending, turns, usage);
     }
 
-    /// Starts to rebuild the crashed main invocation from the journal, or parks the session if it
-    /// crashed too often.
+    /// Starts to rebuild the crashed main invocation from the journal, or parks the session if the
+    /// invocation crashed too often.
     pub(crate) fn main_crashed(&mut self, cause: &str) {
         let Some(main) = &mut self.main_run.invocation else { return };
         main.actor = None;
@@ -109,7 +110,8 @@ impl SessionBase {
     }
 
     /// Records ends for the open calls of a crashed invocation, except those in `left`, and
-    /// withdraws their permission requests. The records match the history of the fold.
+    /// withdraws their permission requests, except those that this process has shown. The recorded
+    /// results equal the placeholders in the folded history.
     pub(crate) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,

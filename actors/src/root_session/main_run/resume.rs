@@ -43,7 +43,7 @@ impl Unfinished {
 /// Open calls of an interrupted invocation that continue with it.
 #[derive(Default)]
 pub(crate) struct OpenCalls {
-    /// Calls that had not started, which run now.
+    /// Calls that had not started. They run when the invocation continues.
     pub(crate) waiting: Vec<OpenCall>,
     /// Calls that had started subagents, for which they wait again.
     pub(crate) attached: Vec<OpenCall>,
@@ -185,13 +185,14 @@ impl SessionBase {
         queued
     }
 
-    /// True if this session was resumed and records after the last verified one are lost.
+    /// True if this session was resumed or forked, and records after the last verified one are
+    /// lost.
     pub(crate) fn has_lost_records(&self) -> bool {
         self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
     }
 
-    /// Spending of the session before this process. A fork starts at zero, because its spending
-    /// belongs to the original session.
+    /// Spending before this process: of a resumed session, that in its journal; of a new session or
+    /// a fork, that in the settings.
     pub(crate) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
             Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
@@ -231,8 +232,8 @@ impl SessionBase {
         }
     }
 
-    /// Records ends for open calls of the last run that cannot continue. Returns the rest of the
-    /// run with the calls that can; `None` if the run cannot be continued.
+    /// Records ends for open calls of the last run that cannot continue. Returns the interrupted
+    /// run with the calls that can continue; `None` if the run itself cannot be continued.
     fn close_started(&self, replayed: &Replayed) -> Option<Unfinished> {
         let last = replayed.last.clone()?;
         let can_resume = last.ended.is_none() && !replayed.messages.is_empty();

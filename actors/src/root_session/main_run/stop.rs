@@ -18,8 +18,8 @@ pub(crate) enum Reach {
 }
 
 impl MainRun {
-    /// Asks the current invocation to stop with `ending`. If it crashes before that, it ends as
-    /// well.
+    /// Asks the current invocation to stop with `ending`, unless it was asked already: the first
+    /// ending counts. If the invocation crashes meanwhile, it ends instead of being restarted.
     fn stop(&mut self, ending: Ending) {
         if let Some(main) = &mut self.invocation {
             let ending = main.stopping.get_or_insert(ending).clone();
@@ -31,8 +31,8 @@ impl MainRun {
 }
 
 impl State {
-    /// Stops the current work in the scope `reach`: first subagents, then the main agent with
-    /// `ending`.
+    /// Stops the current work in the scope `reach`: the tool call of the user and the request for a
+    /// summary, then subagents, finally the main agent with `ending`.
     pub(crate) fn stop(&mut self, reach: Reach, ending: Ending) {
         if let Some(own) = &mut self.main_run.own_call {
             own.stop();

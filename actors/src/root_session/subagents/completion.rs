@@ -39,7 +39,7 @@ impl Subagents {
 
 impl State {
     pub(crate) fn child_ended(&mut self, id: &InvocationId, left: Result<Left, Lost>) {
-        // Supervision reports a crash as well, and restarts it.
+        // Supervision reports a crash as well, and restarts the invocation.
         let Ok(Left { ending, history, turns, usage, actions, .. }) = left else { return };
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
@@ -134,7 +134,8 @@ impl State {
     }
 
     /// Reports the end of the subagent `id` to its caller: as the result of its call, or as a
-    /// message if the caller did not wait or crashed meanwhile.
+    /// message if the caller did not wait or crashed meanwhile. While the main agent is being
+    /// stopped, nothing is reported: its next prompt mentions the subagents that it called.
     fn report_end(&mut self, id: &InvocationId, ended: &Arc<SubagentEnd>) {
         // The caller is about to be stopped, and the result must not restart it. Its next prompt
         // mentions that this subagent can be resumed.

@@ -17,7 +17,7 @@ use crate::tool_call::Services;
 
 /// Result of reopening a workspace.
 pub(crate) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
-/// Result of examining a workspace.
+/// Changes found in a workspace; `Ok(Ok(None))`: there were none, and the workspace was removed.
 pub(crate) type Closed = Result<Result<Option<WorkspaceChanges>, String>, JoinError>;
 
 /// State of the isolated workspace of a subagent.
@@ -28,8 +28,8 @@ pub(crate) struct SubagentWorkspace {
     /// Tools of the session, of which those that work in a folder are replaced by tools of the
     /// workspace. `None` until it is reopened.
     tools: Option<Arc<Toolbox>>,
-    /// Ending, replies and tokens of its subagent, and the task that examines the workspace; `None`
-    /// if it is not being examined.
+    /// Ending, number of replies and tokens of its subagent, and the task that examines the
+    /// workspace; `None` if it is not being examined.
     ending: Option<(Ending, (u32, Usage), OwnedTask)>,
     /// State found by the examination; `None` before it.
     remains: Option<WorktreeSummary>,

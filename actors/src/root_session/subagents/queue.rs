@@ -27,7 +27,7 @@ pub(super) struct QueuedSubagent {
 }
 
 impl QueuedSubagent {
-    /// True if the caller still wants the subagent.
+    /// True if the caller still wants the subagent: its call was not cancelled.
     fn is_wanted(&self) -> bool {
         self.start.wanted.strong_count() > 0
     }
@@ -38,7 +38,8 @@ impl Subagents {
         self.governor.as_ref().map_or(0, crate::governor::Governor::slots)
     }
 
-    /// State of the queued new subagents below `origin`.
+    /// Entries of the new subagents below `origin` that wait in the queue. Ended subagents that
+    /// wait to be resumed are left out.
     pub(super) fn queued_status(&self, origin: &Origin) -> Vec<SubagentInfo> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |one: &&QueuedSubagent| {
@@ -60,15 +61,16 @@ impl Subagents {
                 ended: None,
             }
         };
-        // A resumed one is listed already.
+        // A subagent that is to be resumed is listed already.
         let fresh = self.waiting.iter().filter(|one| one.start.resume.is_none());
         fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
     }
 }
 
 impl State {
-    /// Queues a start request and starts what can start. Requests of a caller that is being stopped
-    /// are dropped; those of a caller in an isolated workspace are refused.
+    /// Queues a start request and starts what can start. Requests of a caller that is being
+    /// stopped, or of an ending session, are dropped; those of a caller in an isolated workspace
+    /// are refused.
     pub(super) async fn delegate(&mut self, one: QueuedSubagent) -> Result<(), SpawnErr> {
         if self.end.refusal().is_err() || self.is_stopping(&one.start.origin) {
             return Ok(());
@@ -129,8 +131,8 @@ impl State {
         Ok(())
     }
 
-    /// Records and starts a subagent with its permit. `resumed_entry`: index of its earlier run, if
-    /// it is resumed.
+    /// Records and starts a subagent with its permit. `resumed_entry`: index of the entry of its
+    /// earlier run; `None` for a new subagent.
     async fn begin_child(
         &mut self,
         one: QueuedSubagent,

@@ -1,5 +1,5 @@
-//! Resume of subagents after their process died. The ends of those that had ended are reported if
-//! that had not happened; the others continue from their own records together with the main agent.
+//! Resume of subagents after their process died. An end that was not reported is reported now;
+//! subagents that were running continue from their own records together with the main agent.
 //!
 //! Nothing starts before the user acts, so opening a session costs nothing.
 
@@ -28,7 +28,8 @@ enum ResumeDecision {
     End(SubagentOutcome),
 }
 
-/// True if the result of the call that started the subagent is in `messages` and reports its end.
+/// True if `messages` contains the result of the call that started the subagent, and this result
+/// reports the end of the subagent.
 fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
     let head = format!("({}): ", one.id());
     messages.iter().any(|message| match &**message {
@@ -360,7 +361,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Number of model replies of subagents in earlier runs, which no current run counts.
+    /// Number of model replies to all subagents so far, without those in runs that have not ended.
+    /// The replies of such a run are counted at its end.
     pub(crate) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
         let counted = |one: &Delegated| match &one.ended {
             Some(_) => one.replies,

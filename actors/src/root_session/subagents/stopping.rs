@@ -14,11 +14,11 @@ use crate::root_session::{Msg, SessionBase, State};
 /// Time that a subagent has to end after it was asked to stop.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A stop in progress.
+/// A stop of subagents in progress, from the deepest upwards.
 pub(super) struct StopInProgress {
     ids: Vec<InvocationId>,
-    /// Ending with which the main agent is stopped when all subagents have ended; `None`: it is not
-    /// stopped.
+    /// Ending with which the main agent is stopped when the subagents `ids` have ended; `None`: it
+    /// is not stopped.
     main: Option<Ending>,
     overdue: OwnedTask,
 }
@@ -76,8 +76,9 @@ impl State {
         self.begin_stop(self.subagents.in_scope(Reach::Foreground, Some(id)), None);
     }
 
-    /// Stops the subagents `ids`, then the main agent with the ending `main`, if it is set. Returns
-    /// false if `ids` is empty.
+    /// Stops the subagents `ids`, then the main agent with the ending `main`, if it is set. A stop
+    /// in progress is extended; an ending that is set already stays. Returns false if `ids` is
+    /// empty.
     fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) -> bool {
         if ids.is_empty() {
             return false;

@@ -25,8 +25,8 @@ pub(super) struct SubagentConfig {
     pub(super) thinking: Option<Thinking>,
     services: Arc<Services>,
     fitter: ContextFitter,
-    /// Descriptions of its tools for each depth, which decides if it can call other agents. The
-    /// last entry is for all deeper levels.
+    /// Descriptions of its tools, by the depth of the subagent, which decides if it can call other
+    /// agents. The last entry is for all deeper levels, too.
     specs: Vec<Arc<[ToolSpec]>>,
 }
 
