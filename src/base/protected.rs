@@ -22,7 +22,7 @@ pub enum Class {
     Start,
     /// An editor runs its content.
     Editor,
-    /// Run or obeyed by CI pipelines, git hook managers, package managers or build tools.
+    /// CI pipelines, git hook managers, package managers or build tools run or obey its content.
     Pipeline,
 }
 
@@ -260,8 +260,8 @@ pub fn is_dot_git(name: &[u8]) -> bool {
     matches!(&*fold(name), b".git" | b"git~1")
 }
 
-/// True if git accepts a folder as a repository: it contains `head`, and `objects` with `refs` or
-/// `commondir`. `has` tells if the folder contains a name, given in lower case.
+/// True if git accepts a folder as a repository: it contains `head`, and either `commondir` or both
+/// `objects` and `refs`. `has` tells if the folder contains a name, given in lower case.
 pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("head") && ((has("objects") && has("refs")) || has("commondir"))
 }

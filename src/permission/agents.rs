@@ -109,8 +109,8 @@ impl RulePolicy {
         )
     }
 
-    /// With delegation, turns a denial by the rules of agents into a permission request for this
-    /// call only. `None` without delegation or such a denial.
+    /// If delegation is enabled (`multi_agent`), turns a denial by the rules of agents into a
+    /// permission request for this call only. `None` if it is disabled or no such rule denies.
     pub(super) fn agent_asks(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let Some(Verdict::Deny { reason, rule }) =
             self.agent_denies(case).filter(|_| self.settings.multi_agent)
@@ -120,8 +120,8 @@ impl RulePolicy {
         Some(self.ask_once(case, format!("{reason} ({rule})")))
     }
 
-    /// Applies the default decision of the calling agent, after all rules. `None` if it has none,
-    /// or if the built-in decision applies instead.
+    /// Applies the default decision of the calling agent, after all rules. `None` if the agent has
+    /// none, or if the built-in decision asks in any case.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;

@@ -71,8 +71,8 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// Converts to the error of a model request: `Unauthorized` if the user has to act, otherwise
-    /// the error of the renewal request.
+    /// Converts to the error of the attempt: `Unauthorized` if the user has to act, otherwise the
+    /// error of the renewal request.
     pub(crate) fn explain(self, origin: &MessageOrigin) -> ProviderError {
         match self {
             Trouble::User(what) => {
@@ -90,8 +90,8 @@ pub struct Login {
     store: Store,
     base_url: String,
     issuer: Issuer,
-    /// Current credentials. The lock is held during a renewal, so that this process renews once at
-    /// a time.
+    /// Current credentials. The lock is held during a renewal, so renewals in this process do not
+    /// overlap.
     state: Arc<Queue<State>>,
     secrets: Mutex<Vec<SecretString>>,
 }
@@ -175,9 +175,10 @@ impl Login {
         })
     }
 
-    /// Returns credentials for a request, and renews the login first if they expire soon.
-    /// `refused`: credentials that the server has just rejected, so others are needed; `None`:
-    /// none.
+    /// Returns credentials for a request. Renews the login first if they expire within [`MARGIN`]
+    /// or equal `refused`; if no renewal is possible now, credentials that have not expired are
+    /// returned nevertheless. `refused`: credentials that the server has just rejected, which are
+    /// never returned; `None`: none.
     ///
     /// A renewal continues if the caller is cancelled: the refresh token has been spent, and the
     /// new tokens must not be lost.

@@ -393,7 +393,7 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// Results of the preparation, for the enforcement report.
+/// Steps of the preparation that were carried out, for the enforcement report.
 #[derive(Debug)]
 struct Facts {
     shape: HelperShape,
@@ -468,8 +468,9 @@ fn close_output() -> Result<(), String> {
     dup2_stderr(&null).context(open)
 }
 
-/// Limits the number of processes of the user (`RLIMIT_NPROC`). On the full tier only the command's
-/// processes count. Otherwise all processes of the user count, so the limit is four times as high.
+/// Limits the number of processes of the user (`RLIMIT_NPROC`) to `processes_max`; on other tiers
+/// than the full one to 4 * `processes_max`, because all processes of the user count there. A lower
+/// limit in force stays. 0 sets no limit.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {
         return;

@@ -313,8 +313,8 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
-/// Mounts the cover `nothing` over `path`, and returns true. Mounts nothing if `path` is already
-/// invisible, because one of its parents is covered.
+/// Mounts the cover `nothing` over `path`, unless `path` is already invisible, because one of its
+/// parents is covered. Returns true in both cases.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),

@@ -27,7 +27,7 @@ use crate::plan::{Backend, Plan};
 use crate::wire::{HelperLine, HelperRequest};
 use crate::{Context as _, bubblewrap};
 
-/// Time limit of one trial.
+/// Maximum time for which a trial waits for each message of the helper, and then for its end.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
 /// Name of the cache file.
@@ -41,7 +41,7 @@ const WRONG_FILE: &str = "sandbox-backend.wrong";
 const PERMANENT: [Errno; 5] =
     [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::ENOENT, Errno::EOPNOTSUPP];
 
-/// Maximum size of the cache file in bytes.
+/// Maximum number of bytes read from a cache file.
 const FILE_BYTES_MAX: u64 = 512;
 
 /// Selection of the sandbox mechanism.
@@ -144,8 +144,8 @@ impl ProbeResult {
     }
 }
 
-/// True if the cache names a backend of the full tier, whether or not it is valid for this boot and
-/// binary.
+/// True if the cache file or the one that turned out wrong names a backend of the full tier, also
+/// from another boot or binary.
 fn was_full(folder: &Path) -> bool {
     [FILE, WRONG_FILE].iter().any(|name| {
         let text = read_cache(&folder.join(name)).unwrap_or_default();
