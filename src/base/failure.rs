@@ -12,9 +12,9 @@ pub use codes::ErrorCode;
 pub enum Exit {
     /// Success.
     Done = 0,
-    /// The task failed.
+    /// The run or the command failed.
     Failed = 1,
-    /// Invalid command line.
+    /// Invalid command line, or an argument that cannot be used.
     Usage = 2,
     /// Configuration, agent file or credentials are invalid.
     Configuration = 3,

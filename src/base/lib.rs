@@ -8,8 +8,8 @@ pub mod protected;
 pub mod secrets;
 pub mod shell_words;
 
-/// Waits for `future` and returns its output; never completes if `future` is `None`.
-/// For branches of `select!`.
+/// Waits for `future` and returns its output; never completes if `future` is `None`. For branches
+/// of `select!`.
 pub async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

@@ -55,7 +55,7 @@ pub(super) fn is_invocation(action: &Action) -> bool {
 
 impl RulePolicy {
     /// Decides about starting an agent. The calls of that agent are judged one by one later. `None`
-    /// if the action is anything else.
+    /// unless the action is exactly the start of one agent.
     pub(super) fn invoked(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
             return None;

@@ -249,7 +249,8 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     })
 }
 
-/// True if a grant for commands that begin with `words` may be suggested.
+/// True if a grant for commands that begin with `words` may be suggested: the program is not in
+/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");

@@ -49,7 +49,7 @@ pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec
         .collect()
 }
 
-/// Returns one error for each invalid rule.
+/// Returns one error for each invalid rule; an empty list if all are valid.
 pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }

@@ -320,7 +320,8 @@ fn serves(access: &Access, refused: Option<&Access>) -> bool {
 }
 
 /// Returns `access` if it has not expired and the server has rejected no credentials (`refused` is
-/// `None`). A renewal starts before they expire, so its failure need not fail the request.
+/// `None`). Credentials are renewed before they expire, so a failed renewal need not fail the
+/// request.
 fn usable(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     let now = Timestamp::now().as_second();
     let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);

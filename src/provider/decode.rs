@@ -47,7 +47,7 @@ pub(crate) trait Assembly: Default + Send {
     fn draft_mut(&mut self) -> &mut ReplyDraft;
     /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
-    /// True if content has arrived, which would be lost with the reply.
+    /// True if any content (text, thinking or a call) has begun to arrive.
     fn has_content(&self) -> bool;
     /// Makes the completion. A reply that is incomplete or unusable is a fault.
     fn complete(self) -> Result<Completion, Fault>;

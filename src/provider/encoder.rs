@@ -82,7 +82,7 @@ pub(crate) struct RequestParts<'r> {
     pub(crate) history: &'r EncodedHistory,
     /// Serialised list of the tools.
     pub(crate) tools: &'r [u8],
-    /// Result of [`Dialect::system`].
+    /// Text form of the system messages that are sent apart, from [`Dialect::system`].
     pub(crate) system: &'r str,
 }
 

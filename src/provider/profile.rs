@@ -183,7 +183,7 @@ pub struct Quirks {
     /// Let the model decide how long it thinks (Messages).
     pub adaptive_thinking: bool,
     /// Reasoning effort if a request sets no reasoning level (Responses, Messages): `low`,
-    /// `medium`, `high`, or another value of the server.
+    /// `medium`, `high`, or another value of the server. `None`: the server's default.
     pub effort: Option<String>,
     /// The server accepts the parameter `reasoning_effort` (Chat Completions).
     pub reasoning_effort: bool,

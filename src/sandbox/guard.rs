@@ -40,8 +40,8 @@ pub struct Exemptions {
     /// Protected paths that the command may change: absolute and resolved, each including its
     /// contents.
     pub unprotected: Vec<PathBuf>,
-    /// True if the command runs even if the workspace is too large for a complete survey. False: it
-    /// then does not run.
+    /// True if the command may run although the survey is incomplete, because the workspace is too
+    /// large; false if it then does not run.
     pub unsurveyed: bool,
 }
 
@@ -204,8 +204,8 @@ async fn run_scan<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Checks protected files after all processes of the command are gone; returns the changes.
-    /// Empty if the check itself failed, which is logged.
+    /// Checks protected files after the command, reacts to changes, and returns them. All processes
+    /// of the command must be gone. Empty also if the check failed, which is logged.
     pub(crate) async fn check_effects(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);

@@ -2,10 +2,10 @@
 //! command.
 //!
 //! Code between fork and exec may hardly do anything in a multi-threaded program, but a helper has
-//! one thread. It creates a session, dies with its parent, resets signals and closes descriptors.
-//! Then it waits for a request on standard input, which is a socket, applies the plan of the
-//! request, reports the kernel's answers, and executes the command. If any step fails, or the
-//! report cannot be written, the command does not run.
+//! one thread. It creates a Unix session, dies with its parent, resets signals and closes
+//! descriptors. Then it waits for a request on standard input, which is a socket, applies the plan
+//! of the request, reports the kernel's answers, and executes the command. If any step fails, or
+//! the report cannot be written, the command does not run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -251,8 +251,8 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks into the future command (child) and its init process (parent). The child starts a session;
-/// the parent blocks SIGCHLD, which the init process receives through a descriptor.
+/// Forks into the future command (child) and its init process (parent). The child starts a Unix
+/// session; the parent blocks SIGCHLD, which the init process receives through a descriptor.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().context("signals")?;
     let fork = kernel::fork().context("no process")?;

@@ -255,10 +255,11 @@ impl Exit {
     }
 }
 
-/// Error that prevented a process from starting.
+/// Error that prevented a process from starting or from being observed to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The system refused a process, descriptor, folder or memory that the start needs.
+    /// The system refused a process, descriptor, folder or memory that the start needs, or reading
+    /// from the started process failed.
     #[error("the process cannot be started")]
     Start {
         /// Error of the operating system.

@@ -125,7 +125,7 @@ impl Probe {
     }
 
     /// Invalidates the cached result, which was wrong, so that the next process probes again. This
-    /// process continues with it: the promised tier is enforced, or nothing runs.
+    /// process keeps the result; a command whose tier cannot be enforced does not run.
     pub(crate) fn discard_probe_result(&self) {
         if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::rename(folder.join(FILE), folder.join(WRONG_FILE)).ok();
@@ -299,7 +299,7 @@ fn identity(helper: &Path) -> Option<String> {
 }
 
 /// Returns the backend that an earlier process cached under the key `name`. `None` if there is
-/// none, or only `Nothing`.
+/// none, or if it is [`Backend::Nothing`].
 fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     let text = read_cache(&folder.join(FILE))?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;

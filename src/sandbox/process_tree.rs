@@ -347,8 +347,8 @@ fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start)
 }
 
-/// State letter, session id and start time of a process, from `/proc/PID/stat`. `start` is in clock
-/// ticks since boot.
+/// State letter, Unix session id and start time of a process, from `/proc/PID/stat`. `start` is in
+/// clock ticks since boot.
 struct Stat {
     state: u8,
     session: i32,

@@ -6,7 +6,8 @@ use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Maximum number of secrets that are searched for one by one. With more, every byte is checked.
+/// Maximum number of secrets for which a substring search is run one by one. With more secrets,
+/// every byte is checked as a possible beginning instead.
 const SEARCHED_MAX: usize = 16;
 
 /// Text that replaces a secret.
