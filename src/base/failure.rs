@@ -12,9 +12,9 @@ pub use codes::ErrorCode;
 pub enum Exit {
     /// Success.
     Done = 0,
-    /// The task failed.
+    /// The run or the command failed.
     Failed = 1,
-    /// Invalid command line.
+    /// Invalid command line, or an argument that cannot be used.
     Usage = 2,
     /// Configuration, agent file or credentials are invalid.
     Configuration = 3,
@@ -52,9 +52,9 @@ pub struct Failure {
     /// Location of the error: `file:line:column`, or a flag. Text after a newline is an excerpt,
     /// which is shown below the location.
     pub place: Option<String>,
-    /// Reason, if it helps the user.
+    /// Reason, which is shown as `why:`.
     pub why: Option<String>,
-    /// Next step of the user.
+    /// Advice to the user, which is shown as `fix:`.
     pub fix: Option<String>,
     /// Exit code if the error ends posse.
     pub exit: Exit,
@@ -82,7 +82,7 @@ pub fn all_or_failures<T>(
 }
 
 impl Failure {
-    /// Creates an error without location, reason and next step.
+    /// Creates an error without location, reason and advice.
     pub fn new(code: ErrorCode, exit: Exit, what: impl Into<String>) -> Failure {
         Failure { code, what: what.into(), place: None, why: None, fix: None, exit }
     }
@@ -101,14 +101,14 @@ impl Failure {
         self
     }
 
-    /// Sets the reason to the source of `error`; to none if `error` has no source.
+    /// Sets the reason to the text of `error.source()`. Removes the reason if there is no source.
     #[must_use]
     pub fn caused_by(mut self, error: &dyn std::error::Error) -> Failure {
         self.why = error.source().map(ToString::to_string);
         self
     }
 
-    /// Sets the next step.
+    /// Sets the advice to the user, which is shown as `fix:`.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Failure {
         self.fix = Some(fix.into());
@@ -144,13 +144,13 @@ fn clean_error_text(text: &str) -> String {
     words
 }
 
-/// Formats `items`, one per line.
+/// Formats `items`, each followed by a newline.
 pub fn lines<T: fmt::Display>(items: &[T]) -> String {
     items.iter().fold(String::new(), |text, item| format!("{text}{item}\n"))
 }
 
-/// Escapes control characters and direction overrides, so that `text` cannot control a terminal.
-/// Newlines become `\n`, tabs stay.
+/// Escapes control and invisible characters, such as direction overrides, so that `text` cannot
+/// control a terminal. Newlines become `\n`, tabs stay.
 pub fn printable(text: &str) -> String {
     escape(text, false)
 }
@@ -173,8 +173,8 @@ fn escape(text: &str, newlines: bool) -> String {
     safe
 }
 
-/// Returns the name in `known` that is most similar to `given`. `None` if no name is similar
-/// enough.
+/// Returns the name in `known` that is most similar to `given`, ignoring case. `None` if no name is
+/// similar enough, or if `given` is empty or longer than 64 characters.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Longer than any name; bounds the table for hostile input.
     const LENGTH_MAX: usize = 64;
@@ -197,14 +197,14 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     best.map(|(_, name)| name)
 }
 
-/// Returns a next step that names the most similar name in `known`. `None` if no name is similar
-/// enough.
+/// Returns the advice `did you mean "NAME"?` with the name that [`nearest`] finds in `known`.
+/// `None` if it finds none.
 pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(given, known).map(|meant| format!("did you mean \"{meant}\"?"))
 }
 
-/// Number of letters to insert, remove, replace or swap with an adjacent one to get from `a` to
-/// `b`.
+/// Edit distance: minimum number of insertions, removals and replacements of a letter and of swaps
+/// of adjacent letters that turn `a` into `b`.
 fn typos_between(a: &[char], b: &[char]) -> usize {
     let width = b.len() + 1;
     let mut table: Vec<usize> = vec![0; (a.len() + 1) * width];

@@ -9,8 +9,8 @@ pub mod secrets;
 pub mod shell_words;
 pub mod terminal;
 
-/// Waits for `future` and returns its output; never completes if it is `None`. For branches of
-/// `select!`.
+/// Waits for `future` and returns its output; never completes if `future` is `None`. For branches
+/// of `select!`.
 pub async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Removes `.` and `..` from `path` by text, without looking at files: `..` after a link leads to
-/// the folder that contains the link.
+/// Removes `.` and `..` from `path` by text, without looking at files: `..` after a symbolic link
+/// leads to the folder that contains the link. A `..` with no folder before it is dropped.
 pub fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {

@@ -12,23 +12,23 @@ use std::borrow::Cow;
 /// Reason why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Controls git, Mercurial or Sapling. In a `.git` folder only some names do.
+    /// Controls git, Mercurial or Sapling.
     Git,
-    /// Gives an agent authority: trust, permissions, servers, hooks.
+    /// Configures the authority of an agent: trust, permissions, MCP servers, hooks.
     Authority,
     /// Read by agents as instructions.
     Instructions,
-    /// Read by a shell, a debugger or a session at start.
+    /// Read by a shell, a debugger, another tool or a desktop session when it starts.
     Start,
     /// An editor runs its content.
     Editor,
-    /// Hooks and pipelines run its content, as do tools and package managers configured per folder.
+    /// CI pipelines, git hook managers, package managers or build tools run or obey its content.
     Pipeline,
 }
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
-/// Protected names in lower case, sorted for binary search.
+/// Names that are protected in every folder, in lower case, sorted for binary search.
 const NAMES: [(&str, Class); 146] = [
     (".agent", Authority),
     (".agents", Authority),
@@ -207,7 +207,8 @@ const PAIRS: [(&str, &str, Class); 22] = [
 /// Suffixes of files that an editor executes when it opens them.
 const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
 
-/// Folders that package managers fill: names for agents and editors have no effect there.
+/// Folders that package managers fill. The sandbox protects only `.git`, `.posse` and `.agents`
+/// there.
 const VENDORED: [&str; 9] = [
     "node_modules",
     "bower_components",
@@ -220,7 +221,7 @@ const VENDORED: [&str; 9] = [
     "target",
 ];
 
-/// True if any part of a path below a workspace is protected.
+/// True if any component of `relative`, a path relative to a workspace root, has a protected name.
 pub fn is_protected(relative: &str) -> bool {
     let mut above = "";
     relative.split('/').filter(|part| !part.is_empty()).any(|part| {
@@ -229,8 +230,8 @@ pub fn is_protected(relative: &str) -> bool {
     })
 }
 
-/// Returns the class of `name` in a folder called `above`. `None` if the name is not protected
-/// there.
+/// Returns the class of `name` in a folder called `above`, comparing both in the form of [`fold`].
+/// `None` if the name is not protected there.
 pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     let name = fold(name);
     if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
@@ -246,32 +247,32 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Returns the names that are protected in a folder called `above` (in canonical form) and not
-/// elsewhere.
+/// Returns the names that are protected only in a folder called `above`, which must be in the form
+/// of [`fold`].
 pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + use<'_> {
     let pairs = PAIRS.iter().filter(move |(folder, ..)| folder.as_bytes() == above);
     pairs.map(|(_, name, class)| (*name, *class))
 }
 
-/// True for the name of the folder or file with which a work tree refers to its repository, in any
-/// form that some file system takes for it.
+/// True for `.git` in any spelling that a file system may treat as equal, such as `.GIT` or
+/// `git~1`.
 pub fn is_dot_git(name: &[u8]) -> bool {
     matches!(&*fold(name), b".git" | b"git~1")
 }
 
-/// True if git accepts a folder as a repository. `has` tells if the folder contains a name, given
-/// in lower case.
+/// True if git accepts a folder as a repository: it contains `head`, and either `commondir` or both
+/// `objects` and `refs`. `has` tells if the folder contains a name, given in lower case.
 pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("head") && ((has("objects") && has("refs")) || has("commondir"))
 }
 
-/// True if `name` is that of a folder that package managers fill.
+/// True if `name` is exactly, with case, that of a folder that package managers fill.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
 
-/// Returns all protected names in lower case, each with its folder if it is protected only there. A
-/// name that begins with `*` is a suffix.
+/// Returns all protected names in lower case, each with the folder in which it is protected;
+/// `None`: in every folder. A name that begins with `*` is a suffix.
 pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
     let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
@@ -280,7 +281,8 @@ pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
 }
 
 /// Converts `name` to a canonical form that is equal for names which a file system may treat as
-/// equal: case is folded, and ignored characters and suffixes that Windows removes are left out.
+/// equal: case is folded, and ignored characters, a suffix from `:` on (an NTFS stream), and dots
+/// and spaces at the end are removed.
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));

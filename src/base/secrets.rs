@@ -47,7 +47,8 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
 /// Paths of credential stores below the home folder: files, and folders with all their contents.
-/// Names known to [`is_secret`] are included, because the home folder is not searched.
+/// Paths that [`is_secret`] recognises are listed as well, because the sandbox does not scan the
+/// home folder for them.
 pub const HOME_STORES: [&str; 72] = [
     ".ssh",
     ".gnupg",
@@ -125,8 +126,8 @@ pub const HOME_STORES: [&str; 72] = [
     ".env",
 ];
 
-/// True if `path` names a secret file, or a file in a secret folder. No grant permits access by a
-/// tool; only the setting `sandbox.readSecrets` permits reading.
+/// True if `path` names a secret file, a secret folder or a path below one, judged by names alone.
+/// No grant lets a file tool access it; only the setting `sandbox.readSecrets` permits reading.
 ///
 /// Called for every file of a search, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {

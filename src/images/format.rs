@@ -47,8 +47,8 @@ impl ImageFormat {
     }
 }
 
-/// Name of an unsupported format with its article, such as `a PDF file`, if it is easy to
-/// recognise.
+/// Name of an unsupported format with its article, such as `a PDF file`. `None`: the format is not
+/// recognised in the first 512 bytes.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -63,7 +63,8 @@ pub fn other(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// True if a JPEG has its end marker. Decoders fill missing parts with grey.
+/// True if the JPEG file `bytes` has an end marker after the start of its pixel data. Without this
+/// check, decoders fill the missing rest of a truncated file with grey.
 pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
     // Thumbnails lie within segments, so only markers between segments count.
@@ -79,7 +80,7 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// True if `bytes` contain marks of an animation, and hence more than one picture.
+/// True if `bytes` contain a marker of an animation in this `format`. Always false for JPEG.
 pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {

@@ -27,7 +27,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure};
 
 pub use format::{ImageFormat, other};
 
-/// JPEG qualities, in order of attempts.
+/// JPEG qualities (1 to 100), tried in this order until the image is small enough.
 const QUALITIES: [u8; 3] = [85, 70, 50];
 /// Maximum number of halvings of an image that is too large.
 const HALVINGS_MAX: u32 = 4;
@@ -45,7 +45,7 @@ pub struct ImageLimits {
     pub sent_bytes_max: usize,
     /// Maximum memory for decoding, in bytes.
     pub memory_bytes_max: u64,
-    /// Maximum duration of the conversion.
+    /// Maximum duration of the conversion, not counting the wait for earlier images.
     pub time_max: Duration,
 }
 
@@ -99,7 +99,7 @@ impl LoadedImage {
     }
 }
 
-/// Loads the image in the file `path`. Blocks, for not much longer than `limits` allow.
+/// Loads and converts the image in the file `path`. Blocks as [`from_bytes`] does.
 ///
 /// Fails with `IMG001` if the file cannot be read, with `IMG002` if it is too large, and with the
 /// errors of [`from_bytes`].
@@ -127,10 +127,11 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     from_bytes(bytes, limits).map_err(|failure| failure.at(place))
 }
 
-/// Converts the image in `bytes` for sending. Blocks, not much longer than `limits` allow.
+/// Converts the image in `bytes` for sending. Blocks for at most `limits.time_max`, plus up to 20
+/// seconds while other images are being converted.
 ///
 /// Errors: `IMG002` too large, `IMG003` unknown format, `IMG004` empty or damaged, `IMG005`
-/// decoding exceeds memory or time limits, `IMG006` cannot be made small enough.
+/// conversion or wait exceeds memory or time limits, `IMG006` cannot be made small enough.
 pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     if bytes.len() as u64 > limits.file_bytes_max {
         return Err(too_large(bytes.len() as u64, limits));
@@ -153,8 +154,9 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
     bounded(limits, move |deadline| convert(&bytes, format, limits, deadline))
 }
 
-/// Runs `work` on a thread of its own when earlier work has ended, with a time limit. After a
-/// timeout the thread ends by itself; its memory is limited too.
+/// Runs `work` on a new thread when all earlier work has ended, and returns its result. Waits at
+/// most [`TURN_MAX`] for the start and `limits.time_max` for the end. After a timeout the thread
+/// ends by itself: `work` gets its deadline (monotonic) as argument.
 fn bounded(
     limits: ImageLimits,
     work: impl FnOnce(Instant) -> Result<LoadedImage, Failure> + Send + 'static,
@@ -246,9 +248,9 @@ fn decode(
     })
 }
 
-/// Encodes `picture` such that its Base64 text has at most `sent_bytes_max` bytes. An original in
-/// JPEG stays JPEG; others become PNG if that is small enough, else JPEG. `None`: no encoding is
-/// small enough.
+/// Encodes `picture` such that its Base64 text has at most `sent_bytes_max` bytes. Returns media
+/// type and bytes. An original in JPEG stays JPEG; others become PNG if that is small enough, else
+/// JPEG without transparency. `None`: no encoding is small enough.
 fn encode(
     picture: &DynamicImage,
     format: ImageFormat,

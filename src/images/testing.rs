@@ -18,7 +18,7 @@ pub fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A PNG with a huge declared size and few bytes.
+/// A PNG of few bytes that declares a size of `width` x `height` pixels.
 pub fn png_bomb(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = picture(1, 1, ImageFormat::Png);
     bytes[16..20].copy_from_slice(&width.to_be_bytes());
@@ -28,7 +28,7 @@ pub fn png_bomb(width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-/// A JPEG with camera metadata, including the location.
+/// A JPEG with camera metadata: `orientation` as an Exif value from 1 to 8, and a location.
 pub fn jpeg_with_position(width: u32, height: u32, orientation: u8) -> Vec<u8> {
     let bytes = picture(width, height, ImageFormat::Jpeg);
     let mut notes = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();

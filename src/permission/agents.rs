@@ -55,7 +55,7 @@ pub(super) fn is_invocation(action: &Action) -> bool {
 
 impl RulePolicy {
     /// Decides about starting an agent. The calls of that agent are judged one by one later. `None`
-    /// if the action is anything else.
+    /// unless the action is exactly the start of one agent.
     pub(super) fn invoked(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
             return None;
@@ -109,8 +109,8 @@ impl RulePolicy {
         )
     }
 
-    /// With delegation, turns a denial by the rules of agents into a permission request for this
-    /// call only. `None` without delegation or such a denial.
+    /// If delegation is enabled (`multi_agent`), turns a denial by the rules of agents into a
+    /// permission request for this call only. `None` if it is disabled or no such rule denies.
     pub(super) fn agent_asks(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let Some(Verdict::Deny { reason, rule }) =
             self.agent_denies(case).filter(|_| self.settings.multi_agent)
@@ -120,8 +120,8 @@ impl RulePolicy {
         Some(self.ask_once(case, format!("{reason} ({rule})")))
     }
 
-    /// Applies the default decision of the calling agent, after all rules. `None` if it has none,
-    /// or if the built-in decision applies instead.
+    /// Applies the default decision of the calling agent, after all rules. `None` if the agent has
+    /// none, or if the built-in decision asks in any case.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;

@@ -30,11 +30,12 @@ pub struct Checked {
     /// Rule that denies the command. `None` unless it is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Names of the programs that the command runs, as far as the text shows.
+    /// Names of the programs that the command runs, as far as the text shows; at most 256.
     pub programs: Vec<String>,
     /// True if the command may run further programs that are known only at run time.
     pub unsure: bool,
-    /// Parts of the command that no rule or grant covers. Empty unless the decision is `ask`.
+    /// Parts of the command that no rule or grant covers, at most 256. Empty unless the decision is
+    /// `ask`.
     pub needs: Vec<Need>,
     /// Rule for the user's configuration that would allow the command, as JSON text. `None` if
     /// there is none.
@@ -62,15 +63,17 @@ pub fn command_grant(prefix: &str) -> Option<Grant> {
 }
 
 impl RulePolicy {
-    /// Decides about `command` in `cwd` with these grants, the full sandbox tier, and a person to
-    /// ask.
+    /// Decides about `command` of the agent `build` in `cwd`, with these grants, the full sandbox
+    /// tier, and a person to ask.
     ///
-    /// No word of `command` is taken for a link; [`RulePolicy::check_resolved`] knows links.
+    /// Assumes that no path in `command` is a symbolic link; [`RulePolicy::check_resolved`] takes
+    /// links into account.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
         self.check_resolved(command, cwd, &[], grants)
     }
 
-    /// Decides as [`RulePolicy::check`] does about a `command` whose paths lead through `links`.
+    /// Decides as [`RulePolicy::check`] does about a `command` whose paths lead through the
+    /// symbolic `links`.
     pub fn check_resolved(
         &self,
         command: &str,
@@ -138,5 +141,5 @@ impl RulePolicy {
     }
 }
 
-/// Maximum number of programs and of uncovered parts in a result.
+/// Maximum number of `programs`, and of `needs`, in a [`Checked`].
 const PROGRAMS_MAX: usize = 256;

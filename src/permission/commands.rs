@@ -21,11 +21,12 @@ use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 pub(crate) const EXECUTE: &str = "execute";
 /// Maximum number of uncovered parts that a permission request names.
 const NAMED_MAX: usize = 3;
-/// Maximum number of characters of such a part in a permission request.
+/// Maximum number of characters that a permission request shows of each such part.
 const NAMED_CHARS_MAX: usize = 80;
 
 /// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
-/// destroy data. A rule of the user can allow them.
+/// destroy data. A rule of the user can allow them. Exceptions for `git` and `cd`:
+/// [`may_be_suggested`].
 const NEVER_SUGGESTED: Names = Names(
     "\
     ash at awk bash batch bun bwrap busybox cd chgrp chmod chown chroot command cp crontab csh \
@@ -52,7 +53,8 @@ pub(crate) struct Uncovered<'a> {
 }
 
 impl RulePolicy {
-    /// Parses and judges `command` in the folder `cwd`. `links` are the links in its paths.
+    /// Parses and judges `command` in the folder `cwd`. `links` are the symbolic links in its
+    /// paths.
     pub(crate) fn judged(&self, command: &str, cwd: &str, links: &[PathLink]) -> Judged {
         let place = CommandLocation {
             cwd: Some(cwd),
@@ -86,8 +88,8 @@ impl RulePolicy {
         }
     }
 
-    /// Returns the parts of the commands that neither a grant nor a rule covers. Grants are applied
-    /// first.
+    /// Returns the parts of the commands that neither a grant nor a rule covers. A grant covers a
+    /// part even if a rule asks about it.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation
@@ -167,7 +169,8 @@ impl RulePolicy {
     }
 
     /// Returns the command prefix of a rule that would have allowed the command and little else.
-    /// `None` unless it is one plain command that is known to do nothing further.
+    /// `None` unless the action is one plain command of literal words that a grant could cover and
+    /// that runs no further program.
     pub(super) fn command_rule(case: &JudgedAction<'_>) -> Option<String> {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
@@ -202,8 +205,8 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     })
 }
 
-/// Returns a word of the commands that leads to a secret file through a link, and the path of that
-/// file. `None` if there is none.
+/// Returns a word of the commands that leads to a secret file through a symbolic link, and the path
+/// of that file. `None` if there is none.
 pub(crate) fn linked_secret<'a>(case: &'a JudgedAction<'_>) -> Option<(&'a str, &'a str)> {
     let links = case.action.operations.iter().flat_map(|operation| match operation {
         Operation::Execute { links, .. } => links.as_slice(),
@@ -218,8 +221,8 @@ pub(crate) fn linked_secret<'a>(case: &'a JudgedAction<'_>) -> Option<(&'a str, 
     })
 }
 
-/// True if `part` is a glob of dot files that matches a secret, such as `.e*`. A plain `*` does not
-/// match dot files.
+/// True if `part` is a glob of dot files that may match a secret file, such as `.e*`. A plain `*`
+/// does not match dot files.
 fn matches_hidden_secret(part: &str) -> bool {
     let is_hidden = |name: &str| name.starts_with('.') && name.contains(['*', '?', '[']);
     if !part.split('/').any(is_hidden) {
@@ -231,7 +234,7 @@ fn matches_hidden_secret(part: &str) -> bool {
 }
 
 /// Returns the grant that would cover all of `missing`. `None` if they need different grants, or if
-/// this grant cannot or should not be given.
+/// no grant can cover them or may be suggested.
 fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     let first = missing.first()?.part?.operation();
     let same = |uncovered: &Uncovered<'_>| {
@@ -246,7 +249,8 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     })
 }
 
-/// True if a grant for commands that begin with `words` may be suggested.
+/// True if a grant for commands that begin with `words` may be suggested: the program is not in
+/// [`NEVER_SUGGESTED`], or is `git` or `cd` with a further word.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
@@ -285,8 +289,8 @@ fn missing_text(missing: &[Uncovered<'_>]) -> String {
     if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
 }
 
-/// Describes the grant for `target` for a permission request. `project`: the program runs code of
-/// the project.
+/// Describes the grant for `target` for a permission request. `project`: true if the program runs
+/// code of the project.
 fn offered(target: &str, project: bool) -> String {
     let runs = if project { ", which runs code of the project's files" } else { "" };
     format!("; a grant would cover `{}` with known options{runs}", printable(target))

@@ -33,8 +33,8 @@ pub use check::{Checked, Need, command_grant};
 pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
 
-/// Returns the paths that `command` may name; the caller resolves links in them for
-/// [`Operation::Execute`]. `home` is the home folder of the user, if it is known.
+/// Returns the paths that `command` may name; the caller resolves symbolic links in them for
+/// [`Operation::Execute`]. `home`: home folder of the user; `None` means `/home/user`.
 pub fn command_paths(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandPath> {
     shell::links::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
@@ -49,7 +49,7 @@ pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec
         .collect()
 }
 
-/// Returns one error for each invalid rule.
+/// Returns one error for each invalid rule; an empty list if all are valid.
 pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }
@@ -312,7 +312,7 @@ impl RulePolicy {
         ))
     }
 
-    /// Asks about actions that neither grants, nor rules, nor `--yes` may answer. `None` for other
+    /// Asks about actions that neither grants, nor rules, nor `--yes` may allow. `None` for other
     /// actions.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = exemption_reason(case.action).or_else(|| RulePolicy::asked_each_time(case))?;

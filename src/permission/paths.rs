@@ -1,5 +1,7 @@
 //! Path predicates of the policy. Protected names are in `src/base/protected.rs`.
 
+/// True if a component of `relative` is `node_modules`, ignoring case. Other folders of package
+/// managers do not count.
 pub(crate) fn is_vendored(relative: &str) -> bool {
     relative.split('/').any(|part| part.eq_ignore_ascii_case("node_modules"))
 }

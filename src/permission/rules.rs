@@ -219,8 +219,8 @@ impl Rule {
             })
     }
 
-    /// True if any command in `scripts` begins with the prefix, at any position, or if the rule has
-    /// no prefix.
+    /// True if any command in `scripts`, also one behind a wrapper, begins with the prefix (equals
+    /// it, if `exact`), or if the rule has no prefix.
     fn runs(&self, scripts: &[Judged]) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| {
             begins(scripts, prefix).any(|words| !self.exact || words.len() == prefix.len())
@@ -232,8 +232,9 @@ impl Rule {
         self.decision == RuleDecision::Deny && self.is_for(case) && self.applies_to(case)
     }
 
-    /// True if this is an ask or allow rule that matches the call. An ask rule must match one part,
-    /// an allow rule all parts.
+    /// True if this is an ask or allow rule that matches the call. An ask rule must match one path
+    /// or command, an allow rule all paths. An allow rule with a command prefix never matches here:
+    /// `RulePolicy::uncovered` applies it to each part of a command.
     pub(crate) fn applies(&self, case: &JudgedAction<'_>) -> bool {
         self.is_for(case)
             && match self.decision {
@@ -243,8 +244,8 @@ impl Rule {
             }
     }
 
-    /// Order among matching rules, the larger the more specific: length of glob and prefix, then
-    /// true if the rule names a tool.
+    /// Sort key among matching rules; the largest is the most specific: bytes of glob plus prefix,
+    /// then true if the rule names a tool and not `*`.
     pub(crate) fn specificity(&self) -> (usize, bool) {
         let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();

@@ -1,6 +1,7 @@
 //! Provider for one server; the protocol-specific part is a [`Dialect`].
 //!
-//! Makes one attempt per call. Dropping the future of an attempt closes its connection.
+//! Makes one attempt per call. With a login, the attempt repeats its HTTP request once if the
+//! server rejects the token. Dropping the future of an attempt closes its connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,10 +35,11 @@ const DRAIN_WAIT: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Adapter<D>(Arc<AdapterState<D>>);
 
-/// State shared by the attempts of one adapter.
+/// Endpoints and encoder of one adapter, shared by its attempts.
 #[derive(Debug)]
 struct AdapterState<D> {
     endpoint: Endpoint,
+    /// Endpoint that counts tokens. `None`: the protocol has none, so counts are estimates.
     counting: Option<Endpoint>,
     encoder: Encoder<D>,
 }

@@ -1,7 +1,7 @@
 //! Anthropic Messages dialect, for streamed and whole replies.
 //!
 //! Signed thinking is stored and sent back unchanged. Requests contain cache breakpoints: the
-//! positions up to which the server may cache a prompt.
+//! positions up to which the server may cache the request.
 
 pub(crate) mod encode;
 pub(crate) mod reply;

@@ -326,7 +326,8 @@ fn read_report(body: &[u8]) -> ServerError {
     report
 }
 
-/// Wait that the server requests in the header `retry-after-ms` or `Retry-After`, if plausible.
+/// Wait, counted from `now` (wall clock), that the server requests in the header `retry-after-ms`
+/// or else in `Retry-After`. `None`: there is none, or it is implausible.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {

@@ -71,8 +71,8 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// Converts to the error of a model request: `Unauthorized` if the user has to act, otherwise
-    /// the error of the renewal request.
+    /// Converts to the error of the attempt: `Unauthorized` if the user has to act, otherwise the
+    /// error of the renewal request.
     pub(crate) fn explain(self, origin: &MessageOrigin) -> ProviderError {
         match self {
             Trouble::User(what) => {
@@ -90,8 +90,8 @@ pub struct Login {
     store: Store,
     base_url: String,
     issuer: Issuer,
-    /// Current credentials. The lock is held during a renewal, so that this process renews once at
-    /// a time.
+    /// Current credentials. The lock is held during a renewal, so renewals in this process do not
+    /// overlap.
     state: Arc<Queue<State>>,
     secrets: Mutex<Vec<SecretString>>,
 }
@@ -175,9 +175,10 @@ impl Login {
         })
     }
 
-    /// Returns credentials for a request, and renews the login first if they expire soon.
-    /// `refused`: credentials that the server has just rejected, so others are needed; `None`:
-    /// none.
+    /// Returns credentials for a request. Renews the login first if they expire within [`MARGIN`]
+    /// or equal `refused`; if no renewal is possible now, credentials that have not expired are
+    /// returned nevertheless. `refused`: credentials that the server has just rejected, which are
+    /// never returned; `None`: none.
     ///
     /// A renewal continues if the caller is cancelled: the refresh token has been spent, and the
     /// new tokens must not be lost.
@@ -319,7 +320,8 @@ fn serves(access: &Access, refused: Option<&Access>) -> bool {
 }
 
 /// Returns `access` if it has not expired and the server has rejected no credentials (`refused` is
-/// `None`). A renewal starts before they expire, so its failure need not fail the request.
+/// `None`). Credentials are renewed before they expire, so a failed renewal need not fail the
+/// request.
 fn usable(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     let now = Timestamp::now().as_second();
     let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);

@@ -19,8 +19,8 @@ use crate::sse::{SseEvent, SseParser};
 /// Maximum size of a reply that is one JSON object, in bytes.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Maximum number of chunks that are read after a chunk, if they have arrived, before deltas are
-/// sent.
+/// Maximum number of further chunks, already received, that are joined to a chunk before its deltas
+/// are sent.
 const CHUNKS_JOINED_MAX: usize = 256;
 
 /// Maximum wait for usage figures after the end of the content.
@@ -41,13 +41,13 @@ pub(crate) trait Assembly: Default + Send {
     fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault>;
     /// Adds a reply that came as one JSON object.
     fn add_object(&mut self, json: &str) -> Result<(), Fault>;
-    /// Data of the reply received so far.
+    /// Part of the reply that is the same in every protocol, as received so far.
     fn draft(&self) -> &ReplyDraft;
-    /// Data of the reply received so far, for taking the deltas out.
+    /// The value of [`Assembly::draft`], for taking the deltas out.
     fn draft_mut(&mut self) -> &mut ReplyDraft;
     /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
-    /// True if content has arrived, which would be lost with the reply.
+    /// True if any content (text, thinking or a call) has begun to arrive.
     fn has_content(&self) -> bool;
     /// Makes the completion. A reply that is incomplete or unusable is a fault.
     fn complete(self) -> Result<Completion, Fault>;
@@ -87,7 +87,7 @@ enum BodyShape {
     Stream { parser: Box<SseParser>, skipped: u64 },
 }
 
-/// Silence limits of a reply.
+/// Silence limits of a reply. Unrelated to the setting `patience`, which limits retries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// Maximum time without a byte.
@@ -158,7 +158,8 @@ pub(crate) async fn read<A: Assembly>(
     reader.complete()
 }
 
-/// Sends the usage figures of a reply that failed with `error`, and returns `error`.
+/// Sends the pending usage figures of a reply that failed with `error`, drops its other deltas, and
+/// returns `error`.
 async fn counted(
     reply: &mut impl Assembly,
     deltas: Option<&DeltaSender>,
@@ -323,7 +324,7 @@ fn broken(origin: &MessageOrigin, partial: &str, what: &str) -> ProviderError {
     }
 }
 
-/// Converts a fault to the error of the request. `offset`: byte offset of the event with the fault;
+/// Converts a fault to the error of the attempt. `offset`: byte offset of the event with the fault;
 /// `None`: the fault concerns the whole reply.
 fn explain(
     origin: &MessageOrigin,

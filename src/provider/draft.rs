@@ -13,7 +13,7 @@ use crate::sanitize::called_name;
 /// Maximum total size of the text, thinking, signatures and arguments of one reply, in bytes.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Texts, usage and other data of a reply, as received so far.
+/// Texts, usage and model name of a reply, as received so far, and its unsent deltas.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyDraft {
     pub(crate) text: String,

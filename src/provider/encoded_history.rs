@@ -15,7 +15,8 @@ use crate::opaque::Owner;
 use crate::profile::Quirks;
 use crate::sanitize::{NO_VISION, TOO_MANY};
 
-/// Maximum number of cached histories. Several agents can use one provider alternately.
+/// Maximum number of cached histories, and of cached system texts. Several agents can use one
+/// provider alternately.
 pub(crate) const HISTORIES_MAX: usize = 4;
 
 /// Options for writing a group of messages.
@@ -76,7 +77,7 @@ pub(crate) struct EncodedHistory {
     messages: Vec<Arc<Message>>,
     /// Serialised messages, separated by commas.
     pub(crate) json: Vec<u8>,
-    /// State at the end of each group, in order.
+    /// Numbers of messages, bytes and images up to the end of each group, in order of the groups.
     ends: Vec<EncodedEnd>,
     /// Number of omitted images, which are the oldest ones.
     left_out: usize,
@@ -159,7 +160,8 @@ impl EncodedHistory {
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
     }
 
-    /// Sets the number of omitted images, and discards the groups that depend on the difference.
+    /// Sets the number of omitted images, and discards the groups from the first one in which other
+    /// images than before are omitted.
     fn discard_omitting(&mut self, left_out: usize) {
         if self.left_out != left_out {
             let same = self.left_out.min(left_out);

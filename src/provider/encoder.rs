@@ -82,7 +82,7 @@ pub(crate) struct RequestParts<'r> {
     pub(crate) history: &'r EncodedHistory,
     /// Serialised list of the tools.
     pub(crate) tools: &'r [u8],
-    /// Result of [`Dialect::system`].
+    /// Text form of the system messages that are sent apart, from [`Dialect::system`].
     pub(crate) system: &'r str,
 }
 
@@ -120,8 +120,8 @@ impl<D: Dialect> Encoder<D> {
         }
     }
 
-    /// Serialises `request`. The error is the reason why the model accepts no images, if a user
-    /// message contains one.
+    /// Serialises `request`. Fails if the model accepts no images and a user message contains one;
+    /// the error is the reason why the model accepts none.
     pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
         self.write(request, BodyPurpose::Reply { stream })
     }

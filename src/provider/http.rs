@@ -22,8 +22,8 @@ use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::silence_timeout::within;
 use crate::{classify, tls};
 
-/// Minimum length of a secret, in bytes, for redaction in texts: masking `1` would only garble
-/// them.
+/// Minimum length in bytes of a key or header value that is redacted in error texts: redacting `1`
+/// would only garble them.
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Default of the header `anthropic-version`, the version of the Messages protocol.
@@ -43,8 +43,9 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Creates the endpoint at `path` below the base URL. Checks the settings that can be checked
-    /// without network access: address, headers and key.
+    /// Creates the endpoint at `path` below the base URL, or at the base URL if that already ends
+    /// with `path`. Fails if the address, a header or the key is invalid, or a required key is
+    /// missing.
     pub(crate) fn new(profile: &ProviderProfile, path: &str) -> Result<Endpoint, Failure> {
         let url = parse_url(profile, path)?;
         let headers = headers(profile, &url)?;
@@ -91,7 +92,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends `body`; returns when the response begins, with any status.
+    /// Sends `body`; returns when the response begins, with any status. Time limit: `header_ms`; if
+    /// `stream` is false, the larger of `header_ms` and `idle_ms`.
     pub(crate) async fn post(
         &self,
         body: Bytes,
@@ -103,7 +105,8 @@ impl Endpoint {
         self.send(Method::POST, Some(body), accept, Duration::from_millis(limit)).await
     }
 
-    /// Sends a GET request; returns when the response begins, with any status.
+    /// Sends a GET request; returns when the response begins, with any status. Time limit:
+    /// `header_ms`.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
         let limit = Duration::from_millis(self.timeouts.header_ms);
         self.send(Method::GET, None, accept, limit).await

@@ -26,7 +26,7 @@ pub(crate) struct ImageSelection {
 
 impl ImageSelection {
     /// Selects the images of `messages`. The error is the reason why the model accepts no images,
-    /// if a user message contains one: then nothing is sent at all.
+    /// if a user message contains one: then the request is not sent.
     pub(crate) fn of(
         messages: &[Arc<Message>],
         quirks: &Quirks,
@@ -51,8 +51,8 @@ impl ImageSelection {
     }
 }
 
-/// Omits the oldest images beyond the limits of the server. `bytes`: size of each image, oldest
-/// first.
+/// Omits the oldest images beyond the limits of the server. `bytes`: length of the URL of each
+/// image, usually a data URL, oldest first.
 fn too_many(bytes: &[usize], quirks: &Quirks) -> ImageSelection {
     let images_max = quirks.max_images.unwrap_or(IMAGES_MAX);
     let bytes_max = quirks.max_image_bytes.unwrap_or(IMAGE_BYTES_MAX);

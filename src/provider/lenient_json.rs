@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Largest plausible number of tokens of one reply. A larger one is a mistake of the server and
-/// ignored.
+/// Largest plausible number of tokens in a usage figure. A larger one is a mistake of the server
+/// and ignored.
 const TOKENS_MAX: u64 = 100_000_000;
 
 /// Parses `json`. If lone surrogates prevent that, they are first replaced in the buffer `room`.

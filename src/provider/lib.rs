@@ -1,7 +1,8 @@
 //! Model providers over HTTP or from a cassette.
 //!
 //! Vendors are data: a [`profile::ProviderProfile`] contains all differences between servers of the
-//! same protocol, and [`presets`] contains defaults for well-known vendors. Adapters never retry.
+//! same protocol, and [`presets`] contains defaults for well-known vendors. Adapters never retry,
+//! except once with renewed tokens of a login.
 
 pub mod connectivity;
 pub mod presets;
@@ -43,7 +44,8 @@ use crate::profile::{Protocol, ProviderProfile};
 
 /// Provider for the server of `profile` in its protocol.
 ///
-/// Opens nothing: the first request connects. For `https:` the platform's root certificates start
+/// Opens no connection: the first request does. Fails if the address, a header or the key is
+/// invalid, or a required key is missing. For `https:` the platform's root certificates start
 /// loading in the background.
 pub fn connect(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {

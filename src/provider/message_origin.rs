@@ -15,7 +15,7 @@ pub(crate) struct MessageOrigin {
     pub(crate) address: String,
     pub(crate) secrets: Vec<SecretString>,
     /// Login whose tokens are redacted too. The tokens may change while a session runs. `None`: the
-    /// profile uses a key.
+    /// profile uses no login.
     pub(crate) login: Option<Arc<Login>>,
 }
 

@@ -7,7 +7,7 @@
 use crate::codex;
 use crate::profile::{Protocol, Quirks};
 
-/// Date of the default models.
+/// Month in which the default models were chosen, as `YYYY-MM`.
 pub const MODELS_DATED: &str = "2026-11";
 
 /// Defaults for the profile of one vendor.

@@ -84,13 +84,13 @@ pub struct ProviderProfile {
     pub headers: Vec<(String, SecretString)>,
     /// Differences of the server from the protocol.
     pub quirks: Quirks,
-    /// Maximum number of tokens of a reply, if a request sets none. `None`: the default of the
-    /// protocol.
+    /// Maximum number of tokens of a reply, if a request sets none. `None`: 32,000 with Messages,
+    /// otherwise the server's default.
     pub max_tokens: Option<u64>,
     /// True if a reply is streamed when the caller wants deltas. With a login, every reply is
     /// streamed.
     pub stream: bool,
-    /// Timeouts of a request.
+    /// Timeouts of an attempt.
     pub timeouts: Timeouts,
     /// Reason why the model accepts no images, with an alternative for the user. `None`: it may
     /// accept images.
@@ -173,17 +173,17 @@ pub struct Quirks {
     /// Send the tool's name with each tool result (Chat Completions).
     pub tool_result_name: bool,
     /// Send cache breakpoints with Chat Completions, in the form of Messages. They mark the
-    /// positions up to which the server may cache a prompt.
+    /// positions up to which the server may cache the request.
     pub cache_breakpoints: bool,
     /// Send no cache breakpoints (Messages) and no key for the prompt cache (Responses).
     pub no_prompt_cache: bool,
     /// Token budget for thinking if a request sets no reasoning level (Messages, for models that
-    /// accept a number).
+    /// accept a number). `None`: no thinking, unless `adaptive_thinking`.
     pub thinking_budget: Option<u64>,
     /// Let the model decide how long it thinks (Messages).
     pub adaptive_thinking: bool,
     /// Reasoning effort if a request sets no reasoning level (Responses, Messages): `low`,
-    /// `medium`, `high`, or another value of the server.
+    /// `medium`, `high`, or another value of the server. `None`: the server's default.
     pub effort: Option<String>,
     /// The server accepts the parameter `reasoning_effort` (Chat Completions).
     pub reasoning_effort: bool,
@@ -200,7 +200,7 @@ pub struct Quirks {
     pub one_call_at_a_time: bool,
 }
 
-/// Timeouts of a request, in milliseconds. The total duration of a reply is not limited.
+/// Timeouts of an attempt, in milliseconds. The total duration of a reply is not limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Timeouts {
@@ -238,7 +238,8 @@ pub struct Settings {
     pub model: Option<String>,
     /// Name of the environment variable with the key. `None`: that of the preset.
     pub api_key_env: Option<String>,
-    /// The key itself. It takes precedence over the environment variable.
+    /// The key. If set, no variable is read: the configuration has already replaced it by the value
+    /// of the variable `api_key_env`, if that is set.
     #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
     /// Authentication scheme. `None`: inferred from the other settings.
@@ -249,7 +250,8 @@ pub struct Settings {
     /// Differences of the server from the protocol. They replace all differences of the preset;
     /// `None`: those of the preset.
     pub quirks: Option<Quirks>,
-    /// Maximum number of tokens of a reply, if a request sets none.
+    /// Maximum number of tokens of a reply, if a request sets none. `None`: see
+    /// [`ProviderProfile::max_tokens`].
     pub max_tokens: Option<u64>,
     /// True (default) if a reply is streamed when the caller wants deltas.
     pub stream: Option<bool>,
@@ -289,8 +291,8 @@ impl ProviderProfile {
     }
 
     /// Creates the profile `name` from `settings` and their preset. `environment` returns the value
-    /// of an environment variable, from which the key is taken. An unknown preset and a missing
-    /// base URL, model or key are errors.
+    /// of an environment variable, from which the key is taken if `settings` have none. Errors: an
+    /// unknown preset, a missing base URL or model, or no key although a key variable is named.
     pub fn resolve(
         name: &str,
         settings: Settings,

@@ -4,8 +4,8 @@
 //! connection, in the chunks in which they were recorded.
 //!
 //! A cassette is JSON lines. The first says `{"cassette":1,"model":…}`; each of the others is an
-//! exchange: a key of the request, and the reply as the text of an event stream, in
-//! chunks (`sse`), or as a completion object (`json`). A second request looks like this:
+//! exchange: a key of the request, and the reply as the text of an event stream, in chunks (`sse`),
+//! or as a completion object (`json`). The exchange of a second request looks like this:
 //!
 //! ```json
 //! {"request": {"tools": ["read_file"], "messages": [
@@ -113,7 +113,7 @@ impl OpaqueReply {
     }
 }
 
-/// Recorded result of a request.
+/// Recorded result of an attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum RecordedReply {
@@ -121,11 +121,11 @@ enum RecordedReply {
     Sse(Vec<String>),
     /// A reply that is one completion object.
     Json(Box<serde_json::value::RawValue>),
-    /// No reply: the request failed with this error.
+    /// No reply: the attempt failed with this error.
     Error(RecordedError),
 }
 
-/// Recorded error of a request, as the class and cause of a [`ProviderError`].
+/// Recorded error of an attempt, as the class and cause of a [`ProviderError`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RecordedError {

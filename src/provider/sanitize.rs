@@ -35,7 +35,7 @@ pub(crate) const TOO_MANY: &str =
     "[image left out: the request has more images than the provider takes]";
 
 /// Converts a tool name of the history, which may be an invention of a model, to one that every
-/// server accepts.
+/// server accepts: 1 to 64 ASCII letters, digits, `_` and `-`.
 pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
@@ -101,7 +101,7 @@ pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
     (IMAGES.contains(&kind) && !data.is_empty()).then_some((kind, data))
 }
 
-/// Cache breakpoint: a JSON member in the last block of a message. The server may cache the prompt
+/// Cache breakpoint: a JSON member in the last block of a message. The server may cache the request
 /// up to this block.
 pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 

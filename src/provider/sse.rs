@@ -13,11 +13,11 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 /// One event. It borrows from the parser or from the chunk that ended it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SseEvent<'a> {
-    /// Its name; empty if the server gave none.
+    /// Name of the event; empty if the server gave none.
     pub name: Cow<'a, str>,
-    /// Its data lines, joined by newlines. Bytes that are not UTF-8 are U+FFFD.
+    /// Data lines of the event, joined by newlines. Bytes that are not UTF-8 are U+FFFD.
     pub data: Cow<'a, str>,
-    /// Byte offset of its first data line in the stream.
+    /// Byte offset in the stream of the event's first data line.
     pub offset: u64,
 }
 
@@ -78,9 +78,8 @@ impl SseParser {
         self.offset
     }
 
-    /// Parses `chunk` and calls `on_event` for every completed event.
-    ///
-    /// After an error the stream cannot be continued.
+    /// Parses `chunk` and calls `on_event` for every completed event that has a data line. Fails if
+    /// an event exceeds the size limit; then the stream cannot be continued.
     pub fn feed(
         &mut self,
         chunk: &[u8],

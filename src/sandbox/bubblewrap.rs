@@ -127,7 +127,7 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     }
 }
 
-/// Adds arguments that mount pinned and read-only paths within writable ones.
+/// Adds arguments that mount pinned paths (writable) and read-only paths within writable ones.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn fix(command: &mut std::process::Command, plan: &Plan) {
     let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));

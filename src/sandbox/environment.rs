@@ -90,7 +90,8 @@ const SET: &[(&str, &str)] = &[
 /// `PATH` of commands if posse itself has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Derives the environment of a command from `ours`, the environment of posse.
+/// Derives the environment of a command from `ours`, the environment of posse. Variables with a
+/// user name or password in a URL are left out.
 pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();

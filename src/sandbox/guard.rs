@@ -1,4 +1,4 @@
-//! Protection of protected files and secrets during one run of a command.
+//! Protection of protected files and secrets while one command runs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ pub(crate) struct Protections {
 }
 
 /// Cache key of a protection: all roots, and those among them that its commands cannot write to.
+/// The second list is empty for commands that can write to no root.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// Exemptions of one command that a person approved.
@@ -39,17 +40,17 @@ pub struct Exemptions {
     /// Protected paths that the command may change: absolute and resolved, each including its
     /// contents.
     pub unprotected: Vec<PathBuf>,
-    /// True if the command runs even if the workspace is too large for a complete survey. False: it
-    /// then does not run.
+    /// True if the command may run although the survey is incomplete, because the workspace is too
+    /// large; false if it then does not run.
     pub unsurveyed: bool,
 }
 
-/// Error text for a run that is refused because the survey is incomplete.
+/// Error text for a command that does not run because the survey is incomplete.
 const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
      in the rest are not protected from the command; run it again, and the user is asked about it";
 
-/// Survey of protected files for one run. [`Guard::check_effects`] consumes it after the command.
-/// If the guard is dropped instead, the effects are checked in the background.
+/// Survey of protected files for one command. [`Guard::check_effects`] consumes it after the
+/// command. If the guard is dropped instead, the effects are checked in the background.
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
@@ -203,8 +204,8 @@ async fn run_scan<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Checks protected files after all processes of the command are gone; returns the changes.
-    /// Empty if the check itself failed, which is logged.
+    /// Checks protected files after the command, reacts to changes, and returns them. All processes
+    /// of the command must be gone. Empty also if the check failed, which is logged.
     pub(crate) async fn check_effects(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);

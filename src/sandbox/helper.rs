@@ -2,10 +2,10 @@
 //! command.
 //!
 //! Code between fork and exec may hardly do anything in a multi-threaded program, but a helper has
-//! one thread. It creates a session, dies with its parent, resets signals and closes descriptors.
-//! Then it waits for a request on standard input, which is a socket, applies the plan of the
-//! request, reports the kernel's answers, and executes the command. If any step fails, or the
-//! report cannot be written, the command does not run.
+//! one thread. It creates a Unix session, dies with its parent, resets signals and closes
+//! descriptors. Then it waits for a request on standard input, which is a socket, applies the plan
+//! of the request, reports the kernel's answers, and executes the command. If any step fails, or
+//! the report cannot be written, the command does not run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -251,8 +251,8 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks into the future command (child) and its init process (parent). The child starts a session;
-/// the parent blocks SIGCHLD, which the init process receives through a descriptor.
+/// Forks into the future command (child) and its init process (parent). The child starts a Unix
+/// session; the parent blocks SIGCHLD, which the init process receives through a descriptor.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().context("signals")?;
     let fork = kernel::fork().context("no process")?;
@@ -393,7 +393,7 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// Results of the preparation, for the enforcement report.
+/// Steps of the preparation that were carried out, for the enforcement report.
 #[derive(Debug)]
 struct Facts {
     shape: HelperShape,
@@ -468,8 +468,9 @@ fn close_output() -> Result<(), String> {
     dup2_stderr(&null).context(open)
 }
 
-/// Limits the number of processes of the user (`RLIMIT_NPROC`). On the full tier only the command's
-/// processes count. Otherwise all processes of the user count, so the limit is four times as high.
+/// Limits the number of processes of the user (`RLIMIT_NPROC`) to `processes_max`; on other tiers
+/// than the full one to 4 * `processes_max`, because all processes of the user count there. A lower
+/// limit in force stays. 0 sets no limit.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {
         return;

@@ -26,7 +26,8 @@ const ERRORS: &str = "POSSE_HOOK_ERRORS";
 pub struct Dialogue {
     /// Bytes for standard input. The process reads them from a file, so posse never waits for it.
     pub input: Vec<u8>,
-    /// Maximum number of bytes of standard error to capture, from its beginning.
+    /// Maximum number of bytes of standard error to capture, from its beginning. Further bytes are
+    /// discarded.
     pub errors_bytes_max: usize,
 }
 

@@ -20,12 +20,12 @@ use nix::unistd::Pid;
 use crate::Context as _;
 use crate::wire::{CommandExit, HelperLine};
 
-/// Time after the end of the command for which descendants may continue to print, and interval of
-/// further kills.
+/// Time after the end of the command for which descendants may continue to run if posse does not
+/// request their end earlier, and interval of further kills.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Message from posse: send SIGTERM to all processes of the command. Any other message means
-/// SIGKILL.
+/// Message from posse: send SIGTERM to all processes of the command. Any other message, and the end
+/// of the connection, mean SIGKILL.
 pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
 /// Number that is added to a signal number to form an exit code.
@@ -100,7 +100,7 @@ pub(crate) fn children() -> SigSet {
     set
 }
 
-/// State of the init process.
+/// Command of the init process, its exit status (`None` while it runs), and the kills.
 struct House {
     command: Pid,
     ended: Option<CommandExit>,

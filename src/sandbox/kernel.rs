@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// Flags for [`restrict_tree`]. This one makes mounts read-only.
+/// Flag for [`restrict_tree`] that makes mounts read-only.
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 pub(crate) const NO_SETUID: u64 = libc::MOUNT_ATTR_NOSUID;
 pub(crate) const NO_DEVICES: u64 = libc::MOUNT_ATTR_NODEV;

@@ -29,10 +29,11 @@ use crate::plan::Plan;
 
 use rule_sources::{FolderEntry, RuleSources};
 
-/// Oldest ABI version that is accepted: it controls truncation and links.
+/// Oldest Landlock ABI version that is accepted: it controls truncation, and linking and renaming
+/// between folders.
 const NEEDED: ABI = ABI::V3;
 
-/// Newest ABI version whose features are used.
+/// Newest Landlock ABI version whose features are used.
 const KNOWN: ABI = ABI::V6;
 
 /// Maximum number of entries of a folder that get rules one by one. A larger folder becomes

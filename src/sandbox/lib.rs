@@ -2,8 +2,8 @@
 //!
 //! A process starts as a helper: the posse binary, started with `posix_spawn`, which confines
 //! itself and then executes the command. The helper reports the limits that the kernel enforces;
-//! without that report the command does not run. Dropping the future of a run kills all processes
-//! of the run. If posse itself is killed, a watchdog kills them.
+//! without that report the command does not run. Dropping the future of [`Sandbox::run`] kills all
+//! processes of the command. If posse itself is killed, a watchdog kills them.
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
@@ -162,7 +162,8 @@ pub struct Spawn {
     pub arguments: Vec<OsString>,
     /// Working directory.
     pub directory: Directory,
-    /// Environment variables in addition to those that every process gets.
+    /// Environment variables in addition to those that every process gets. Of equal names these
+    /// win.
     pub environment: Vec<(OsString, OsString)>,
     /// Confinement that the review permitted: profile, writable roots and network access.
     pub confinement: Confinement,
@@ -204,7 +205,8 @@ pub enum Update {
         /// Enforcement report of the helper, as JSON.
         report: Value,
     },
-    /// New output as text, with secrets redacted.
+    /// New output as text, with secrets redacted. Incomplete if the process prints more than 8 KiB
+    /// in 30 ms: then the older bytes are dropped here.
     Output(String),
 }
 
@@ -220,7 +222,8 @@ pub struct ProcessOutcome {
     pub errors: Vec<u8>,
     /// Time from the enforcement report to the end of the process.
     pub duration: Duration,
-    /// Time from the last output to the end of the process; from its start if it printed nothing.
+    /// Time from the last output to the end of the process; from the enforcement report if the
+    /// process printed nothing.
     pub quiet: Duration,
     /// Number of processes that the command left behind and that were killed.
     pub stragglers: usize,
@@ -252,10 +255,11 @@ impl Exit {
     }
 }
 
-/// Error that prevented a process from starting.
+/// Error that prevented a process from starting or from being observed to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The system refused a process, descriptor, folder or memory that the start needs.
+    /// The system refused a process, descriptor, folder or memory that the start needs, or reading
+    /// from the started process failed.
     #[error("the process cannot be started")]
     Start {
         /// Error of the operating system.

@@ -24,11 +24,11 @@ const MEMORY: &str = "size=1g,mode=1777";
 /// Names of the devices that a command gets in `/dev`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Links below `/run` through which some systems, such as Nix, find programs and drivers. They are
-/// created again if `/run` is masked.
+/// Symbolic links below `/run` through which some systems, such as Nix, find programs and drivers.
+/// They are created again if `/run` is masked.
 pub(crate) const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
-/// DNS resolver configuration. It is often a link into a masked folder.
+/// DNS resolver configuration. It is often a symbolic link into a masked folder.
 pub(crate) const RESOLVER: &str = "/etc/resolv.conf";
 
 /// Namespaces that were created, and numbers of mounts, for the enforcement report.
@@ -280,7 +280,7 @@ fn memory(folder: &Path) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))?)
 }
 
-/// Creates an unreadable cover for each hidden path that exists and is not a link.
+/// Creates an unreadable cover for each hidden path that exists and is not a symbolic link.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();
@@ -313,8 +313,8 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
-/// Mounts the cover `nothing` over `path`, and returns true. Mounts nothing if `path` is already
-/// invisible, because one of its parents is covered.
+/// Mounts the cover `nothing` over `path`, unless `path` is already invisible, because one of its
+/// parents is covered. Returns true in both cases.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),

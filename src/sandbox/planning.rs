@@ -111,7 +111,7 @@ impl ProfilePath {
     }
 }
 
-/// Returns the path without links. `None` if it does not exist or is `/`.
+/// Returns `path` with symbolic links resolved. `None` if it does not exist or is `/`.
 fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }

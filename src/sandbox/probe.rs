@@ -27,7 +27,7 @@ use crate::plan::{Backend, Plan};
 use crate::wire::{HelperLine, HelperRequest};
 use crate::{Context as _, bubblewrap};
 
-/// Time limit of one trial.
+/// Maximum time for which a trial waits for each message of the helper, and then for its end.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
 /// Name of the cache file.
@@ -41,7 +41,7 @@ const WRONG_FILE: &str = "sandbox-backend.wrong";
 const PERMANENT: [Errno; 5] =
     [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::ENOENT, Errno::EOPNOTSUPP];
 
-/// Maximum size of the cache file in bytes.
+/// Maximum number of bytes read from a cache file.
 const FILE_BYTES_MAX: u64 = 512;
 
 /// Selection of the sandbox mechanism.
@@ -125,7 +125,7 @@ impl Probe {
     }
 
     /// Invalidates the cached result, which was wrong, so that the next process probes again. This
-    /// process continues with it: the promised tier is enforced, or nothing runs.
+    /// process keeps the result; a command whose tier cannot be enforced does not run.
     pub(crate) fn discard_probe_result(&self) {
         if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::rename(folder.join(FILE), folder.join(WRONG_FILE)).ok();
@@ -144,8 +144,8 @@ impl ProbeResult {
     }
 }
 
-/// True if the cache names a backend of the full tier, whether or not it is valid for this boot and
-/// binary.
+/// True if the cache file or the one that turned out wrong names a backend of the full tier, also
+/// from another boot or binary.
 fn was_full(folder: &Path) -> bool {
     [FILE, WRONG_FILE].iter().any(|name| {
         let text = read_cache(&folder.join(name)).unwrap_or_default();
@@ -299,7 +299,7 @@ fn identity(helper: &Path) -> Option<String> {
 }
 
 /// Returns the backend that an earlier process cached under the key `name`. `None` if there is
-/// none, or only `Nothing`.
+/// none, or if it is [`Backend::Nothing`].
 fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     let text = read_cache(&folder.join(FILE))?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 use crate::watchdog;
 
-/// Environment variable with the mark that all processes of one call share.
+/// Environment variable with the mark that all processes of one command share.
 const MARK: &str = "POSSE_CALL";
 
 /// Maximum time for killing the remaining processes of a tree.
@@ -30,7 +30,7 @@ const READS_MAX: usize = 8;
 /// Processes that posse started directly, by process id. They are not orphans.
 static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 
-/// Process that posse started: its mark and state.
+/// Mark of a process that posse started, and a flag for idle helpers.
 #[derive(Debug)]
 struct StartTime {
     mark: String,
@@ -79,7 +79,7 @@ impl Family {
     }
 }
 
-/// Mark in the environment of all processes of one call.
+/// Mark in the environment of all processes of one command.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark(String);
 
@@ -236,7 +236,7 @@ impl ProcessTree {
         members.into_iter().collect()
     }
 
-    /// Children of posse that posse did not start, and that belong to this call or have ended.
+    /// Children of posse that posse did not start, and that belong to this command or have ended.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
@@ -347,7 +347,8 @@ fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start)
 }
 
-/// Process status from `/proc`. `start` is the start time in clock ticks since boot.
+/// State letter, Unix session id and start time of a process, from `/proc/PID/stat`. `start` is in
+/// clock ticks since boot.
 struct Stat {
     state: u8,
     session: i32,

@@ -1,4 +1,4 @@
-//! One run of a command, from its start until all its processes have ended.
+//! Execution of one command, from its start until all its processes have ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,10 +36,10 @@ use crate::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 /// Maximum time from sending the request until the enforcement report.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
 
-/// Time until the next escalation: from SIGTERM to SIGKILL, and between attempts to kill.
+/// Time until the next escalation: from SIGTERM to SIGKILL, and between repeated SIGKILLs.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
 
-/// Number of attempts to kill a process before posse stops waiting for it.
+/// Number of SIGKILLs to a command before posse stops waiting for its end.
 const KILLS_MAX: u32 = 10;
 
 /// Time for which posse reads the output of processes that survive the command.
@@ -58,7 +58,7 @@ const REPORT_BYTES_MAX: usize = 4 << 10;
 const SAID_BYTES_MAX: usize = 400;
 
 impl Sandbox {
-    /// Runs `spawn` until none of its processes is left, and reports events to `watch`.
+    /// Runs `spawn` until none of its processes is left, and reports progress to `watch`.
     ///
     /// Must be awaited on a thread that lives as long as the process, such as a runtime thread: the
     /// process is killed when the thread that started it ends. Dropping the future kills the

@@ -101,7 +101,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes `path` and everything below it, without following links.
+/// Removes `path` and everything below it, without following symbolic links.
 fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
@@ -116,7 +116,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Makes the folder `path` and all folders below it accessible to the user (mode 0700). Follows no
-/// links and ignores errors.
+/// symbolic links and ignores errors.
 pub fn open_up(path: &Path) {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -155,7 +155,7 @@ impl SeatbeltProfile {
     }
 
     /// Adds rules that deny writing to protected names below the parameter `root`, for existing and
-    /// missing files.
+    /// missing files; except to `.git` and `.gitmodules`.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
             // Only parts of a `.git` are denied, and `git clone` creates one: its content is
@@ -222,7 +222,8 @@ fn without_case(name: &str) -> String {
     pattern
 }
 
-/// Replaces `/tmp`, `/var` and `/etc`, which are links on macOS, by their targets in `/private`.
+/// Replaces `/tmp`, `/var` and `/etc`, which are symbolic links on macOS, by their targets in
+/// `/private`.
 fn canonical(path: &Path) -> PathBuf {
     for linked in ["tmp", "var", "etc"] {
         if let Ok(below) = path.strip_prefix(Path::new("/").join(linked)) {

@@ -121,8 +121,8 @@ impl ReadyHelper {
 }
 
 impl Sandbox {
-    /// Takes the spare helper if it runs, has this `shape` and belongs to the current runtime. A
-    /// spare helper that does not fit is killed.
+    /// Takes the spare helper if it runs, has this `shape` and belongs to the current Tokio
+    /// runtime. `None` if there is none, or if it does not fit; then it is killed.
     pub(crate) fn take_spare(&self, shape: HelperShape) -> Option<ReadyHelper> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
         if ready.has_shape(shape) {
@@ -153,7 +153,7 @@ impl Sandbox {
     }
 
     /// Starts `command`, which is a helper or a program that executes one, such as bubblewrap.
-    /// Starts the watchdog before.
+    /// Starts the watchdog first, unless it was started before.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
     pub(crate) fn begin(
         &self,

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Defines the codes. A row contains variant, code, exit codes, meaning, and the usual fix. Exit
-/// code `-`: the code is that of a warning or of a part of another answer. A code never changes its
-/// meaning.
+/// Defines the error codes. A row contains variant, error code, exit codes, meaning, and the usual
+/// fix. `-` in place of exit codes: the error code belongs to a warning or is sent within an
+/// answer, and does not end posse. An error code never changes its meaning.
 macro_rules! error_codes {
     ($($variant:ident = $code:literal, $exit:literal, $meaning:literal, $fix:literal;)+) => {
         /// Code of a user-visible error or warning.
@@ -204,7 +204,7 @@ impl Serialize for ErrorCode {
     }
 }
 
-/// Tests pin the text of codes.
+/// Compares a code with a text, for tests.
 #[cfg(test)]
 impl PartialEq<&str> for ErrorCode {
     fn eq(&self, text: &&str) -> bool {

@@ -6,7 +6,8 @@ use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Maximum number of secrets that are searched for one by one. With more, every byte is checked.
+/// Maximum number of secrets for which a substring search is run one by one. With more secrets,
+/// every byte is checked as a possible beginning instead.
 const SEARCHED_MAX: usize = 16;
 
 /// Text that replaces a secret.
@@ -28,7 +29,7 @@ struct KnownSecrets {
     /// Longest first, so that a secret with another one as prefix is redacted completely.
     secrets: Vec<SecretString>,
     /// Substring searchers that use the rarest bytes of each secret: text without secrets is cheap.
-    /// Empty if there are too many secrets.
+    /// Empty if there are more than [`SEARCHED_MAX`] secrets.
     finders: Vec<Finder<'static>>,
     /// For each byte value, true if a secret begins with it.
     begins: [bool; 256],
@@ -118,8 +119,8 @@ impl Mask {
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
 
-    /// Redacts `chunk` and passes the result to `out`. Holds back last bytes that may be the
-    /// beginning of a secret.
+    /// Redacts the held-back bytes and `chunk`, and passes the result to `out` in pieces. Holds
+    /// back last bytes that may be the beginning of a secret.
     pub fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
         if self.known.secrets.is_empty() {
             out(chunk);
@@ -169,9 +170,10 @@ impl Mask {
         out(&bytes[clean_from..]);
     }
 
-    /// Ends the stream: passes the held-back bytes to `out`.
+    /// Ends the stream: passes the held-back bytes to `out`, with complete secrets in them
+    /// redacted.
     ///
-    /// If they are more than half of a secret, they are redacted.
+    /// Held-back bytes that are the beginning and more than half of a secret are all redacted.
     pub fn finish(&mut self, mut out: impl FnMut(&[u8])) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {

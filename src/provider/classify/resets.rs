@@ -33,8 +33,9 @@ const MOMENT_FROM: f64 = 1e9;
 /// Numbers from this on are a time in milliseconds since 1970.
 const MOMENT_MS_FROM: f64 = 1e12;
 
-/// Wait until the rate limit ends, if plausible; at most [`RESET_WAIT_MAX`]. Of several exhausted
-/// limits the longest wait counts; if no limit is marked as exhausted, the shortest wait.
+/// Wait from `now` (wall clock) until the rate limit ends, at most [`RESET_WAIT_MAX`]. `None`: no
+/// header states a plausible time. Of several exhausted limits the longest wait counts; if no limit
+/// is marked as exhausted, the shortest wait.
 pub(super) fn wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: String| headers.get(name).and_then(|value| value.to_str().ok());
     let (mut used_up, mut others) = (None::<Duration>, None::<Duration>);

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Maximum length of a token in bytes. A longer token has no claims.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// Name of the claim that contains the account data.
+/// Name of the claim with the account id and the flag `fedramp`.
 const AUTH: &str = "https://api.openai.com/auth";
 
 /// Decoder of URL-safe Base64 that accepts text with and without padding.

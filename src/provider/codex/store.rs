@@ -262,8 +262,8 @@ impl StoredLogin {
     }
 }
 
-/// Reads a file that only this user can access. A link, a file of another user, a mode that lets
-/// others in, and more than 1 MB are errors.
+/// Reads a file that only this user can access. A symbolic link, a file of another user, a mode
+/// that lets others in, and more than 1 MB are errors.
 fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);

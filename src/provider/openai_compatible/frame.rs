@@ -16,7 +16,7 @@ pub(crate) struct TextFrame {
 
 impl TextFrame {
     /// Frame of `json` around `text`. `text` must be a slice of `json`: the content of a string
-    /// without escapes. `None`: it is not.
+    /// without escapes. `None`: it is no such slice.
     pub(crate) fn frame_around(json: &str, text: &str) -> Option<TextFrame> {
         let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
         let (before, after) = (json.get(..start)?, json.get(start.checked_add(text.len())?..)?);

@@ -29,7 +29,7 @@ const REPLY_TOKENS_MIN: u64 = 16;
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on."}]}"#;
 
-/// Instructions for servers that require some, if there are none.
+/// Instructions that are sent with a login if the history has none: its server requires some.
 const NO_INSTRUCTIONS: &str = "Follow the conversation.";
 
 /// Dialect of `OpenAI` Responses.

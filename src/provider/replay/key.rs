@@ -11,7 +11,7 @@ use crate::replay::WORKSPACE;
 /// Maximum length of a message in the text of a difference, in bytes.
 const SHOWN_BYTES_MAX: usize = 240;
 
-/// Tools and messages of a request, without data that differs from run to run.
+/// Tools and messages of a request, without data that differs between machines and sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CassetteKey {
     /// Names of the tools that were offered. A request that matches must offer these, and may offer

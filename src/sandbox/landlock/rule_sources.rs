@@ -62,9 +62,9 @@ struct FolderStamp {
     inode: u64,
     mode: u32,
     owner: (u32, u32),
-    /// Modification time: seconds and nanoseconds.
+    /// Modification time: seconds since 1970, and nanoseconds.
     written: (i64, i64),
-    /// Status change time, which programs cannot set: seconds and nanoseconds.
+    /// Status change time, which programs cannot set: seconds since 1970, and nanoseconds.
     changed: (i64, i64),
 }
 
@@ -143,12 +143,13 @@ impl FolderStamp {
     }
 }
 
-/// Returns the stamp of a path, without following a link. `None` if the path does not exist.
+/// Returns the stamp of a path, without following a symbolic link. `None` if the path does not
+/// exist.
 fn stamp(path: &Path) -> Option<FolderStamp> {
     std::fs::symlink_metadata(path).ok().as_ref().map(FolderStamp::of)
 }
 
-/// Opens `path` for identification only, without following a link. `None` if that fails.
+/// Opens `path` for identification only, without following a symbolic link. `None` if that fails.
 pub(super) fn open(path: &Path) -> Option<File> {
     let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     File::options().read(true).custom_flags(flags).open(path).ok()
