@@ -7,7 +7,7 @@ use posse_actors::text::clipped;
 
 use posse_base::failure::printable;
 
-/// Maximum size of a file that is searched, in bytes.
+/// Maximum size of a file that is searched for similar lines, in bytes.
 const FILE_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of lines of the missing text that are compared.
 const WANTED_LINES_MAX: usize = 50;
