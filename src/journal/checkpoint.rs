@@ -64,8 +64,9 @@ impl Checkpoint {
         fits.then_some(Checkpoint { place, recent_ids: ids, replay: state })
     }
 
-    /// Reads the accounts in the checkpoint of `dir`, and the number of the first record after it.
-    /// Works even if the journal has lost the records that the checkpoint covers.
+    /// Reads the accounts of cost in the checkpoint of `dir`, and the number of the first record
+    /// after it. `None` if it is missing or invalid. Works even if the journal has lost the records
+    /// that the checkpoint covers.
     pub(crate) fn last_accounts(dir: &Path) -> Option<(u64, Accounts)> {
         let (CheckpointLine { state, .. }, place) = read_line::<Value>(dir)?;
         let accounts = Accounts::deserialize(state.pointer("/replayed/accounts")?).ok()?;

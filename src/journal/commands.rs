@@ -31,7 +31,7 @@ pub struct OutputStyle {
     pub json: bool,
     /// True if text may contain ANSI colours.
     pub color: bool,
-    /// Width of the terminal in characters.
+    /// Width in characters to which rows of the list are cut: the variable `COLUMNS`, or 100.
     pub columns: usize,
     /// Current time, in milliseconds since 1970.
     pub now_ms: u64,
@@ -105,7 +105,8 @@ fn stopped(found: &StoredSession, what: String) -> Failure {
 }
 
 /// Verifies the hash chain of session `id`, or of all sessions in `within` if `id` is `None`, and
-/// prints the results. Returns `Exit::Session` if a journal is unreadable or not sound.
+/// prints the results. `within` does not restrict `id`. Returns `Exit::Session` if a journal is
+/// unreadable or not sound.
 pub fn verify(
     state: &StateDir,
     id: Option<&str>,
@@ -215,7 +216,7 @@ fn write_list(
 }
 
 /// Formats the known cost of a session: `-` if none is known, with `> ` before the amount if some
-/// requests have no known price.
+/// attempts have no known price.
 fn cost_text(session: &SessionSummary) -> String {
     match (session.cost_nano_usd, session.unpriced_requests) {
         (None, _) => "-".to_owned(),

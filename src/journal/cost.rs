@@ -16,8 +16,8 @@ use crate::walk::{start_of, walk};
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 
-/// Prints the cost of session `id`; if `each` is true, also of every request. If the journal is
-/// damaged, the result is an error after the output.
+/// Prints the cost of session `id`; if `each` is true, also of every attempt of a model request. If
+/// the journal is damaged, the result is an error after the output.
 pub fn show(
     state: &StateDir,
     id: &str,
@@ -34,7 +34,7 @@ pub fn show(
             requests.push(record);
         }
     })?;
-    // The cost of requests in progress is unknown, too.
+    // The cost of attempts in progress is unknown, too.
     accounts.settle();
     if problem.is_some()
         && let Ok(walked) = walk(&found.dir, start_of(&found.id), &mut |_, _, _| Ok(()))

@@ -31,9 +31,9 @@ pub enum ExportFormat {
     Html,
 }
 
-/// Writes session `id` as a document into a new `file`, or to `out` if `file` is `None`. It is an
-/// error if the file exists. If the journal is damaged, the document contains the valid records,
-/// and the result is an error.
+/// Writes session `id`, or the only one whose id begins with `id`, as a document into a new `file`,
+/// or to `out` if `file` is `None`. It is an error if the file exists. If the journal is damaged,
+/// the document contains the valid records, and the result is an error.
 pub fn export(
     state: &StateDir,
     id: &str,

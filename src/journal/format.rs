@@ -105,7 +105,7 @@ pub(crate) fn split(line: &[u8]) -> Option<(&[u8], HashChain)> {
     Some((body, HashChain(hash.try_into().ok()?)))
 }
 
-/// First members of a line: format version, record number, time and id.
+/// First members of a line: format version, record number, time in milliseconds since 1970, and id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: u32,

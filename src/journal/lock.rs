@@ -19,7 +19,7 @@ use nix::unistd::{Pid, gettid};
 use posse_actors::ports::JournalError;
 
 const NAME: &str = "lock";
-/// Number of attempts to take the lock, `PAUSE` apart. A process that only checks for an owner can
+/// Number of tries to take the lock, `PAUSE` apart. A process that only checks for an owner can
 /// hold the lock for a moment.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -132,8 +132,8 @@ fn stat_field(path: &str, number: usize) -> Option<String> {
     text.rsplit_once(')')?.1.split_whitespace().nth(number - 3).map(str::to_owned)
 }
 
-/// Description of the process that owns the session in `dir`, such as `process 123`. `None` if no
-/// process holds the lock.
+/// Description of the process that owns the session in `dir`: `process 123`, or `an unknown
+/// process`. `None` if no process holds the lock.
 pub(crate) fn owner_of(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));

@@ -14,7 +14,7 @@ use crate::state::{StateDir, StoredSession, Within};
 use crate::verify::empty_journal;
 use crate::walk::{ReadError, start_of, walk};
 
-/// Maximum bytes of journal that [`until`] reads; a larger journal is an error.
+/// Maximum bytes of journal that [`until`] reads.
 const BYTES_MAX: usize = 512 << 20;
 
 /// Calls `each` with every valid line of the journal and its head, in order. Returns a description
@@ -67,7 +67,7 @@ pub fn replayed(found: &StoredSession) -> Result<(Replayed, Option<String>), Fai
 
 /// Passes the records up to and including number `last` to `each`, in order. Skips a record if
 /// `wanted` returns false for its line. Returns a description of the problem that stopped the
-/// reading before `last`, or `None`.
+/// reading before `last`, or `None`. More than `BYTES_MAX` bytes are an error.
 pub fn until(
     found: &StoredSession,
     last: u64,
@@ -95,8 +95,8 @@ pub fn until(
     }
 }
 
-/// Reads all records of session `id` into memory. Damage is an error, and so is a journal of more
-/// than 512 MiB.
+/// Reads all records of session `id` into memory; `id` may be a unique prefix. Damage is an error,
+/// and so is a journal of more than 512 MiB.
 pub fn whole_session(
     state: &StateDir,
     id: &str,

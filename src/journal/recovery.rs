@@ -84,7 +84,7 @@ fn quarantined_files(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Number of the model request to which a cost record belongs; `None` for another event.
+/// Number in the session of the attempt to which a cost record belongs; `None` for another event.
 fn request_of(event: &Event) -> Option<u64> {
     match event {
         Event::ModelUsage { billing: Some(billing), .. } => Some(billing.request),

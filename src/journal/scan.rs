@@ -39,7 +39,7 @@ pub enum Damage {
     /// The line is not a record.
     #[error("a line that is not a record")]
     NoRecord,
-    /// Zero bytes in place of a line.
+    /// The line contains zero bytes, as after a power cut.
     #[error("zero bytes where a line belongs")]
     Zeros,
     /// The line ends in CR LF: a program treated the journal as a text file.

@@ -98,7 +98,7 @@ pub(crate) struct Mark {
     pub(crate) segment: u32,
     /// Offset in the segment's file, in bytes.
     pub(crate) offset: u64,
-    /// Hash of the record before this position.
+    /// Hash of the record before this position; the start value of the hash chain before record 1.
     pub(crate) chain: HashChain,
 }
 

@@ -56,7 +56,7 @@ pub enum SessionState {
         /// Description of the process that waits; `None` if no process owns the session.
         owner: Option<String>,
     },
-    /// The process died before the session ended. It can be resumed.
+    /// The process died before the session ended. The session can be resumed.
     Killed {
         /// Summary of the permission request that was open; `None` if none was.
         question: Option<String>,
@@ -113,7 +113,7 @@ impl SessionState {
         }
     }
 
-    /// Short text for a column of a list.
+    /// Formats the state for a column of a list. Times are in `zone`.
     pub fn short_text(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { .. } => "running".to_owned(),
@@ -144,7 +144,7 @@ impl SessionState {
         }
     }
 
-    /// Text with all details.
+    /// Formats the state with owner, cause, permission request or damage. Times are in `zone`.
     pub(crate) fn long(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { owner } => format!("running ({owner})"),

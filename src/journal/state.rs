@@ -196,7 +196,8 @@ pub fn project_slug(directory: &Path) -> String {
 }
 
 /// Creates a session id from the start time in UTC and six hex digits of `random`:
-/// `20261121-215652-3f9a2c`. Ids sort by start time.
+/// `20261121-215652-3f9a2c`. `now_ms` is the start time in milliseconds since 1970. Ids sort by
+/// start time.
 pub fn new_session_id(now_ms: u64, random: u32) -> SessionId {
     let time = i64::try_from(now_ms)
         .ok()

@@ -74,7 +74,8 @@ struct WriterThread {
 }
 
 impl FileJournal {
-    /// Creates the folder `dir` of `session` if it is missing, and takes the session's lock.
+    /// Creates the folder `dir` of `session` if it is missing, and takes the session's lock. Fails
+    /// with [`JournalError::Locked`] if another process holds it.
     pub fn lock(dir: &Path, session: SessionId) -> Result<FileJournal, JournalError> {
         FileJournal::with_sizes(dir, session, SEGMENT_BYTES, fold::WORTH_BYTES, Steps::default())
     }
@@ -187,7 +188,7 @@ fn run_on_thread<T: Send + 'static>(
     })
 }
 
-/// Journal that one opening returned. After a later opening it answers every batch with
+/// Journal that one opening returned. After a later opening or fold it answers every batch with
 /// `JournalError::Closed`.
 #[derive(Debug)]
 struct FileAppender {

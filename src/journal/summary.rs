@@ -23,15 +23,15 @@ use crate::segments::{ACTIVE, closed_name, closed_segments};
 use crate::session_state::{SessionState, of_replayed};
 use crate::state::StoredSession;
 
-/// Number of bytes read at the beginning and at the end of a journal: in the first attempt, and in
-/// the second if lines are longer.
+/// Number of bytes read at the beginning and at the end of a journal: in the first read, and in a
+/// second one if lines are longer.
 const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
 /// Number of lines at the beginning of a journal that are searched for the first prompt.
 const LINES_MAX: usize = 32;
 /// Maximum characters of a prompt or title in a summary.
 const PROMPT_MAX: usize = 400;
 
-/// Maximum number of entries of a folder that are added up.
+/// Maximum number of entries of a folder whose sizes are added up.
 const ENTRIES_MAX: usize = 10_000;
 
 /// Maximum total bytes of the journals that are read whole for one list.
@@ -40,7 +40,7 @@ pub(crate) const WHOLE_BYTES_TOTAL_MAX: u64 = 256 << 20;
 /// Maximum bytes of a journal that is read whole.
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
-/// Maximum depth of folders below the session's folder that are added up.
+/// Maximum depth of folders below the session's folder whose sizes are added up.
 const DEPTH_MAX: usize = 4;
 
 /// Summary of one session.
@@ -66,7 +66,7 @@ pub struct SessionSummary {
     /// Total size of the journal files, in bytes.
     pub bytes: u64,
     /// Size of the session's folder in bytes: journal, spilled outputs, before-images of changed
-    /// files.
+    /// files. A minimum for folders with very many or deep entries.
     pub total_bytes: u64,
     /// Working directory at the start; `None` if it cannot be read.
     pub cwd: Option<String>,
@@ -88,7 +88,7 @@ pub struct SessionSummary {
     /// the last recorded end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
-    /// Number of requests whose cost is unknown, fully or in part.
+    /// Number of attempts of model requests whose cost is unknown, fully or in part.
     #[serde(skip_serializing_if = "is_zero")]
     pub unpriced_requests: u64,
 }
@@ -121,8 +121,8 @@ impl SessionSummary {
         SessionSummary::within(found, &mut { WHOLE_BYTES_TOTAL_MAX })
     }
 
-    /// Reads the summary of session `found`. If its journal has at most `room` bytes and is small
-    /// enough, reads it whole and subtracts its size from `room`.
+    /// Reads the summary of session `found`. If its journal has at most `room` and at most
+    /// `WHOLE_BYTES_MAX` bytes, reads it whole and subtracts its size from `room`.
     pub(crate) fn within(found: StoredSession, room: &mut u64) -> SessionSummary {
         let dir = found.dir;
         let mut summary = SessionSummary {

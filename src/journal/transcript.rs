@@ -26,7 +26,7 @@ pub(crate) struct Transcript<'a> {
     color: bool,
 }
 
-/// Kind of a line. The value is the terminal code of its colour.
+/// Kind of a line. The value is the terminal code (SGR) of its colour or weight.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Tone {
     Said = 1,
@@ -70,7 +70,7 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// Time of day in the user's time zone: `21:56:52`.
+/// Formats a time in milliseconds since 1970 as time of day in `zone`: `21:56:52`.
 fn clock(ms: u64, zone: &TimeZone) -> String {
     formatted(ms, zone, "%H:%M:%S").unwrap_or_else(|| "--:--:--".to_owned())
 }

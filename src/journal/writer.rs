@@ -61,8 +61,7 @@ pub(crate) struct Tail {
     pub(crate) segments: Arc<Mutex<Segments>>,
     /// Length in bytes at which the active file is closed.
     pub(crate) segment_bytes: u64,
-    /// Minimum length in bytes at which the next rotation is attempted; 0 unless an earlier attempt
-    /// failed.
+    /// Minimum length in bytes at which the next rotation is tried; 0 unless an earlier one failed.
     pub(crate) rotate_from: u64,
     /// True if the disk is nearly full.
     pub(crate) scarce: bool,
@@ -242,8 +241,8 @@ impl<'a> BatchGroup<'a> {
         Ok(())
     }
 
-    /// Calls the callback of every batch with its result. `result` is that of writing the group;
-    /// `scarce` is passed on to successful batches.
+    /// Calls the callback of every batch with its result. `result` is the result of writing the
+    /// group; `scarce` is passed on to successful batches.
     fn finish(self, result: &Result<(), CommitError>, scarce: bool) {
         for (done, end) in self.ends {
             let end = match result {

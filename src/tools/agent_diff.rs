@@ -24,7 +24,7 @@ use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec};
 /// Name of the tool.
 const NAME: &str = posse_actors::delegation::DIFF;
 
-/// Maximum bytes of diff that one call returns.
+/// Maximum bytes of the list and diffs that one call returns. A note about the next page is added.
 const PAGE_BYTES: usize = 24 << 10;
 /// Maximum number of changed files in a worktree that are shown or merged at once.
 pub(crate) const FILES_MAX: usize = 2000;
@@ -45,7 +45,7 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
     Arc::new(BuiltinTool::new(spec, state, prepare, run))
 }
 
-/// State of the tools `agent_diff` and `agent_merge`.
+/// Environment and worktrees that the tools `agent_diff` and `agent_merge` use.
 pub(crate) struct AgentWorktrees {
     pub(crate) env: Arc<ToolEnvironment>,
     pub(crate) worktrees: Arc<Worktrees>,
@@ -57,7 +57,8 @@ struct Arguments {
     from: Option<u64>,
 }
 
-/// Prepared result: the whole text, and the byte offset at which the returned page begins.
+/// Prepared result: the whole text of all pages, and the byte offset at which the returned page
+/// begins.
 struct DiffText {
     text: String,
     from: usize,
@@ -92,7 +93,7 @@ async fn run(
 }
 
 /// Opens the worktree of subagent `id` for comparison. Fails if it does not exist, was merged
-/// completely, or belongs to another caller than `origin`.
+/// completely, or if `origin` is a subagent that did not request subagent `id`.
 pub(crate) fn opened(
     worktrees: &Worktrees,
     id: &str,
@@ -130,14 +131,15 @@ pub(crate) fn found(
     }
 }
 
-/// Path of the working directory in the worktree of subagent `id`, for a message.
+/// Path of the working directory in the worktree of subagent `id`, for a message; empty if there is
+/// no worktree.
 pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     let cwd = worktrees.cwd_of(id).unwrap_or_default();
     printable(&cwd.display().to_string())
 }
 
-/// Formats the files that a merge leaves out, and the folder that contains them, as one line. Empty
-/// if there are none.
+/// Formats the files that a merge leaves out as one line: their number, the first paths except
+/// those of secrets, and the working directory in the worktree. Empty if there are none.
 pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
     if left_out.count == 0 {
         return String::new();
@@ -173,8 +175,9 @@ pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
     ToolError::new("DLG006", what)
 }
 
-/// Creates the operations of reading `files` in the workspace, for the policy. Secret files are
-/// omitted, because only their existence is reported.
+/// Creates the operations for the policy: reading each of `files` at its path in the workspace,
+/// although its content comes from the worktree. Secret files are omitted, because only their
+/// existence is reported.
 pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> {
     let root = workspace.cwd();
     let read = |file: &Changed| Operation::Read {

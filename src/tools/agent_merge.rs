@@ -74,10 +74,11 @@ struct Arguments {
 struct Merge {
     id: String,
     changes: Vec<FileChange>,
-    /// Number of requested files that need no change: they were merged before, or equal the
-    /// subagent's version.
+    /// Number of requested files that need no change: they were merged before, or contain the
+    /// subagent's change already.
     already: usize,
-    /// SHA-256 of each file's content after the merge, by path; `None` for a file that is removed.
+    /// SHA-256 (hex) of each file's content after the merge, by path; `None` for a file that is
+    /// removed.
     becoming: BTreeMap<String, Option<String>>,
     /// True if the merge covers all changed files of the worktree, possibly except those in
     /// `left_out`.
@@ -166,8 +167,8 @@ fn without(
     left_out
 }
 
-/// Finds the changed files that `files` names, and counts the named files that were merged before,
-/// which `taken` lists. A named file that is neither is an error.
+/// Finds the changed files among `files`, and counts those that are unchanged since an earlier
+/// merge; `taken` lists all files that were merged. A file that is neither is an error.
 fn chosen(
     tree: &OpenWorktree,
     id: &str,
@@ -212,8 +213,8 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
 /// Result of merging one file, before anything is written.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
 enum MergeStep {
-    /// The file in the workspace contains the subagent's change already. SHA-256 of its content;
-    /// `None` if it does not exist.
+    /// The file in the workspace contains the subagent's change already. SHA-256 (hex) of the file
+    /// in the workspace; `None` if it does not exist.
     Already(Option<String>),
     /// The change to apply to the file.
     Change(FileChange),

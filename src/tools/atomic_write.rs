@@ -15,14 +15,14 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
 
 use crate::workspace::FileStatus;
 
-/// Maximum number of temporary names tried.
+/// Maximum number of temporary names that are tried if a name exists already.
 const NAMES_MAX: u32 = 16;
 
 /// Writes `bytes` to a temporary file, syncs it and renames it to `name` in `folder`. Returns the
-/// new file.
+/// metadata of the new file.
 ///
-/// `old` is the status of the file that is replaced; the new file gets its owner and permissions.
-/// If `old` is `None`, a file called `name` is an error.
+/// `old` is the metadata of the file that is replaced; the new file gets its permissions and, if
+/// the system allows it, its owner. If `old` is `None`, an existing file called `name` is an error.
 pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
@@ -47,14 +47,15 @@ pub(crate) fn replace(
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// Status of a file that was just written.
+/// Metadata of a file that was just written, and the mode that posse gave it.
 pub(crate) struct Made {
     pub(crate) metadata: Metadata,
-    /// Mode that posse gave the file. `metadata` can contain a later change by another process.
+    /// Mode that posse gave the file. The mode in `metadata` can contain a later change by another
+    /// process.
     pub(crate) mode: u32,
 }
 
-/// Removes the file `name` from `folder`.
+/// Removes the file `name` from `folder`, and syncs the folder.
 pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     unlinkat(folder, name, UnlinkatFlags::NoRemoveDir)?;
     sync(folder)
@@ -68,8 +69,9 @@ fn sync(folder: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sets (`may` is true) or clears the executable bits of the file `name` in `folder`. They are set
-/// only for users that may read the file. Fails if the file is not the one in `known`.
+/// Sets (`may` is true) or clears the executable bits of the file `name` in `folder`. Owner, group
+/// and others get the bit only if they may read the file. Fails if the name belongs to another file
+/// than `known`.
 pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -83,7 +85,8 @@ pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// Stores `bytes` in the folder `blobs` under their `hash`, unless they are stored already.
+/// Stores `bytes` in the file `hash` of the folder `blobs`, unless that file exists. `hash` is the
+/// SHA-256 of `bytes` in hex.
 pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
     let path = blobs.join(hash);
     if path.try_exists()? {
@@ -105,7 +108,8 @@ pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()
     written
 }
 
-/// Gives `file` the owner and the permissions of `old`, except set-user-id and set-group-id.
+/// Gives `file` the owner of `old`, if the system allows it, and the permissions of `old` except
+/// set-user-id, set-group-id and sticky bit.
 fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
     let new = FileStatus::of(file)?;
     if (new.uid, new.gid) != (old.uid, old.gid) {
@@ -150,7 +154,7 @@ impl Temporary<'_> {
         Ok(())
     }
 
-    /// Gives the file its final name like `rename`, but never replaces a file.
+    /// Gives the file its final name like `rename`, but fails if a file has that name.
     fn link(self, name: &OsStr) -> io::Result<()> {
         let none = AtFlags::empty();
         match linkat(self.folder, self.name.as_str(), self.folder, name, none) {

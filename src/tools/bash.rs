@@ -202,8 +202,9 @@ fn refused(error: &RunError) -> ToolOutput {
     })
 }
 
-/// Returns the exemptions of a command: exactly those that `action` contains and the policy has
-/// judged. No policy permits them without asking a person.
+/// Converts the operations of `action` to the exemptions of its command: a write lifts the
+/// protection of its path, a read lets the command run without a complete survey of the workspace.
+/// The policy asks a person about each action with such operations.
 fn exemptions_of(action: &Action) -> Exemptions {
     let mut besides = Exemptions::default();
     for operation in &action.operations {

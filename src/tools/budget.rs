@@ -78,8 +78,8 @@ impl Budgets {
         self.turn_bytes_max.is_none() && self.calls.is_empty()
     }
 
-    /// Counts a call of `tool`. Returns the note for the model, if there is one, or as an error the
-    /// reason of the denial.
+    /// Counts a call of `tool`. At calls beyond its budget, returns the denial as an error, or for
+    /// `Steer` a note for the model at the first of them.
     fn call(&self, tool: &str) -> Result<Option<String>, String> {
         let Some(budget) = self.calls.get(tool) else { return Ok(None) };
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,12 +26,12 @@ pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct ChangeTarget {
     pub(crate) place: Located,
     pub(crate) before: Option<FileBefore>,
-    /// The parent folder; `None` if it does not exist. It is kept open so that its inode number is
-    /// not reused.
+    /// Metadata and descriptor of the parent folder; `None` if it does not exist. The folder is
+    /// kept open so that its inode number is not reused.
     parent: Option<(FileStatus, OwnedFd)>,
 }
 
-/// Content and status of a file before a change.
+/// Content and metadata of a file before a change.
 pub(crate) struct FileBefore {
     pub(crate) bytes: Vec<u8>,
     entry: FileStatus,
@@ -39,8 +39,8 @@ pub(crate) struct FileBefore {
 }
 
 impl ChangeTarget {
-    /// Reads the file at `place`, if it exists. Fails if it is read-only, larger than
-    /// `FILE_BYTES_MAX`, or not a regular file.
+    /// Reads the file at `place`, if it exists. Fails if no user has write permission, if the file
+    /// is larger than `FILE_BYTES_MAX`, or if it is not a regular file.
     pub(crate) fn load(place: Located) -> Result<ChangeTarget, ToolError> {
         let before = match place.entry() {
             None => None,
@@ -62,7 +62,7 @@ impl ChangeTarget {
         Ok(ChangeTarget { place, before, parent })
     }
 
-    /// Returns true if the file exists and is executable.
+    /// Returns true if the file exists before the change and its owner may execute it.
     pub(crate) fn is_executable(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.entry.is_executable())
     }
@@ -73,7 +73,7 @@ impl ChangeTarget {
     }
 }
 
-/// Reads the whole file at `place`, and its status.
+/// Reads the whole file at `place`, and its metadata. Fails above `FILE_BYTES_MAX`.
 fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     let file = place.open_file(OFlag::O_RDONLY)?;
     let entry = place.status(&file)?;
@@ -102,10 +102,11 @@ pub(crate) struct EditedFile {
 }
 
 /// Prepares a call of `tool` that replaces the content of the file at `place` with the result of
-/// `edit`; `verb` begins the summary.
+/// `edit`; `verb` begins the summary. A missing file counts as empty and is created.
 ///
 /// `edit` gets the content, the displayed name, and true if an approximate match is allowed. If
-/// `edit` fails, the prepared call is judged as a read and then returns the error.
+/// `edit` fails, the prepared call is judged as a read and then returns the error. Fails at once if
+/// the agent has to read the file first (`ReadTable::require`).
 pub(crate) fn prepare(
     (tool, verb): (&str, &str),
     place: Located,
@@ -184,8 +185,8 @@ impl FileChange {
         self.target.place.relative()
     }
 
-    /// Creates the operation of writing this file in a call that writes all files in `written`.
-    /// Their paths are relative to the root.
+    /// Creates the operation of writing this file in a call that writes all files in `written`,
+    /// which together can form a git repository. Their paths are relative to the root.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         self.target.place.write_with(written)
     }
@@ -194,7 +195,8 @@ impl FileChange {
         self.after.as_deref().unwrap_or_default()
     }
 
-    /// Computes a digest that identifies exactly this change, by `tool`, of exactly this file.
+    /// SHA-256 (hex) that identifies this change by `tool`: path, inodes of the folder and the
+    /// file, old and new content, and executable bit.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let inode =
             |entry: &FileStatus| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
@@ -216,7 +218,8 @@ impl FileChange {
         ])
     }
 
-    /// Fails if the file or its folder has changed since the call was prepared.
+    /// Fails if the file was changed or replaced, or its folder was replaced, since the call was
+    /// prepared.
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, &name),
@@ -226,8 +229,9 @@ impl FileChange {
         }
     }
 
-    /// Applies the change if the file is unchanged since the call was prepared, and stores the old
-    /// content as a before-image. A dry run only describes the change.
+    /// Stores the old content as a before-image and applies the change. Fails if the file was
+    /// changed or replaced since the call was prepared. Writes nothing in a dry run, or if the file
+    /// has the new content already.
     pub(crate) fn apply(&self, env: &ToolEnvironment, call: &CallContext) -> RunResult {
         let ChangeTarget { place, before, .. } = &self.target;
         if env.dry_run {
@@ -291,8 +295,8 @@ impl FileChange {
         Ok(())
     }
 
-    /// Fails if the file `name` in the folder `parent`, or the folder itself, is not the prepared
-    /// one.
+    /// Fails if the folder `parent` or the file `name` in it is not the prepared one, or if the
+    /// content of the file has changed.
     fn require_unchanged(
         &self,
         env: &ToolEnvironment,

@@ -28,7 +28,7 @@ pub(crate) struct Diff {
 }
 
 /// Computes the diff for replacing `before` by `after` in the file `path`. `before` is `None` for a
-/// new file.
+/// new file. If both are equal, the text of the diff is empty.
 pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");

@@ -21,7 +21,8 @@ use tokio::task::AbortHandle;
 
 pub(crate) use output_tool::{begun, tools};
 
-/// Maximum number of ended jobs that are listed. The output of older jobs can still be read.
+/// Maximum number of ended jobs that are listed. `read_file` can still read the output of older
+/// jobs.
 const ENDED_MAX: usize = 64;
 
 /// Maximum wait for the end of stopped jobs; then their tasks are aborted. Usually a stopped job is
@@ -40,7 +41,7 @@ pub struct Jobs {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: CallId,
-    /// The command in one line.
+    /// Summary of the call: `run` and the first line of the command, shortened.
     pub(crate) summary: String,
     owner: Arc<Origin>,
     /// File with the whole output of the command.
@@ -75,7 +76,8 @@ pub(crate) struct JobExit {
 }
 
 /// Guard of a call that waits for the end of a job and reports it to the agent. While it exists,
-/// the agent gets no separate notice.
+/// the agent gets no separate notice. When the last guard is dropped, an end that the agent does
+/// not know is sent as a notice.
 #[derive(Debug)]
 pub(crate) struct JobWaiter<'a>(&'a Job);
 
@@ -91,7 +93,7 @@ impl Jobs {
     }
 
     /// Adds a job for the command of `call`, and returns it with the receiver of its stop signal.
-    /// If too many jobs run, returns an error for the model.
+    /// If the maximum number of jobs runs already, returns an error for the model.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
@@ -149,7 +151,7 @@ impl Jobs {
     }
 
     /// Stops the running jobs in the scope of `what`. The future resolves when they have ended, or
-    /// after `RELEASE_MAX`.
+    /// after `RELEASE_MAX`, when it aborts their tasks.
     pub(crate) fn release(
         &self,
         what: &BackgroundScope,
@@ -220,7 +222,8 @@ impl Job {
         self.post_call.send(PostCallMessage::Fact(Box::new(begun)));
     }
 
-    /// Stops the command for the reason `why`. Further calls have no effect.
+    /// Requests the stop of the command for the reason `why`, without waiting for its end. Only the
+    /// first call has an effect.
     pub(crate) fn stop(&self, why: JobEnd) {
         if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
@@ -281,7 +284,8 @@ impl Job {
         self.told.store(true, Ordering::Release);
     }
 
-    /// Makes the holder of the returned guard responsible for reporting the end of the job.
+    /// Makes the holder of the returned guard responsible for reporting the end of the job. Does
+    /// not wait itself; see [`Job::over`].
     pub(crate) fn wait(&self) -> JobWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         JobWaiter(self)

@@ -81,7 +81,7 @@ pub struct ToolEnvironment {
     pub images: ImageLimits,
     /// File versions that each agent has read or written.
     pub reads: Arc<ReadTable>,
-    /// Tool budgets of a run.
+    /// Tool budgets of a run: limits of calls per tool and of output bytes per turn.
     pub budgets: Arc<Budgets>,
     /// Background jobs of the session.
     pub jobs: Arc<Jobs>,
@@ -100,8 +100,8 @@ pub struct ToolEnvironment {
 /// known.
 #[derive(Debug, Clone)]
 pub struct CommandReader {
-    /// Returns the paths that the command names. The caller resolves their links before the policy
-    /// judges the command.
+    /// Returns the paths that the command names. The caller resolves their symbolic links before
+    /// the policy judges the command.
     pub paths: fn(&str, &str, Option<&str>) -> Vec<CommandPath>,
     /// Returns the programs that the command runs, each with its arguments.
     pub programs: fn(&str, &str, Option<&str>) -> Vec<Vec<String>>,
@@ -151,7 +151,7 @@ impl ToolEnvironment {
 }
 
 /// Creates all built-in tools except `agent_diff` and `agent_merge`, and wraps them with their
-/// budgets. Commands run in `sandbox`.
+/// budgets. The job tools are left out if background jobs are disabled. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);
     let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
@@ -194,7 +194,8 @@ pub fn spec(
     }
 }
 
-/// Deserializes `arguments`, which already match the schema of the tool.
+/// Deserializes `arguments`, which the kernel has already validated against the schema of the tool.
+/// A mismatch is the error `ARG001`.
 pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }

@@ -47,13 +47,13 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     .into()
 });
 
-/// Name of the file that marks a folder with build output or a cache.
+/// Name of the file that marks a folder with build output or a cache. Its content is not checked.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
 /// Number of files from which on several threads are used.
 const SMALL: usize = 1000;
 
-/// Maximum number of files listed.
+/// Number of files at which a listing ends. With several threads, a few more may be listed.
 const FILES_MAX: usize = 500_000;
 
 /// Number of entries after which a thread reads the clock: on some machines this is a system call.
@@ -66,7 +66,7 @@ const THREADS_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
-    /// Time at which the search must stop; `None` without a time limit.
+    /// Time on the monotonic clock at which the search must stop; `None` without a time limit.
     deadline: Option<Instant>,
 }
 

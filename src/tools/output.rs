@@ -3,7 +3,7 @@
 use posse_base::failure::printable_lines;
 
 /// Converts the output of a program to text: removes terminal sequences, converts line ends to
-/// `\n`, replaces invalid UTF-8, and escapes other control characters.
+/// `\n`, replaces invalid UTF-8, and escapes the other control characters except tabs.
 pub(crate) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     // C1 control characters begin with 0xc2, as do some harmless characters.
@@ -15,7 +15,8 @@ pub(crate) fn clean(bytes: &[u8]) -> String {
 }
 
 /// Removes terminal sequences from `text`: CSI sequences, and control strings, such as titles and
-/// clipboard contents, up to their terminator. Converts CR and CR LF to LF.
+/// clipboard contents, up to their terminator. Converts a run of CR, with the LF after it, to one
+/// LF.
 fn without_sequences(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -74,7 +75,8 @@ pub(crate) fn whole_end(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len() - cut]
 }
 
-/// Returns `bytes` without the last bytes of a UTF-8 code point that began before them.
+/// Returns `bytes` without UTF-8 continuation bytes at the start, at most 3: the rest of a code
+/// point whose first byte is missing.
 pub(crate) fn whole_start(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
     &bytes[rest..]

@@ -42,7 +42,7 @@ pub struct ReadTable {
 /// Last write of a tool to a file.
 #[derive(Debug)]
 struct LastWrite {
-    /// Key of the agent that wrote the file, as `agent` of [`FileKnowledge`].
+    /// Key of the agent that wrote the file, from [`CallContext::reader`].
     reader: String,
     /// Agent path of the writer: the agents from the root to it, separated by `/`.
     path: String,
@@ -85,9 +85,10 @@ impl ReadTable {
     /// Records that the agent of `call` reads `text`, which is the part `part` of the file at
     /// `path`. `content` is the hash of the whole file; without it, nothing is recorded.
     ///
-    /// Returns the earlier call that has shown the agent the same text, if the caller may refer to
-    /// it; otherwise `None`. A reference is returned only once: an agent that asks again has lost
-    /// the text and gets it.
+    /// Returns the earlier call that has shown the agent the same text, so that a reference to it
+    /// can replace the text. `None` if there is no such call or the text is shorter than
+    /// `TEXT_BYTES_MIN`. A reference is returned only once: an agent that asks again has lost the
+    /// text and gets it.
     pub(crate) fn read(
         &self,
         call: &CallContext,
@@ -131,7 +132,7 @@ impl ReadTable {
         }
     }
 
-    /// Locks the file at `path` against changes by other agents, until the guard is dropped.
+    /// Locks the file at `path` against changes by other tool calls, until the guard is dropped.
     pub(crate) fn changing(&self, path: &Path) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -141,7 +142,8 @@ impl ReadTable {
     }
 
     /// Describes the origin of the version `content` of the file at `path`: the agent that wrote it
-    /// and its call, or a change from outside. `content` is a SHA-256 in hex.
+    /// and its call, or a change from outside. `content` is a SHA-256 in hex; `None` counts as a
+    /// change from outside.
     pub(crate) fn last_writer(&self, path: &Path, content: Option<&str>) -> String {
         let written = self.written.get(path);
         match written.filter(|written| content.is_some_and(|content| written.content == content)) {

@@ -72,9 +72,9 @@ impl Workspace {
 
     /// Resolves `path`, a path from the model. The file need not exist.
     ///
-    /// Relative paths start at the working directory; absolute paths must lie in a root. Links are
-    /// followed as long as they stay in a root. `@name` means `name` if only the latter exists. A
-    /// quoted name, as lists show it, means the unquoted name if that exists.
+    /// Relative paths start at the working directory; absolute paths must lie in a root. Symbolic
+    /// links are followed as long as they stay in a root. `@name` means `name` if only the latter
+    /// exists. A quoted name, as lists show it, means the unquoted name if that exists.
     pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
         if path.len() <= syntax::PATH_BYTES_MAX
             && let Some(named) = names::read_back(path)
@@ -193,7 +193,7 @@ impl Located {
         &self.absolute
     }
 
-    /// Status of the file when the path was resolved; `None` if it did not exist.
+    /// Metadata of the file when the path was resolved; `None` if it did not exist.
     pub fn entry(&self) -> Option<&FileStatus> {
         self.entry.as_ref()
     }
@@ -229,7 +229,7 @@ impl Located {
     }
 
     /// Creates the operation of writing this path in a call that writes all paths in `written`,
-    /// which are relative to the root.
+    /// which together can form a git repository. They are relative to the root.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         let (path, relative, root) = self.names();
         let repository = repositories::controlled(self.root(), &self.beneath, written);
@@ -246,7 +246,7 @@ impl Located {
         })
     }
 
-    /// Status of the file, or an error if it does not exist.
+    /// Metadata of the file when the path was resolved, or an error if it did not exist.
     pub fn existing(&self) -> Result<&FileStatus, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
@@ -287,7 +287,8 @@ impl Located {
     }
 
     /// Opens the parent folder of this path and returns it with the last name of the path. If
-    /// `create` is true, missing folders are created.
+    /// `create` is true, missing folders are created. Fails for a root and for a path with a
+    /// trailing `/`.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
@@ -328,7 +329,7 @@ impl Located {
         Ok(())
     }
 
-    /// Reads the status of `opened`. An error names this path.
+    /// Reads the metadata of the open file `opened`. An error names this path.
     pub(crate) fn status(&self, opened: impl AsFd) -> Result<FileStatus, ToolError> {
         FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))
     }

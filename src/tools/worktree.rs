@@ -1,4 +1,4 @@
-//! Worktrees for subagents: creation from the caller's workspace, comparison, merge and removal.
+//! Worktrees for subagents: creation from the session's workspace, comparison, merge and removal.
 //!
 //! A worktree is in the session's folder and has a `.git` folder of its own, which shares the
 //! objects and branches of the user's repository. Creating it changes nothing in that repository:
@@ -62,7 +62,7 @@ pub enum Unavailable {
     /// The repository contains another repository at this path.
     #[error("{0} is a git repository inside this one")]
     Nested(String),
-    /// `.git` is a link, or a pointer to a repository that does not point back.
+    /// `.git` is a symbolic link, or a pointer to a repository that does not point back.
     #[error("`.git` leads to a repository that does not confirm that this is its working tree")]
     Pointer,
     /// The settings of the repository name another working tree or repository.
@@ -77,7 +77,8 @@ pub enum Unavailable {
     /// A query of git, copying or comparing took too long.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
-    /// The subagent had a worktree, which was removed.
+    /// The subagent has no worktree: it never had one, it was removed, or its metadata cannot be
+    /// read.
     #[error("its worktree is not there any more")]
     Gone,
     /// The worktree belongs to another agent, whose invocation is named.
@@ -267,8 +268,9 @@ impl Worktrees {
         self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
 
-    /// Stores the result of a merge that is about to begin, so that it can be continued if it is
-    /// interrupted: by path, the SHA-256 of each file, or `None` for a removal.
+    /// Stores the content that files of the workspace will have after a merge, before the merge
+    /// writes them, so that an interrupted merge can be completed. `becoming` maps paths to the
+    /// SHA-256 of the content, or to `None` for a removal.
     pub(crate) fn store_merge_hashes(
         &self,
         id: &str,
@@ -277,9 +279,9 @@ impl Worktrees {
         merged_state::begin(&self.folder(id)?, becoming)
     }
 
-    /// Completes a merge: its files become the new base, with which later changes of the agent are
-    /// compared. If `broke_off` is true, the merge was interrupted, and only the files that it has
-    /// written become the new base.
+    /// Completes a merge: its files become the new base, with which later changes of the subagent
+    /// are compared. If `broke_off` is true, the merge was interrupted, and only the files that it
+    /// has written become the new base.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| {
             !broke_off || merged_state::is_here(cwd, path, becomes)
@@ -388,7 +390,7 @@ fn remove_all(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the contents of a worktree but keeps its metadata.
+/// Removes the contents of a worktree and its base, but keeps the metadata file.
 fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();

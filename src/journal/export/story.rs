@@ -35,7 +35,7 @@ pub(super) struct Story {
     pub(super) left_out: u64,
 }
 
-/// Data of the record with which the session started.
+/// Values of the record with which the session started.
 #[derive(Debug)]
 pub(super) struct SessionStart {
     pub(super) ts: u64,
@@ -76,7 +76,8 @@ pub(super) struct StoryCall {
     pub(super) end: Option<CallOutcome>,
 }
 
-/// A permission request of a call and its answer: true if it was allowed, and a description.
+/// A permission request of a call. `answer` is true if it was allowed, with a description; `None`
+/// if there is no answer.
 #[derive(Debug)]
 pub(super) struct StoryQuestion {
     pub(super) id: QuestionId,
@@ -325,8 +326,8 @@ impl Story {
 }
 
 impl StoryCall {
-    /// Facts about the outcome, such as exit code and duration. Each has a class: `good`, `bad` or
-    /// empty.
+    /// Facts about the outcome, such as exit code and duration. Each has a CSS class: `good`, `bad`
+    /// or empty.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let Some(end) = &self.end else { return vec![("bad", "no recorded end".to_owned())] };
         let class = |code: i64| if code == 0 { "good" } else { "bad" };

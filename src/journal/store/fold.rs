@@ -43,7 +43,8 @@ pub struct Folded {
 
 impl FileJournal {
     /// Folds all records, from the checkpoint if it fits, and repairs damage. A journal that an
-    /// earlier call opened is closed. The next opening uses the result and reads no records again.
+    /// earlier call opened is closed. The next opening uses the result and reads no records again,
+    /// unless the files have changed.
     ///
     /// Errors: [`JournalError::Newer`] if only a later version can continue the journal,
     /// [`JournalError::Damaged`] if not even the first record is valid, and disk errors. The first

@@ -41,7 +41,8 @@ pub(super) struct ValidPrefix {
 }
 
 impl StoreState {
-    /// Opens the journal for appending. A journal that an earlier call opened is closed.
+    /// Opens the journal for appending, and repairs damage first. A journal that an earlier call
+    /// opened is closed.
     pub(super) fn open(self: &Arc<Self>) -> Result<OpenedJournal, JournalError> {
         let mut turn = self.take_turn();
         let found = match self.known_end(&turn) {

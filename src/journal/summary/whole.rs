@@ -68,8 +68,8 @@ fn counts(line: &[u8]) -> bool {
     COUNTED.iter().any(|counted| kind.starts_with(counted))
 }
 
-/// Returns true if `line` is a model reply and its bytes before the type do not name a parent
-/// invocation.
+/// Returns true if `line` is a model reply of the main agent: its bytes before the type name no
+/// parent invocation.
 fn is_reply(line: &[u8]) -> bool {
     let (before, kind) = kind_of(line);
     kind.starts_with(REPLY) && memmem::find(before, PARENT).is_none()

@@ -29,10 +29,10 @@ pub(crate) trait Disk: Send + std::fmt::Debug {
     fn sync(&mut self) -> io::Result<()>;
     /// Truncates the file to `length` bytes with `ftruncate(2)`.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
-    /// Returns true if the disk is not nearly full, or if its free space is unknown.
+    /// Returns true if at least `RESERVE_MIN` bytes are free, or if the free space is unknown.
     fn has_space(&self) -> bool;
     /// Reserves space after the first `length` bytes, which are the records. Returns false if the
-    /// disk is nearly full.
+    /// disk is nearly full. If the file system cannot reserve space, only checks the free space.
     fn reserve(&mut self, length: u64) -> bool;
     /// Releases the space reserved after the first `length` bytes.
     fn release(&mut self, length: u64);

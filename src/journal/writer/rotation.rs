@@ -11,7 +11,7 @@ use crate::writer::{Tail, WriterTurn, lock};
 
 /// Temporary name of the next active file, until the full one is renamed.
 pub(crate) const NEXT: &str = "session.jsonl.next";
-/// Bytes that must be written after a failed rotation before the next attempt.
+/// Bytes that must be written after a failed rotation before the next one is tried.
 const AGAIN_BYTES: u64 = 1 << 20;
 
 impl Tail {

@@ -17,7 +17,7 @@ use crate::{ToolEnvironment, spill};
 pub(super) struct JobStart {
     pub(super) spawn: Spawn,
     pub(super) besides: Exemptions,
-    /// The command in one line.
+    /// Summary of the call: `run` and the first line of the command, shortened.
     pub(super) summary: String,
     /// Note for the model about changed arguments of the call, if any.
     pub(super) note: Option<String>,

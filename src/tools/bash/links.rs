@@ -14,9 +14,9 @@ const ENTRIES_MAX: usize = 4096;
 /// Maximum number of levels below a path that patterns may select.
 const LEVELS_MAX: usize = 16;
 
-/// Finds the paths that lead through a link: in `paths`, and among the entries that their patterns
-/// may match. If a pattern may match too many entries, or a folder is unreadable, the result
-/// contains the path with this pattern, without a target.
+/// Finds the paths that lead through a symbolic link: in `paths`, and among the entries that their
+/// patterns may match. If a pattern may match too many entries, or a folder is unreadable, the
+/// result contains the path before the pattern, without a target.
 pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     let mut links: Vec<PathLink> = Vec::new();
     let mut entries_left = ENTRIES_MAX;
@@ -30,7 +30,8 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     links
 }
 
-/// Adds `path` with its target to `links` if it leads through a link.
+/// Adds `path` with its target to `links` if it leads through a symbolic link. The target is `None`
+/// if the link leads nowhere.
 fn add(path: &Path, links: &mut Vec<PathLink>) {
     let target = target(path);
     if target.as_deref() == Some(path) {

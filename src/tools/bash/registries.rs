@@ -150,8 +150,8 @@ impl PackageManager {
     }
 }
 
-/// Refuses `command` if it fetches packages and a hidden file in `cwd`, a folder above it or the
-/// home folder names a package registry.
+/// Refuses `command` if it fetches packages and the sandbox hides a file that names a package
+/// registry: in `cwd`, a folder above it or the home folder.
 pub(super) fn check(
     env: &ToolEnvironment,
     sandbox: &Sandbox,

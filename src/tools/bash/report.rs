@@ -11,18 +11,18 @@ use serde_json::json;
 
 use crate::{output, spill};
 
-/// Minimum time without output before a timeout for the note that the command may have waited for
-/// input.
+/// Minimum time for which a command that timed out has printed nothing at its end. Then a note says
+/// that the command may have waited for input.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Maximum number of changed protected files that are reported one by one.
 const FINDINGS_MAX: usize = 12;
 
-/// Maximum number of paths that are listed of the remaining changed files.
+/// Maximum number of paths in the line about the changed files beyond `FINDINGS_MAX`.
 const NAMED_MAX: usize = 8;
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
-/// metadata.
+/// metadata. Only a timeout and too much output make the result an error.
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,

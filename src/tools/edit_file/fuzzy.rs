@@ -18,7 +18,8 @@ const NO_TEXT: char = '\u{10ffff}';
 pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
                                blanks, quotes, dashes or kinds of spaces; look at the diff";
 
-/// Finds the byte ranges of approximate matches of `old` in `file`. They may overlap.
+/// Finds the byte ranges of approximate matches of `old` in `file`. They may overlap. A file larger
+/// than `FILE_BYTES_MAX` has no matches.
 pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();

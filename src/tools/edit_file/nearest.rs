@@ -7,7 +7,7 @@ use posse_actors::text::clipped;
 
 use posse_base::failure::printable;
 
-/// Maximum size of a file that is searched, in bytes.
+/// Maximum size of a file that is searched for similar lines, in bytes.
 const FILE_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of lines of the missing text that are compared.
 const WANTED_LINES_MAX: usize = 50;
@@ -15,7 +15,8 @@ const WANTED_LINES_MAX: usize = 50;
 const SHOWN_LINES_MAX: usize = 20;
 /// Maximum number of characters shown of a line.
 const SHOWN_CHARS_MAX: usize = 200;
-/// Minimum similarity of two lines, in percent of their pairs of adjacent bytes.
+/// Minimum similarity of two lines in percent: 200 × common pairs of adjacent bytes / pairs in
+/// both.
 const ALIKE_PERCENT_MIN: usize = 50;
 
 /// Describes the lines of `file` that are most similar to the missing text `wanted`: numbered and
@@ -50,8 +51,8 @@ pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     text
 }
 
-/// Finds the index in `lines` at which most lines of the missing text would match, ignoring white
-/// space. `None` if hardly any line matches.
+/// Finds the index in `lines` at which the missing text would begin if the most characters of its
+/// lines are matched, ignoring white space. `None` if hardly any line matches.
 fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     for (place, line) in wanted.iter().enumerate() {

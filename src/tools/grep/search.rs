@@ -71,7 +71,7 @@ impl Query {
 pub struct MatchLine {
     /// Line number, from 1.
     pub number: u64,
-    /// Text of the line, at most 500 characters, with control characters escaped.
+    /// Text of the line: at most 500 characters of it, with control characters escaped.
     pub text: String,
     /// True for a match, false for context.
     pub is_match: bool,
@@ -103,7 +103,8 @@ pub struct SearchResult {
     pub secrets: usize,
 }
 
-/// Searches the files below `folder` for at most `matches_max` matches; `usize::MAX` is unlimited.
+/// Searches the files below `folder` for at most `matches_max` matching lines; `usize::MAX` is
+/// unlimited.
 ///
 /// `folder` is absolute and resolved, and open as `directory`. `below_root` is the path of the
 /// folder relative to its workspace root. The search ends early when `stop` is due.
@@ -189,7 +190,7 @@ fn open<'a>(
     })
 }
 
-/// Searches one open file for at most `matches_max` matches.
+/// Searches one open file for at most `matches_max` matching lines.
 pub fn file(
     path: PathBuf,
     file: File,

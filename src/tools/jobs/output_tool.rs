@@ -160,7 +160,8 @@ fn state(job: &Job) -> String {
 }
 
 /// Creates the result of a call about `job`: a page of its output, and its state. Marks this output
-/// as read and, if the job has ended, its end as reported.
+/// as read and, if the job has ended, its end as reported. The page begins at byte `from`, or
+/// without `from` after the output that was read before. An offset beyond the output is an error.
 fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
     #[expect(
         clippy::cast_possible_truncation,

@@ -16,7 +16,7 @@ pub(super) struct OutputPage {
     pub(super) from: u64,
     /// Offset at which the next page begins, in bytes.
     pub(super) next: u64,
-    /// Size of the whole output, in bytes.
+    /// Size of the whole output so far, in bytes.
     pub(super) total: u64,
 }
 

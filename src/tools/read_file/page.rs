@@ -16,7 +16,8 @@ use crate::text::{BOM, is_binary, lines_ended};
 pub(super) const LINES_DEFAULT: u64 = 2000;
 /// Maximum number of lines per call.
 pub(super) const LINES_MAX: u64 = 5000;
-/// Maximum bytes of output per call.
+/// Approximate maximum bytes of output per call: no further line is added with less than
+/// `LINE_BYTES_MAX` left.
 const PAGE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes shown of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;

@@ -1,4 +1,4 @@
-//! File status by descriptor or by name within a folder.
+//! Metadata of a file, read by descriptor or by name within a folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub enum FileKind {
     Device,
 }
 
-/// Status of a file, read at one moment.
+/// Metadata of a file from `stat`, read at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
     /// Kind of the file.
@@ -44,17 +44,18 @@ pub struct FileStatus {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Time of the last change of data or metadata: seconds and nanoseconds since 1970.
+    /// Time of the last change of content or metadata (`ctime`): seconds and nanoseconds since
+    /// 1970.
     pub changed: (i64, i64),
 }
 
 impl FileStatus {
-    /// Reads the status of the open file `descriptor`.
+    /// Reads the metadata of the open file `descriptor`.
     pub fn of(descriptor: impl AsFd) -> Result<FileStatus, Errno> {
         fstat(descriptor).map(|stat| FileStatus::from_stat(&stat))
     }
 
-    /// Reads the status of `name` in `folder`, without following a link.
+    /// Reads the metadata of `name` in `folder`. Of a symbolic link, reads that of the link itself.
     pub fn at(folder: impl AsFd, name: &Path) -> Result<FileStatus, Errno> {
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| FileStatus::from_stat(&stat))
     }
@@ -70,8 +71,8 @@ impl FileStatus {
         self.mode & 0o100 != 0
     }
 
-    /// Returns an error for the model, which knows the file as `shown`, unless the file is of this
-    /// `kind`.
+    /// Fails unless the file is of this `kind`. The error is for the model, which knows the file as
+    /// `shown`.
     pub fn require(&self, kind: FileKind, shown: &str) -> Result<(), ToolError> {
         if self.kind == kind {
             return Ok(());

@@ -46,9 +46,9 @@ struct LinkCache {
 /// Result of the comparison of a file with the secret files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// The file is not secret.
+    /// The file has only one name, or is not a secret file of the workspace.
     Open,
-    /// The file is another name of a secret file.
+    /// One of the names of the file is that of a secret.
     Secret,
     /// Not known, because the scan reached a limit.
     Unknown,
@@ -59,8 +59,8 @@ impl SecretLinks {
         SecretLinks { roots, known: Mutex::default() }
     }
 
-    /// Classifies the file with status `entry`. Scans the workspace if the file has several names
-    /// and no recent result is cached.
+    /// Classifies the file with the metadata `entry`. Scans the workspace if the file has several
+    /// names and no recent result is cached.
     pub(crate) fn judge(&self, entry: &FileStatus) -> Linked {
         if entry.links < 2 {
             return Linked::Open;

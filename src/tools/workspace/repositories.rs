@@ -10,10 +10,11 @@ use posse_base::protected;
 const CONTROLLING: [&str; 8] =
     ["head", "objects", "refs", "commondir", "config", "config.worktree", "hooks", "info"];
 
-/// Returns the folder in which a write of the file `relative` controls git, or `None`.
+/// Returns the outermost folder above the file `relative` that is a git repository which this file
+/// controls; `None` if there is none.
 ///
-/// It is a folder that git accepts as a repository if the files on disk are counted together with
-/// `relative` and `written`. All paths are relative to `root`; `.` is `root` itself.
+/// A folder counts as a repository if git accepts it with the files on disk, `relative` and
+/// `written` together. All paths are relative to `root`; the result `.` is `root` itself.
 pub(super) fn controlled(root: &Path, relative: &Path, written: &[&str]) -> Option<String> {
     let mut folder = Path::new("").to_owned();
     for part in relative.components() {

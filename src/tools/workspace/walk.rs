@@ -21,15 +21,15 @@ pub(crate) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(O
 #[cfg(not(target_os = "linux"))]
 pub(crate) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// Maximum number of links that are followed for one path, as in kernels.
+/// Maximum number of symbolic links that are followed for one path, as in kernels.
 const LINKS_MAX: u32 = 40;
-/// Maximum number of folders on the way of a walk, which bounds the number of open descriptors.
+/// Maximum depth of folders below the root in a stepwise walk, which holds all of them open.
 const DEPTH_MAX: usize = 200;
 
-/// Result of resolving a path. The file need not exist; its status `entry` is then `None`.
+/// Result of resolving a path. The file need not exist; its metadata `entry` is then `None`.
 pub(super) struct ResolvedPath {
     pub(super) root: usize,
-    /// Path without links; empty for the root itself.
+    /// Path relative to the root, without symbolic links; empty for the root itself.
     pub(super) relative: PathBuf,
     pub(super) entry: Option<FileStatus>,
 }
@@ -51,8 +51,8 @@ pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, 
         .min_by_key(|(_, rest)| rest.as_os_str().len())
 }
 
-/// Resolves `path`, which is relative to the root with index `root`. Follows links whose targets
-/// are in a root.
+/// Resolves `path`, which is relative to the root with index `root`. Follows symbolic links whose
+/// targets are in a root; any other link is an error.
 pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<ResolvedPath, WalkError> {
     #[cfg(target_os = "linux")]
     if let Some(place) = ask_kernel(roots, root, path) {
@@ -95,7 +95,7 @@ fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     place
 }
 
-/// Opens `path` beneath the folder `root`. A link in any component is an error.
+/// Opens `path` beneath the folder `root`. A symbolic link in any component is an error.
 pub(crate) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
@@ -195,8 +195,9 @@ impl Walk<'_> {
         Ok(self.place(None, Some(entry)))
     }
 
-    /// Handles `name`, which is not a folder. If it is a link, adds its target to the remaining
-    /// path and returns `None`. If it is a file at the end of the path, returns its status.
+    /// Handles `name`, which is not a folder. If it is a symbolic link, adds its target to the
+    /// remaining path and returns `None`. If it is a file at the end of the path, returns its
+    /// metadata; before the end, a file is an error.
     fn follow_name(&mut self, name: &OsStr) -> Result<Option<FileStatus>, WalkError> {
         let entry = FileStatus::at(self.folder(), Path::new(name)).map_err(WalkError::System)?;
         if entry.kind == FileKind::Link {

@@ -294,7 +294,7 @@ impl OpenWorktree {
         }
     }
 
-    /// Opens the folder of `path` beneath `root`, and reads the status of the file. `path` is
+    /// Opens the folder of `path` beneath `root`, and reads the metadata of the file. `path` is
     /// relative to the working directory. `None` if the file is missing.
     fn folder_and_status(
         &self,
@@ -309,7 +309,7 @@ impl OpenWorktree {
     }
 }
 
-/// Opens the folder of `path` beneath `root` without following links, and reads the status of the
+/// Opens the folder of `path` beneath `root` without following links, and reads the metadata of the
 /// file.
 pub(super) fn entry_at(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, FileStatus), Errno> {
     let folder = path.parent().unwrap_or(Path::new(""));

@@ -1,5 +1,5 @@
-//! State of merges of a worktree. A merged file becomes the new base, with which later changes are
-//! compared.
+//! Files of a worktree that are being merged, and those that were merged. A merged file becomes the
+//! new base, with which later changes are compared.
 //!
 //! The effect of a merge is stored before the first file is written, so that the next process knows
 //! how far an interrupted merge got.
@@ -17,10 +17,10 @@ use crate::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::worktree::{Unavailable, failed, load, make_folder, store};
 use posse_base::hex::sha256;
 
-/// Name of the file with the state of merges, in the folder that contains the worktree.
+/// Name of the file that contains [`Taken`] as JSON, in the folder that contains the worktree.
 const TAKEN: &str = "taken.json";
 
-/// State of merges of a worktree.
+/// Files of a worktree that are being merged, and all that were merged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Taken {
     /// Files of a merge in progress by path: SHA-256 of the merged content, or `None` for a
@@ -36,7 +36,7 @@ pub(super) fn read(folder: &Path) -> Taken {
     load(&folder.join(TAKEN)).unwrap_or_default()
 }
 
-/// Stores the result that a merge will have for its files, before the merge writes them.
+/// Stores the files of a merge with the hashes of their new content, before the merge writes them.
 pub(super) fn begin(
     folder: &Path,
     becoming: BTreeMap<String, Option<String>>,

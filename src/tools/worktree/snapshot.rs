@@ -49,12 +49,12 @@ pub(super) struct Based {
     /// True for an executable file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) exec: bool,
-    /// Change stamp of the file in the worktree: inode, size, and time of the last change.
+    /// Change stamp of the file in the worktree, from [`change_stamp`].
     pub(super) seen: (u64, u64, i64, i64),
 }
 
 /// Returns the values by which a change of a file is detected: inode, size, and time of the last
-/// change.
+/// change (`ctime`) in seconds and nanoseconds.
 pub(super) fn change_stamp(entry: &FileStatus) -> (u64, u64, i64, i64) {
     (entry.ino, entry.size, entry.changed.0, entry.changed.1)
 }
