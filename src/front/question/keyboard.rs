@@ -177,8 +177,9 @@ pub(crate) enum Hushed {
     Gone,
 }
 
-/// Waits until the keyboard is silent and discards all keys until then. A new permission request
-/// restarts the wait. `questions` is increased for the first request and for each new one.
+/// Waits until the keyboard was silent for the quiet period, and discards all keys until then. A
+/// new permission request restarts the wait. `questions` is increased for the first request and for
+/// each new one.
 ///
 /// The terminal reports single keys only without line editing, which is off during the wait.
 pub(crate) fn hush(
