@@ -127,8 +127,8 @@ struct LineMode<'a> {
     rule_shown: bool,
     progress: ProgressPrinter,
     questions: TerminalQuestions,
-    /// Running invocations that this front end does not wait for: subagents in the background, and
-    /// tasks of attached front ends.
+    /// Running subagents, and main agents whose tasks attached front ends have given. Line mode
+    /// watches them between its own tasks.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,

@@ -37,7 +37,8 @@ pub(crate) fn can_ask() -> bool {
 /// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeyboardEvent {
-    /// The keyboard was silent since the last permission request appeared; input counts now.
+    /// The keyboard has been silent for the quiet period since the last permission request
+    /// appeared; input counts now.
     Quiet,
     Line(String),
 }
