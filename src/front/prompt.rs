@@ -34,8 +34,8 @@ pub struct Images<'a> {
 }
 
 /// Assembles the prompt of the command line. Piped input is added as context to a prompt that is
-/// given as text. With `Stdin`, standard input is the prompt; without a prompt as well, unless it
-/// is a terminal, which is an error.
+/// given as text. With `Stdin` or without a prompt, standard input is the prompt; without a prompt
+/// it must not be a terminal.
 pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         Some(PromptArg::Text(text)) => match context()? {
