@@ -27,8 +27,8 @@ pub(crate) fn instructions() -> mpsc::Receiver<Numbered> {
     lines
 }
 
-/// Parses every line that is not blank and passes the result to `hand_on`, until the input ends or
-/// cannot be read, or `hand_on` returns false.
+/// Parses every line that is not blank and passes the result to `hand_on`, until the input ends, a
+/// read fails, or `hand_on` returns false. A read error is passed on as the error of a line.
 fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     for line in 1.. {
         let what = match next_line(&mut input) {

@@ -76,7 +76,7 @@ pub struct RunOptions {
     pub dry_run: bool,
     /// Reaction to a hangup.
     pub hang_up: OnHangup,
-    /// Data for the resume hint; `None` if the session is not stored.
+    /// Session id, flags and variables for the resume hint; `None` if the session is not stored.
     pub again: Option<Again>,
     /// Worktrees of subagents from earlier runs. Those that still exist are listed at the end.
     pub worktrees: Vec<String>,
@@ -101,7 +101,8 @@ struct Front {
     /// Exit code for the signal or the lost reader that stopped the run; `None` if it was not
     /// stopped.
     stopped: Option<Exit>,
-    /// True after a second signal, or if a stopped run did not end in time.
+    /// True if the session gets less time to end: after a second signal, after a signal while the
+    /// session ends, or if a stopped run did not end in time.
     hurried: bool,
     /// True if the run has lost its terminal and continues.
     detached: bool,
@@ -114,7 +115,7 @@ struct Front {
     worktrees: Vec<String>,
 }
 
-/// Cost of a session.
+/// Token usage and cost of a session.
 struct SessionCost {
     usage: Usage,
     cost_usd: Option<f64>,
@@ -167,7 +168,7 @@ struct Summary<'a> {
     /// Known part of the cost, in billionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
-    /// Number of requests without a complete price.
+    /// Number of attempts whose cost is unknown or only partly known.
     #[serde(skip_serializing_if = "is_zero")]
     unpriced_requests: u64,
     turns: u32,

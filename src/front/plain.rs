@@ -35,7 +35,7 @@ use crate::question::TerminalQuestions;
 
 use terminal::{LineTerminal, TerminalInput};
 
-/// Prompt string.
+/// Text that the line editor shows before the input.
 const PROMPT: &str = "> ";
 
 /// Time after a Ctrl+C in which a second one exits.
@@ -69,8 +69,8 @@ pub struct Options {
     pub first: Option<Task>,
 }
 
-/// Runs line mode until the user exits, and returns the exit code. Fails if the first session
-/// cannot be opened.
+/// Runs line mode until the user exits, and returns the exit code. Fails if the first session or
+/// the input thread cannot be started.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
@@ -127,8 +127,8 @@ struct LineMode<'a> {
     rule_shown: bool,
     progress: ProgressPrinter,
     questions: TerminalQuestions,
-    /// Running invocations that this front end does not wait for: subagents in the background, and
-    /// tasks of attached front ends.
+    /// Running subagents, and main agents whose tasks attached front ends have given. Line mode
+    /// watches them between its own tasks.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
@@ -315,7 +315,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Handles Ctrl+C while nothing runs.
+    /// Handles Ctrl+C while no task runs: the first one shows a hint, and a second one within
+    /// [`AGAIN`] ends line mode.
     async fn interrupt_idle(&mut self) {
         let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
         if again {

@@ -481,8 +481,8 @@ impl ProgressPrinter {
         self.paint("33", &text)
     }
 
-    /// Escapes `text`, which may contain names from a model or a server. Colours it if colours may
-    /// be used.
+    /// Escapes `text`, which may contain names from a model or a server. Colours it with the SGR
+    /// parameter `code` if colours may be used.
     fn paint(&self, code: &str, text: &str) -> String {
         let text = printable_lines(text);
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text }

@@ -35,8 +35,8 @@ pub struct Images<'a> {
 }
 
 /// Assembles the prompt of the command line. Piped input is added as context to a prompt that is
-/// given as text. With `Stdin`, or without a prompt if standard input is not a terminal, it is the
-/// prompt itself.
+/// given as text. With `Stdin` or without a prompt, standard input is the prompt; without a prompt
+/// it must not be a terminal.
 pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         Some(PromptArg::Text(text)) => match context()? {
@@ -52,8 +52,8 @@ pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Fa
     of_text(text, images)
 }
 
-/// Assembles a prompt from a text and the images, without standard input. Fails if the text is
-/// blank or an image cannot be loaded.
+/// Assembles a prompt from a text and the images, without standard input, and lists the images on
+/// standard error. Fails if the text is blank or an image cannot be loaded.
 pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "the prompt is empty")

@@ -78,8 +78,8 @@ impl TerminalQuestions {
         }
     }
 
-    /// As [`follow`](TerminalQuestions::follow), with the name of the subagent in a request of a
-    /// subagent.
+    /// Updates the requests like [`follow`](TerminalQuestions::follow). The text of a subagent's
+    /// request begins with the name of the subagent.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());
@@ -179,8 +179,8 @@ impl TerminalQuestions {
         std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
-    /// Waits for the next answer to the current request. Never returns while no request is open, or
-    /// if another reader owns the keyboard.
+    /// Waits for the next answer to the current request. The end of input denies the request. Never
+    /// returns while no request is open, or if another reader owns the keyboard.
     pub(crate) async fn answer(&mut self) -> AnswerLine {
         let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
             return std::future::pending().await;
@@ -199,9 +199,10 @@ impl TerminalQuestions {
         }
     }
 
-    /// Interprets `line` as an answer to the current request. `None` if no request is open. While
-    /// input does not count, a line that looks like an answer is ignored (`Unclear` without text),
-    /// and any other line returns `None`.
+    /// Interprets `line` as an answer to the current request. An empty line shows the next page or,
+    /// after the last page, denies, but it is no answer while the global scope needs confirmation.
+    /// `None` if no request is open. While input does not count, a line that looks like an answer
+    /// is ignored (`Unclear` without text), and any other line returns `None`.
     pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {

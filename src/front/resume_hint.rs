@@ -8,7 +8,7 @@ use posse_base::shell_words::quoted;
 /// Extra delay that is added to the requested wait.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// Data from which the command that resumes a session is made.
+/// Values from which the resume command, and the line that schedules it, are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
     /// Session id.

@@ -7,7 +7,7 @@ use base64::Engine as _;
 /// sequence, and base64 makes a text one third longer.
 pub const BYTES_MAX: usize = 74_000;
 
-/// Escape sequence that copies `text` to the clipboard (OSC 52).
+/// Escape sequence that copies `text` to the clipboard (OSC 52). The caller checks [`BYTES_MAX`].
 pub fn sequence(text: &str) -> Vec<u8> {
     let text = base64::engine::general_purpose::STANDARD.encode(text);
     format!("\x1b]52;c;{text}\x07").into_bytes()

@@ -83,7 +83,8 @@ pub struct Command {
     pub run: fn(&mut dyn CommandContext, Option<&str>),
 }
 
-/// Template for the fields that a command does not set: no alias, no argument, always available.
+/// Template for the fields that a command does not set: no alias, no argument,
+/// [`Availability::Always`].
 const COMMAND: Command = Command {
     name: "",
     aliases: &[],
@@ -99,15 +100,16 @@ impl PartialEq for Command {
     }
 }
 
-/// States of the session in which a command may run.
+/// States of the session in which a command may run. A task is a run or a tool call of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    /// At any time, even while a permission request is open or a lookup blocks other input.
+    /// With or without a running task, even while a permission request is open or a lookup blocks
+    /// other input.
     Immediate,
-    /// While a task runs and while none runs, but not while a permission request or a lookup blocks
-    /// the input.
+    /// With or without a running task, but not while a permission request or a lookup blocks the
+    /// input.
     Always,
-    /// Only while no task runs.
+    /// Only while no task runs and neither a permission request nor a lookup blocks the input.
     Idle,
 }
 
@@ -146,7 +148,8 @@ pub trait CommandContext {
     /// Sets the colour theme to `name`; `None` shows the current theme.
     fn theme(&mut self, name: Option<&str>);
 
-    /// Stops the running task; with `all`, also subagents in the background.
+    /// Stops the run or tool call of the user in progress; with `all`, also all subagents and
+    /// background jobs.
     fn stop(&mut self, all: bool);
 
     /// Ends the front end.
@@ -169,7 +172,7 @@ pub enum Page {
     Changes,
 }
 
-/// Content of a selector.
+/// List from which a slash command lets the user choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// Values of a setting.
@@ -301,7 +304,7 @@ pub enum ParsedLine {
     Blank,
     /// A text for the model.
     Text(String),
-    /// A shell command: the text after `!`.
+    /// A shell command: the trimmed text after `!`, not empty.
     Shell(String),
     /// A slash command, and its argument if the user typed one.
     Command(&'static Command, Option<String>),
@@ -316,7 +319,7 @@ impl ParsedLine {
     }
 }
 
-/// Parses a submitted line.
+/// Parses a submitted line. `!` must be the first character; white space may precede `/`.
 pub fn parse(text: &str) -> ParsedLine {
     let trimmed = text.trim();
     if trimmed.is_empty() {

@@ -47,7 +47,7 @@ pub fn table(used: &ContextUse) -> String {
 
 /// Percentages of `parts` in `total`, as whole numbers. The percentages with the largest remainders
 /// are rounded up and the others down, so that they add up to 100 if the parts add up to `total`.
-/// If the parts exceed `total`, their sum is used instead.
+/// If the sum of the parts exceeds `total`, the sum replaces `total`.
 fn shares(parts: &[u64], total: u64) -> Vec<u64> {
     let total = u128::from(total).max(parts.iter().map(|part| u128::from(*part)).sum()).max(1);
     let percent = |part: u64| (u128::from(part) * 100 / total, u128::from(part) * 100 % total);

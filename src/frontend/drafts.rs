@@ -20,7 +20,7 @@ use crate::history::private_file;
 /// Maximum bytes of a saved draft. A longer text is not saved.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of entries of the folder that are examined.
+/// Maximum number of entries of the drafts folder that are examined.
 const FILES_MAX: usize = 1000;
 
 /// Prefix of the file names.
@@ -45,8 +45,8 @@ impl Drafts {
     }
 
     /// Takes over the newest draft of a process that died: saves the text as the draft of this
-    /// process, removes the old file and returns the text. `None` if there is no draft, if it is
-    /// blank, or if it cannot be saved.
+    /// process, removes the old file and returns the text. `None` if there is no draft or it cannot
+    /// be saved; also if the draft is blank or unreadable, and then its file is removed.
     pub fn left(&mut self) -> Option<String> {
         let dir = self.own.as_ref()?.parent()?.to_owned();
         let mut left: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(dir)
@@ -89,8 +89,8 @@ impl Drafts {
         }
     }
 
-    /// Saves `text` and ends the thread. On return the text is on disk; if it is blank, the file is
-    /// removed. Write errors are ignored.
+    /// Saves `text` and ends the thread. On return the text is written to the file, but not synced
+    /// to disk; if it is blank, the file is removed. Write errors are ignored.
     pub fn close(mut self, text: &str) {
         self.keep(text);
         if let Some((texts, thread)) = self.writer.take() {

@@ -1,7 +1,7 @@
 //! File name completion: the folder is walked and matched on a separate thread, so that no key
 //! waits for a disk.
 //!
-//! Files that git ignores and hidden files are left out. Links are not followed.
+//! Files that git ignores and hidden files are left out. Symbolic links are not followed.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};

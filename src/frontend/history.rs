@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW};
 
-/// Maximum number of lines in the history; the oldest are dropped.
+/// Maximum number of lines in memory; the oldest are dropped.
 const LINES_MAX: usize = 1000;
 
 /// Maximum number of bytes that are read, counted from the end of the file.
 const READ_BYTES_MAX: u64 = 1 << 20;
 
-/// File size in bytes above which the file is rewritten with only the lines that were read.
+/// File size in bytes above which [`History::open`] rewrites the file with only the lines that it
+/// has read.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
 /// Maximum bytes of a line; a longer line is not added.
@@ -41,8 +42,9 @@ impl History {
         &self.lines
     }
 
-    /// Adds a line without its trailing white space, also to the file. Returns `false` if it was
-    /// not added because it is empty or too long, begins with a space, or equals the previous line.
+    /// Adds a line without its trailing white space, also to the file; write errors are ignored.
+    /// Returns `false` if it was not added because it is empty or too long, begins with a space, or
+    /// equals the previous line.
     pub fn add(&mut self, line: &str) -> bool {
         let kept = line.trim_end();
         let again = self.lines.last().is_some_and(|last| last == kept);

@@ -8,7 +8,7 @@ use posse_actors::text::clipped;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Maximum bytes of a line, images included.
+/// Maximum bytes of a line, images and newline included.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum characters of an error message, which may quote a part of the line.
@@ -25,7 +25,8 @@ pub enum Instruction {
     FollowUp(Vec<ContentPart>),
     /// Stop the run. The session continues.
     Interrupt {
-        /// True if all subagents stop as well; false if those in the background continue.
+        /// True if all subagents and background jobs stop as well; false if those in the background
+        /// continue.
         all: bool,
     },
     /// Compact the history. The text names what to keep; `None`: no preference.
@@ -106,7 +107,7 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
 }
 
 /// Parses `content`: a text or a list of parts. Fails if the content is blank, or if an image is
-/// not an http(s) or data URL.
+/// not an http(s) or `data:image/` URL.
 fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
     let parts: Vec<ContentPart> = match content {
         Value::String(text) => vec![ContentPart::text(text)],
@@ -152,6 +153,7 @@ fn json_error(error: &serde_json::Error) -> String {
     without_line(&format!("not valid JSON: {said} at column {}", error.column()))
 }
 
+/// Cuts an error message to [`ERROR_CHARS_MAX`] characters.
 fn without_line(error: &str) -> String {
     clipped(error, ERROR_CHARS_MAX, " …")
 }

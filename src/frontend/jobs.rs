@@ -33,8 +33,8 @@ impl Jobs {
         self.0.iter().any(|(known, _)| known.as_str() == id)
     }
 
-    /// Carries out `/jobs` and returns its text. `None` lists the running jobs. An id tells the
-    /// session to stop that job, if it is running. Control characters are escaped.
+    /// Carries out `/jobs` and returns its text. `which`: id of a running job, which the session is
+    /// told to stop; `None` lists the running jobs. Control characters are escaped.
     pub fn asked(&self, which: Option<&str>, session: &SessionHandle) -> String {
         match which {
             None => self.table(),

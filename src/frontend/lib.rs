@@ -68,9 +68,9 @@ pub fn own_call(command: &str) -> UserCall {
 
 /// Opens and finds sessions for a front end, and stores the settings that the user selects.
 pub trait Sessions {
-    /// Assembles a session with the settings of `choice`. With `same_conversation` it continues the
-    /// conversation of the previous session in the same journal; otherwise a new conversation
-    /// begins.
+    /// Assembles a session with the agent, provider and model of `choice`. With `same_conversation`
+    /// it continues the conversation of the previous session in the same journal; otherwise a new
+    /// conversation begins.
     fn open(
         &mut self,
         choice: &SessionSelection,
@@ -90,16 +90,16 @@ pub trait Sessions {
     /// Known values of a setting.
     fn names(&self, what: Selectable) -> Vec<String>;
 
-    /// Returns a job that renders a report. `session`: id of the current session.
+    /// Returns a closure that renders a report. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
 
-    /// Returns a job that lists stored sessions that can be resumed here, newest first, as pairs of
-    /// id and description.
+    /// Returns a closure that lists the stored sessions of this folder and its project that have a
+    /// prompt, newest first, as pairs of id and description.
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>>;
 
-    /// Returns a job that finds a stored session of this folder or its project by a prefix of its
-    /// id, reads it and takes its lock. With `fork`, a new session is created from a copy of the
-    /// history, and the stored session stays unchanged.
+    /// Returns a closure that finds a stored session of this folder or its project by a prefix of
+    /// its id, reads it and takes its lock. With `fork`, a new session is created from a copy of
+    /// the history, and the stored session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
     /// Assembles a session that [`Sessions::find_session`] returned. The flag is true if the
@@ -107,12 +107,13 @@ pub trait Sessions {
     /// changed.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
-    /// Returns a job that builds the call which reverts the last file change of a session.
+    /// Returns a closure that builds the call which reverts the last file change of a session.
     /// `session`: id of the session.
     fn undo(&self, session: &str) -> BackgroundJob<UserCall>;
 }
 
-/// Slow work that the front end runs on another thread. It prints nothing.
+/// Slow work that the front end runs on another thread. It prints nothing. Not a background job in
+/// the sense of `/jobs`, which is a command of the model.
 pub type BackgroundJob<T> = Box<dyn FnOnce() -> Result<T, Vec<Failure>> + Send>;
 
 /// A stored session that was found and read. Holds the lock of the session. Only the [`Sessions`]
@@ -133,7 +134,7 @@ pub enum Report {
     Skills,
     /// Agents.
     Agents,
-    /// Permission rules, and grants beyond the session.
+    /// Permission rules, and grants with project or global scope.
     Permissions,
     /// Confinement of commands.
     Sandbox,

@@ -32,7 +32,7 @@ pub struct PermissionHints {
     pub rule: bool,
 }
 
-/// Label for the end of a task, in one to four words.
+/// Label for the end of a run, in one to four words.
 pub fn label(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(_) => "done",

@@ -50,7 +50,7 @@ impl Queue {
     }
 
     /// Table of the queued messages. Messages of the user have the number that `/queue drop` takes.
-    /// `busy`: true if a task runs.
+    /// `busy`: true if a run is active.
     pub fn table(&self, busy: bool) -> String {
         let (mut text, mut nth) = (String::new(), 0);
         for QueueEntry { kind, text: said, .. } in &self.0 {
@@ -74,7 +74,7 @@ impl Queue {
 }
 
 /// Describes the time at which a message of this kind will be delivered; for a notice, its sender.
-/// `busy`: true if a task runs.
+/// `busy`: true if a run is active.
 pub fn delivery_time(kind: MessageKind, busy: bool) -> &'static str {
     match kind {
         MessageKind::Steer | MessageKind::FollowUp if !busy => "with your next message",

@@ -7,10 +7,11 @@ use std::time::Duration;
 /// Duration without a key press after which keys count.
 pub(crate) const QUIET_PERIOD: Duration = Duration::from_millis(400);
 
-/// The quiet period of one permission request.
+/// The quiet period of one permission request. Times are durations since a fixed instant that the
+/// caller chooses.
 #[derive(Debug, Clone, Copy)]
 pub struct QuietPeriod {
-    /// Time of the request's appearance, or of the latest key press since then.
+    /// Time at which the request appeared or, if later, of the latest key press that did not count.
     since: Duration,
 }
 

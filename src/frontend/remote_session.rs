@@ -78,7 +78,7 @@ pub enum AttachRole {
 pub struct AttachAccepted {
     /// Id of the session.
     pub session_id: SessionId,
-    /// Id of the process that owns the session.
+    /// Process id of the process that owns the session.
     pub process: u32,
     /// Permissions of the client.
     #[serde(rename = "as")]

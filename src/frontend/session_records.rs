@@ -9,7 +9,8 @@ use posse_base::failure::printable_lines;
 /// Maximum time for reading the records of a session.
 const READ_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum bytes of all diffs together; the oldest diffs are left out.
+/// Maximum bytes of all diffs together, unless the latest alone is longer; the oldest diffs are
+/// left out.
 const DIFF_BYTES_MAX: usize = 4 << 20;
 
 /// File changes as diffs, with control characters escaped.
@@ -58,8 +59,8 @@ pub async fn changes(session: &SessionHandle) -> Changes {
 /// Note for records that could not be read in time.
 pub(crate) const UNREAD: &str = "(not all of the journal could be read in time)\n";
 
-/// Passes all records that exist at the time of the call to `follow`. Returns `false` if
-/// [`READ_MAX`] passed before all of them were read.
+/// Reads all records that exist now and calls `follow` for each. Returns `false` if [`READ_MAX`]
+/// passed before all of them were read.
 pub(crate) async fn records(
     session: &SessionHandle,
     mut follow: impl FnMut(&Announcement),

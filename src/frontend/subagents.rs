@@ -24,7 +24,7 @@ struct SubagentRow {
     background: bool,
     usage: Usage,
     nano_usd: u64,
-    /// True if the price of at least one of its requests is unknown.
+    /// True if the price of at least one of its attempts is unknown.
     unpriced: bool,
     /// Open permission requests.
     questions: Vec<QuestionId>,

@@ -48,7 +48,7 @@ pub(super) enum Effect {
     Run(String),
     /// Stop the running task.
     Interrupt,
-    /// Stop the running task and all background agents.
+    /// Stop the running task, all subagents and all background jobs.
     InterruptAll,
     /// Remove a queued message. With `back` its text returns to the prompt, otherwise it is
     /// deleted.
@@ -84,7 +84,7 @@ pub(super) enum Effect {
     Redraw,
     /// Suspend the process.
     Suspend,
-    /// Exit.
+    /// Exit with this exit code.
     Leave(Exit),
 }
 
@@ -111,11 +111,14 @@ pub(super) struct App {
     /// First key of a chord whose second key is awaited; `None` if no chord has begun.
     prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
-    /// Shortcut letter that acts unless another key follows soon, with the time of the key press.
+    /// Shortcut letter that acts unless another key follows soon, with the time of the key press,
+    /// counted from the start of the UI; `None` if no shortcut is pending.
     pending: Option<(char, Duration)>,
-    /// Time of the last Ctrl+C that may lead to an exit; `None` after another key.
+    /// Time of the last Ctrl+C that may lead to an exit, counted from the start of the UI; `None`
+    /// after another key.
     cancelled: Option<Duration>,
-    /// Time of an attempt to exit while a task ran.
+    /// Time of the last attempt to exit while a task ran, counted from the start of the UI; `None`
+    /// if there was none.
     exit_refused: Option<Duration>,
     /// True if the user was warned about background work; the next attempt exits.
     exit_warned: bool,

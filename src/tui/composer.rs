@@ -31,8 +31,8 @@ const IMAGES: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
 /// Maximum bytes of a text that may be a file name.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Returns `true` if a text may be the file name of an image, as terminals paste it on drag and
-/// drop.
+/// Returns `true` if a text looks like the file name of an image, as terminals paste it on drag and
+/// drop: one line that ends with a known extension. The file system is not accessed.
 pub(super) fn may_be_image(text: &str) -> bool {
     let name = text.trim();
     let end = name.trim_end_matches(['\'', '"']).to_ascii_lowercase();
@@ -41,7 +41,7 @@ pub(super) fn may_be_image(text: &str) -> bool {
         && IMAGES.iter().any(|known| end.ends_with(known) && end.len() > known.len())
 }
 
-/// Maximum number of lines in the history.
+/// Maximum number of texts in the history; the oldest are dropped.
 const HISTORY_MAX: usize = 1000;
 
 /// The prompt editor: its text, pastes, images and history.
@@ -211,7 +211,7 @@ impl Composer {
         }
     }
 
-    /// Replaces the text.
+    /// Replaces the text and forgets the pastes.
     pub(super) fn set(&mut self, text: &str) {
         self.pastes.clear();
         self.recalled = None;

@@ -38,19 +38,21 @@ pub(super) enum KeyAction {
     FollowUp,
     /// Closes the completion list, or else stops the running task, or else cancels lookups.
     Interrupt,
-    /// Stops the running task, clears the prompt, or exits.
+    /// Stops the running task, or else cancels lookups, or else clears the prompt. Pressed twice,
+    /// exits.
     Cancel,
-    /// Exits if the prompt is empty; otherwise deletes the character after the cursor.
+    /// Exits if the prompt is empty and no task runs. If the prompt is not empty, deletes the
+    /// character after the cursor.
     Leave,
     /// Opens the viewer.
     Viewer,
-    /// Searches the history.
+    /// Opens the selector of the input history.
     Search,
     /// Edits the prompt in the user's editor.
     Editor,
     /// Moves the last queued message back into the prompt.
     TakeBack,
-    /// Stops everything, including background agents.
+    /// Stops the running task, all subagents and all background jobs.
     StopAll,
     /// Redraws the screen.
     Redraw,
@@ -65,8 +67,8 @@ pub(super) enum KeyAction {
 pub(super) struct Binding {
     /// Name in the configuration and in the guide.
     pub(super) name: &'static str,
-    /// Alternative keys in configuration syntax, such as `ctrl+o`; a chord is two keys with a
-    /// space.
+    /// Default keys, as alternatives in configuration syntax, such as `ctrl+o`; a chord is two keys
+    /// with a space.
     pub(super) keys: &'static [&'static str],
     /// The action of the keys.
     pub(super) action: KeyAction,
@@ -300,7 +302,7 @@ fn name_of(key: KeyEvent) -> Option<String> {
     }
 }
 
-/// The keys of a binding for display: `Ctrl+O`.
+/// The default keys of a binding for display, such as `Ctrl+O`.
 pub(super) fn shown(binding: &Binding) -> String {
     let key = |key: &&str| {
         let part = |part: &str| {

@@ -42,7 +42,7 @@ pub use theme::Theme;
 
 /// Services that the terminal UI needs besides sessions.
 pub trait TuiEnvironment: Sessions {
-    /// Returns a job that collects facts about this machine, for the screen that is shown if no
+    /// Returns a closure that collects facts about this machine, for the screen that is shown if no
     /// session can be opened.
     fn setup_facts(&self) -> BackgroundJob<SetupFacts>;
 
@@ -79,7 +79,7 @@ pub struct Options {
     pub theme: Theme,
     /// True if sessions are stored.
     pub kept: bool,
-    /// True if permission requests are allowed automatically (`--yes`).
+    /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
@@ -99,8 +99,8 @@ pub struct Options {
     pub keys: Vec<(String, String)>,
 }
 
-/// Checks that the terminal can show the UI; the error says why it cannot. `variable`: returns the
-/// value of an environment variable.
+/// Checks that standard input and output are a terminal, and that `TERM` and the locale allow the
+/// UI; the error names the obstacle. `variable`: returns the value of an environment variable.
 pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static str> {
     if !terminal::is_there() {
         return Err("standard input or output is no terminal");
@@ -145,7 +145,8 @@ impl ReflowMode {
     }
 }
 
-/// Determines the reflow behaviour from environment variables: most terminals reflow.
+/// Determines the reflow behaviour from `TERM`, `TMUX` and `XTERM_VERSION`: most terminals reflow.
+/// `variable`: returns the value of an environment variable.
 pub fn reflow_mode(variable: impl Fn(&str) -> Option<String>) -> ReflowMode {
     let term = variable("TERM").unwrap_or_default();
     if variable("TMUX").is_some() {
@@ -159,7 +160,8 @@ pub fn reflow_mode(variable: impl Fn(&str) -> Option<String>) -> ReflowMode {
     }
 }
 
-/// Runs the terminal UI until the user leaves. Returns the exit code.
+/// Runs the terminal UI until the user leaves or a signal arrives, and returns the exit code. Fails
+/// if the terminal cannot be used.
 pub async fn run(
     environment: &mut dyn TuiEnvironment,
     options: Options,

@@ -26,7 +26,7 @@ pub(super) struct ScreenFrame {
     pub(super) finished: Vec<TextRow>,
     /// The live region.
     pub(super) live: Buffer,
-    /// Cursor position in the live region; `None` hides the cursor.
+    /// Column and row of the cursor in the live region; `None` hides the cursor.
     pub(super) cursor: Option<(u16, u16)>,
     /// True if the frame belongs to the alternate screen.
     pub(super) alternate_screen: bool,
@@ -34,7 +34,7 @@ pub(super) struct ScreenFrame {
     pub(super) more: bool,
 }
 
-/// Tracks what the terminal shows of the live region.
+/// Converts frames to terminal output, and tracks what the terminal shows of the live region.
 #[derive(Debug)]
 pub(super) struct Painter {
     /// The live region of the last frame; `None` if no frame is shown.

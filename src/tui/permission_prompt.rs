@@ -104,8 +104,8 @@ impl PermissionPrompts {
         }
     }
 
-    /// Removes the requests of the main agent, because its run has ended. Requests of background
-    /// agents stay.
+    /// Removes the requests of the main agent, because its run has ended. Requests of subagents
+    /// stay.
     pub(super) fn remove_main_requests(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.agent.is_some());
@@ -125,7 +125,7 @@ impl PermissionPrompts {
         self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
-    /// Resets the display state for a new current request.
+    /// Resets quiet period, confirmation and scroll position for a new current request.
     fn reset_display(&mut self) {
         self.quiet_period = None;
         (self.confirming, self.scroll, self.end_seen, self.size) = (false, 0, false, (0, 0));
@@ -144,7 +144,8 @@ impl PermissionPrompts {
         }
     }
 
-    /// Handles a key while a request is open.
+    /// Handles a key: scrolls the detail of the current request or answers the request. `Passed` if
+    /// no request is open.
     pub(super) fn key(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
         if self.open.is_empty() {
             return KeyOutcome::Passed;

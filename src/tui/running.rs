@@ -1,7 +1,7 @@
 //! Event loop of the terminal UI: takes keys, events, signals and timers, produces frames and
-//! requests.
+//! requests to the session.
 //!
-//! The loop never waits for the session or the terminal: requests run in tasks of their own, and a
+//! The loop never waits for the session or the terminal: requests run in asynchronous tasks, and a
 //! frame is drawn only when the previous one is written. A slow terminal shows fewer frames, but
 //! every event is handled.
 
@@ -85,7 +85,8 @@ pub(super) struct Tui<'a> {
     finder: Option<Finder>,
     reader: Reader,
     drafts: Drafts,
-    /// Time of the next save of the draft; `None` if there was no input since the last save.
+    /// Time of the next save of the draft, counted from `started`; `None` if there was no input
+    /// since the last save.
     draft_due: Option<Duration>,
     /// Number of lookups that were started so far.
     lookups: u64,
@@ -399,7 +400,8 @@ impl Tui<'_> {
         }
     }
 
-    /// Finishes a task once its outcome is known and its last event was handled.
+    /// Finishes a task once its outcome is known and its last event was handled or
+    /// [`LAST_EVENTS_MAX`] has passed. Does nothing before.
     fn finish_task(&mut self) {
         let now = self.now();
         let Some(current) = &mut self.current else { return };

@@ -66,9 +66,10 @@ pub(super) enum SelectorOutcome {
     Open,
     /// The selector was closed without a choice.
     Closed,
-    /// The user chose this value.
+    /// The user chose this value. In the selector of a setting it may be the text of the filter, if
+    /// no entry matches.
     Name(String),
-    /// The user wants to delete this value.
+    /// The user wants to delete this queued message.
     Deleted(String),
 }
 
@@ -135,7 +136,7 @@ impl Selector {
         !self.entries.is_empty()
     }
 
-    /// Handles a key.
+    /// Handles a key: moves the selection, edits the filter, chooses, deletes or closes.
     pub(super) fn key(&mut self, key: KeyEvent) -> SelectorOutcome {
         let last = self.found().len().saturating_sub(1);
         // The inline list stops at its ends.

@@ -19,11 +19,12 @@ pub(super) struct Status {
     pub(super) cwd: String,
     /// Sandbox tier.
     pub(super) tier: SandboxTier,
-    /// Number of tokens in the last request and reply; `None` if it is unknown.
+    /// Number of tokens of the context, by the last attempt, compaction or measurement; `None` if
+    /// it is unknown.
     pub(super) context: Option<u64>,
     /// Maximum tokens of the context; `None` if it is unknown.
     pub(super) limit: Option<u64>,
-    /// Cost in US dollars; `None` if it is unknown.
+    /// Known cost of the session in US dollars; `None` if no cost is known.
     pub(super) cost: Option<f64>,
     /// Number of background jobs.
     pub(super) jobs: usize,

@@ -34,7 +34,7 @@ pub(super) const ROWS_PER_FRAME_MIN: usize = 150;
 /// terminal.
 const ROWS_PER_FRAME_MAX: usize = 2400;
 
-/// Duration of a write up to which a terminal counts as fast.
+/// Duration of a write below which a terminal counts as fast.
 const FAST_WRITE_MAX: Duration = Duration::from_millis(5);
 
 /// Maximum wait for a pending frame after a panic.
@@ -52,7 +52,7 @@ pub(super) struct Terminal {
     released: bool,
 }
 
-/// State of the thread that writes.
+/// Progress and errors of the writing thread, shared with that thread.
 #[derive(Debug, Default)]
 struct Writing {
     busy: AtomicBool,
@@ -63,7 +63,7 @@ struct Writing {
 }
 
 impl Terminal {
-    /// Puts the terminal of this process into raw mode.
+    /// Puts the terminal of this process into raw mode and starts the writing thread.
     pub(super) fn acquire() -> io::Result<Terminal> {
         let found = tcgetattr(io::stdin())?;
         raw(&found)?;
@@ -121,7 +121,8 @@ impl Terminal {
         }
     }
 
-    /// Writes `bytes` on the writing thread.
+    /// Passes `bytes` to the writing thread. Blocks while one write is in progress and another one
+    /// is queued.
     pub(super) fn write(&self, bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
@@ -132,8 +133,8 @@ impl Terminal {
         }
     }
 
-    /// Sets whether the alternate screen is active, and returns the sequence that enters or leaves
-    /// it.
+    /// Records whether the alternate screen is active, and returns the sequence that enters or
+    /// leaves it. The caller writes the sequence.
     pub(super) fn set_alternate_screen(&mut self, alternate_screen: bool) -> Vec<u8> {
         self.alternate_screen = alternate_screen;
         let mut bytes = Vec::new();
@@ -145,7 +146,8 @@ impl Terminal {
         bytes
     }
 
-    /// Writes `last` and restores the terminal temporarily, for the shell or another program.
+    /// Writes `last` and restores the terminal temporarily, for the shell or another program. Waits
+    /// at most a second for the output.
     pub(super) async fn release(&mut self, last: Vec<u8>) {
         self.released = true;
         self.write(restore_sequence(false, &last));
@@ -154,7 +156,7 @@ impl Terminal {
     }
 
     /// Enters raw mode again, after another program has used the terminal and may have changed the
-    /// settings.
+    /// terminal settings.
     pub(super) fn reacquire(&mut self) {
         raw(&self.found).ok();
         // The terminal stacks keyboard modes, so each must be enabled once.
@@ -163,7 +165,8 @@ impl Terminal {
         }
     }
 
-    /// Restores the terminal for good, after writing `last`.
+    /// Restores the terminal for good, after writing `last`. Waits at most two seconds for the
+    /// output.
     pub(super) async fn restore(mut self, last: Vec<u8>) {
         self.write(restore_sequence(self.alternate_screen, &last));
         // A terminal that accepts no more output must not block the exit.
@@ -219,8 +222,9 @@ fn restore_sequence(alternate_screen: bool, last: &[u8]) -> Vec<u8> {
 }
 
 /// Puts the terminal into raw mode, except that the output flags stay: output of other programs
-/// then starts in the first column. `found`: settings at the start of the process. They are used
-/// because another program may have changed the current settings, which `crossterm` would restore.
+/// then starts in the first column. `found`: terminal settings at the start of the process. They
+/// are used because another program may have changed the current settings, which `crossterm` would
+/// restore.
 fn raw(found: &Termios) -> io::Result<()> {
     let mut raw = found.clone();
     cfmakeraw(&mut raw);

@@ -58,8 +58,8 @@ pub(super) fn prefixed(prefix: &[Span<'static>], row: TextRow) -> TextRow {
     prefix.iter().cloned().chain(row.spans).collect()
 }
 
-/// Wraps a sanitized text of several lines into rows. Continuation rows are indented by two columns
-/// more than their line.
+/// Wraps a sanitized text of several lines into rows. Continuation rows are indented by the indent
+/// of their line, up to a maximum, plus two columns.
 pub(super) fn text_rows(theme: Theme, role: Role, text: &str, columns: usize) -> Vec<TextRow> {
     let rows =
         |line: &str| wrap(&[span(theme, role, line)], columns, &[], &hanging_indent(line, columns));
@@ -227,7 +227,8 @@ pub(super) fn wrap(
     wrapper.rows
 }
 
-/// Indent of the continuation rows of a line: that of the line, up to a maximum, plus two columns.
+/// Indent of the continuation rows of `line`, in columns: min(indent of `line`, [`HANGING_MAX`],
+/// `columns` / 4) + 2.
 fn hanging_indent(line: &str, columns: usize) -> [Span<'static>; 1] {
     let indent = line.bytes().take_while(|byte| *byte == b' ').count();
     [Span::raw(" ".repeat(indent.min(HANGING_MAX).min(columns / 4) + 2))]

@@ -33,21 +33,23 @@ use tree::SubagentTree;
 /// kept before the start is dropped.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
-/// State of the provider that is shown above the prompt.
+/// Notice above the prompt about a provider that does not answer. Times are counted from the start
+/// of the UI.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
-    /// The provider is unavailable; a retry is scheduled. `patience`: remaining patience after the
-    /// retry.
+    /// The provider is unavailable. `until`: time of the next attempt; `patience`: remaining
+    /// patience after that attempt.
     Waiting { provider: String, until: Duration, patience: Duration, cause: String },
-    /// The provider sends nothing.
+    /// The provider sends nothing. `since`: time of the last received data.
     Silent { provider: String, since: Duration },
 }
 
-/// Cause and retry of a parked session.
+/// Cause of a parked run, and time of its next attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parked {
     cause: String,
-    /// Time of the automatic retry; `None` if there is none.
+    /// Earliest time of the next attempt, counted from the start of the UI; `None` if it is
+    /// unknown.
     next: Option<Duration>,
 }
 
@@ -73,7 +75,7 @@ impl QueuedMessage {
     }
 }
 
-/// Display state of a session.
+/// Transcript of a session, with queued messages, subagents, provider notices and the status bar.
 #[derive(Debug, Default)]
 pub(super) struct View {
     /// Blocks of the transcript, in order. A block is finished if neither this block nor an earlier
@@ -106,7 +108,7 @@ pub(super) struct View {
     pub(super) outputs: Outputs,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Start time of the running task; `None` if no task runs.
+    /// Start time of the run, counted from the start of the UI; `None` if no run is active.
     running: Option<Duration>,
     pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
@@ -362,7 +364,8 @@ impl View {
         }
     }
 
-    /// Resets the state for another conversation.
+    /// Resets queue, subagents, outputs, last reply and context usage for another conversation. The
+    /// transcript stays.
     pub(super) fn begin(&mut self) {
         self.ended();
         self.forget_agents();

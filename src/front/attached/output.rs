@@ -150,7 +150,9 @@ impl AttachedOutput {
         added
     }
 
-    /// True for a delta that is not shown because the complete reply is shown later.
+    /// True for a delta that is ignored: the model request of its reply is in the history, and
+    /// either the history is not complete yet or replies are not shown live. The complete reply is
+    /// shown later.
     fn is_partial(&self, event: &Event) -> bool {
         let is_piece = matches!(event, Event::TextDelta { .. } | Event::ThinkingDelta { .. });
         is_piece && !self.whole && !(self.caught_up && self.live)
@@ -170,7 +172,8 @@ impl AttachedOutput {
         announcement.record().is_none_or(|record| record > self.records)
     }
 
-    /// Switches from the history to live events: ends the current line and adds the open requests.
+    /// Switches from the history to live events: ends the current line and adds the open permission
+    /// requests.
     fn catch_up(&mut self, added: &mut Added) {
         self.caught_up = true;
         added.text.push_str(self.progress.finish_line());

@@ -72,9 +72,9 @@ struct Driven {
 }
 
 impl Driven {
-    /// Handles signals, events and instructions until no prompt runs and the input has ended or the
-    /// run was stopped. Returns false if the session ended unexpectedly, or if a stopped run did
-    /// not end in time or got a second signal.
+    /// Handles signals, events and instructions. Returns true when no run is active and either the
+    /// input has ended or a signal or a lost reader has stopped the run. Returns false if the
+    /// session ended unexpectedly, or if a stopped run did not end in time or got a second signal.
     async fn work(&mut self) -> bool {
         let mut deadline = std::pin::pin!(tokio::time::sleep(no_deadline()));
         loop {

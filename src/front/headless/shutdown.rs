@@ -17,7 +17,8 @@ use crate::resume_hint::Again;
 /// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// Time limit after a second signal.
+/// Time limit for the end of a session after a second signal, or after a signal that arrives while
+/// the session ends.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
 impl Front {
@@ -119,7 +120,8 @@ impl Front {
     }
 }
 
-/// Resume hint with the command; for a parked session also a line that schedules the command.
+/// Resume hint with the command. If the run is parked until a known time and the machine has a
+/// scheduler, also a line that schedules the command.
 fn hint(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     let mut text = format!("session {} · {}\n", again.session, again.command());
     let parked = outcome.and_then(|outcome| match outcome.ending {

@@ -24,7 +24,9 @@ pub(super) enum SignalEffect {
 }
 
 impl Front {
-    /// Handles the signal with this exit code.
+    /// Handles the signal with this exit code. A hangup that the run survives only detaches the run
+    /// from its terminal. Any other signal stops the run, or ends the loop if the run was stopped
+    /// already.
     pub(super) async fn on_signal(&mut self, signal: Exit) -> SignalEffect {
         if signal == Exit::HangUp && self.continues() {
             self.detach().await;

@@ -1,5 +1,5 @@
-//! Line mode between tasks while subagents run in the background: shows their activity and answers
-//! their permission requests.
+//! Line mode between tasks while subagents run in the background: shows their activity and lets the
+//! user answer their permission requests.
 //!
 //! Input uses the terminal's own line editing, as during a task, so that output does not overwrite
 //! it.
@@ -51,8 +51,8 @@ impl LineMode<'_> {
         std::future::pending().await
     }
 
-    /// Prints the answer of the main agent if the event contains one, unless it was already shown
-    /// live.
+    /// Prints the answer of the main agent to standard error if the event contains one, unless it
+    /// was already shown live.
     pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
         let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
         if let Event::InvocationCompleted { result, .. } = announcement.event()
@@ -63,8 +63,9 @@ impl LineMode<'_> {
         }
     }
 
-    /// Reads the next line of the conversation, and meanwhile shows events and answers requests.
-    /// `None` when no background work and no request is left, or the user exits.
+    /// Reads the next line of the conversation. Meanwhile shows events, and takes lines as answers
+    /// while a permission request is open. `None` if no background work and no permission request
+    /// is left, or if line mode is to end.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.print(PROMPT).await;
         self.watch();

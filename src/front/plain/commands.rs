@@ -161,7 +161,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs a command. `busy`: true if a task is running.
+    /// Runs a command. `busy`: true if a task is running; a command for an idle session is then
+    /// refused with [`HAS_TO_WAIT`].
     pub(super) async fn run_command(
         &mut self,
         command: &Command,
@@ -246,7 +247,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Handles `/stop` while no task runs: with `all`, stops subagents in the background.
+    /// Handles `/stop` while no task runs: with `all`, stops subagents in the background and
+    /// background jobs; otherwise says that nothing runs.
     async fn stop_idle(&mut self, all: bool) {
         self.catch_up().await;
         if all {
@@ -266,7 +268,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs a job on another thread. `None` if it failed or a signal came first; the reason was
+    /// Runs `errand` on another thread. `None` if it failed or a signal came first; the reason was
     /// printed, or line mode ends.
     async fn run_job<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);

@@ -28,7 +28,8 @@ use crate::question::keyboard::{self, HUSH, Hushed, Waited, take, wait};
 /// form one input.
 const PASTE_GAP_MS: u8 = 30;
 
-/// Maximum bytes of one input; further bytes are discarded.
+/// Maximum bytes of one input from a watched terminal, exceeded by at most one read; further bytes
+/// are discarded.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of queued inputs.
@@ -98,7 +99,8 @@ impl LineTerminal {
         Ok(LineTerminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
-    /// Requests one line. A line that is typed at a terminal is edited behind `prompt`.
+    /// Requests one line, which [`next`](LineTerminal::next) returns. At a terminal the line is
+    /// edited behind `prompt`; a pipe shows no prompt.
     pub(crate) fn edit(&mut self, prompt: &str) {
         self.requests.send(InputRequest::Edit(prompt.to_owned())).ok();
     }
@@ -168,7 +170,7 @@ pub(crate) fn is_gone() -> bool {
     asked.is_ok() && state[0].revents().is_some_and(|found| found.contains(PollFlags::POLLHUP))
 }
 
-/// State of the thread. Its methods return `None` when the receiver is gone.
+/// The thread that reads the input. Its methods return `None` when the receiver of inputs is gone.
 struct InputThread {
     inputs: mpsc::Sender<(u64, TerminalInput)>,
     woken: OwnedFd,

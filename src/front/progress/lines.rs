@@ -26,7 +26,8 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
     format!("{}{more}", clipped(line))
 }
 
-/// Last lines of a command's output, without the notes that the tool adds below the output.
+/// Last `count_max` lines of a command's output, after a line with the number of lines above. Lines
+/// in parentheses at the end of `text` are left out, because they are notes of the tool.
 pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -67,7 +68,8 @@ pub(super) fn of_job(event: &Event) -> String {
     }
 }
 
-/// Formats a duration in milliseconds for a countdown, in whole seconds, minutes or hours.
+/// Formats a duration in milliseconds for a countdown, rounded down: in seconds below 100 s, in
+/// minutes below 100 min, otherwise in hours.
 pub(super) fn countdown_text(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..=99 => format!("{seconds} s"),

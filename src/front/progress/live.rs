@@ -35,7 +35,8 @@ impl LiveText {
         LiveText { text: String::new(), size, broke_off: false }
     }
 
-    /// Adds text that was written to the terminal.
+    /// Adds text that goes to the terminal. Above [`SHOWN_BYTES_MAX`] bytes in total the reply can
+    /// no longer be erased.
     pub(super) fn add(&mut self, text: &str) {
         if self.text.len() + text.len() > SHOWN_BYTES_MAX {
             self.make_permanent();
@@ -86,8 +87,9 @@ pub(super) fn clip_to_row(line: &str, size: Option<(u16, u16)>) -> &str {
     too_much.map_or(line, |(end, _)| &line[..end])
 }
 
-/// Number of rows by which `text` moves the cursor down on a terminal of this width. The text
-/// contains only posse's own colours, line feeds, tabs and carriage returns.
+/// Number of rows by which `text` moves the cursor down on a terminal of this width. Besides
+/// printable characters, the text contains only posse's own colours, line feeds, tabs and carriage
+/// returns.
 fn rows_below_first(text: &str, columns: usize) -> usize {
     let (mut row, mut column) = (0, 0);
     let mut chars = text.chars();

@@ -37,7 +37,8 @@ pub(crate) fn can_ask() -> bool {
 /// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeyboardEvent {
-    /// The keyboard was silent since the last permission request appeared; input counts now.
+    /// The keyboard has been silent for the quiet period since the last permission request
+    /// appeared; input counts now.
     Quiet,
     Line(String),
 }
@@ -177,8 +178,9 @@ pub(crate) enum Hushed {
     Gone,
 }
 
-/// Waits until the keyboard is silent and discards all keys until then. A new permission request
-/// restarts the wait. `questions` is increased for the first request and for each new one.
+/// Waits until the keyboard was silent for the quiet period, and discards all keys until then. A
+/// new permission request restarts the wait. `questions` is increased for the first request and for
+/// each new one.
 ///
 /// The terminal reports single keys only without line editing, which is off during the wait.
 pub(crate) fn hush(

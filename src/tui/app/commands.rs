@@ -131,7 +131,8 @@ impl App {
         (command.run)(&mut AppCommand { app: self, line }, argument);
     }
 
-    /// Resets the state for another conversation.
+    /// Resets the view and the list of background jobs for another conversation; the transcript
+    /// stays.
     pub(crate) fn begin(&mut self) {
         self.view.begin();
         self.jobs = Jobs::default();

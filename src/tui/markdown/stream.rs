@@ -14,7 +14,7 @@ pub(crate) enum Piece {
     Code {
         /// Language that is named after the opening fence; empty if none is named.
         language: String,
-        /// State of the highlighter at the first line.
+        /// Highlighter as it was before the first line.
         highlighter: Highlighter,
         /// Lines, without the newline of the last.
         lines: String,

@@ -15,7 +15,7 @@ use crate::theme::Role;
 
 /// Description of lookups that read stored sessions. These lookups block the input.
 pub(super) const READING_SESSIONS: &str = "reading sessions";
-/// Description of all other lookups.
+/// Description of lookups that do not block the input, such as reports.
 pub(super) const COLLECTING: &str = "collecting data";
 
 impl Tui<'_> {
@@ -134,7 +134,7 @@ impl Tui<'_> {
         self.look_up(READING_SESSIONS, job, ready);
     }
 
-    /// Shows all file changes of the conversation.
+    /// Starts a lookup that reads all file changes of the conversation and then shows them.
     pub(super) fn show_changes(&mut self) {
         if self.has_session()
             && let Some(current) = &self.current
@@ -159,7 +159,7 @@ impl Tui<'_> {
         });
     }
 
-    /// Queries the session and shows the answer.
+    /// Queries the session and shows the answer, unless an event announces the answer as well.
     pub(super) fn query(&mut self, query: SessionQuery) {
         if self.has_session() {
             self.request(|session| async move {
@@ -181,7 +181,8 @@ impl Tui<'_> {
         self.start_lookup(what, async { run_blocking(job).await.map(found) });
     }
 
-    /// Starts a lookup in a separate task, unless too many are running. Keys are handled meanwhile.
+    /// Starts a lookup in an asynchronous task, unless too many are running. Keys are handled
+    /// meanwhile.
     fn start_lookup(
         &mut self,
         what: &'static str,

@@ -63,8 +63,8 @@ impl Tui<'_> {
         }
     }
 
-    /// Calls `ask` with the current session in a task of its own. The result, if any, is sent to
-    /// the event loop. Does nothing without a session.
+    /// Calls `ask` with the current session and runs the returned future in an asynchronous task.
+    /// Its result, if any, is sent to the event loop. Does nothing without a session.
     pub(super) fn request<F>(&self, ask: impl FnOnce(SessionHandle) -> F)
     where
         F: Future<Output = Option<RequestResult>> + Send + 'static,
@@ -166,7 +166,7 @@ impl Tui<'_> {
         }
     }
 
-    /// Puts a message back into the prompt.
+    /// Puts the text of a message back into the prompt. Images are lost; a note says so.
     fn restore_text(&mut self, content: &[ContentPart]) {
         self.app.composer.restore_text(&text_of(content));
         if content.iter().any(|part| matches!(part, ContentPart::ImageUrl { .. })) {

@@ -112,7 +112,7 @@ pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
     app.view.note(Role::Dim, format!("({word}: {count} {replies}{empty}{tokens} · {took})"));
 }
 
-/// Prints the command that resumes the session, after the terminal was restored.
+/// Prints the command that resumes the session on standard error, after the terminal was restored.
 pub(super) fn print_resume_hint(session: &str) {
     let id = printable(session);
     let text = format!("session {id} · posse resume {id}\n");

@@ -1,4 +1,4 @@
-//! The current session and its task. Requests run in tasks of their own; the UI does not wait for
+//! The current session and its task. Requests run in asynchronous tasks; the UI does not wait for
 //! the results.
 
 use std::pin::Pin;

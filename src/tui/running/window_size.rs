@@ -27,7 +27,7 @@ struct SizeChange {
 }
 
 impl WindowSize {
-    /// Creates the state with a final size. `settle_time`: time that another size must stay
+    /// Creates a `WindowSize` with a final size. `settle_time`: time that another size must stay
     /// unchanged before it is final.
     pub(super) fn new(size: (u16, u16), settle_time: Duration) -> WindowSize {
         WindowSize { size, settle_time, changing: None }

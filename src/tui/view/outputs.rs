@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Maximum bytes of all outputs together.
+/// Maximum bytes of all outputs together, unless the last output alone is longer.
 const BYTES_MAX: usize = 8 << 20;
 
 /// Output of a call.

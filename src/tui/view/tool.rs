@@ -56,7 +56,7 @@ pub(super) enum State {
     Unknown { since_ms: Option<u64> },
 }
 
-/// Reason why a call has not started: its role, mark and text.
+/// Reason why a call has not started: the theme role of its mark, the mark, and the text.
 pub(super) type WaitReason = (Role, &'static str, &'static str);
 
 /// Wait reason of a call: the user is asked for permission.
@@ -72,7 +72,8 @@ pub(crate) struct ToolCallView {
     pub(super) name: String,
     pub(super) summary: Option<String>,
     pub(super) state: State,
-    /// Time of the request; after the start of the call, the time of the start.
+    /// Time at which the call was requested or, once it runs, started; counted from the start of
+    /// the UI.
     pub(super) since: Duration,
     /// Last part of the output of a running command.
     live: String,
@@ -237,8 +238,8 @@ impl ToolCallView {
     }
 }
 
-/// Returns the last lines of a command's output, without the notes that the tool adds below the
-/// output, and the number of lines above them.
+/// Returns the last `count_max` lines of a command's output, and the number of lines above them.
+/// Lines in parentheses at the end of `text` are left out, because they are notes of the tool.
 fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {

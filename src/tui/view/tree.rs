@@ -40,16 +40,16 @@ struct SubagentNode {
     questions: Vec<QuestionId>,
     /// Invocation of the caller; `None` if it is unknown.
     caller: Option<InvocationId>,
-    /// True for an auxiliary request for a summary or a title. It was not delegated, so no
-    /// `DelegationEnded` follows.
+    /// True for an auxiliary request for a summary or a title, for which no `DelegationEnded`
+    /// follows. Assumed for a new node until an event shows that it is a subagent.
     auxiliary: bool,
 }
 
-/// Activity of a subagent.
+/// Activity of a subagent. Times are counted from the start of the UI.
 #[derive(Debug, Clone)]
 enum Activity {
     Something(String),
-    /// The provider is unavailable. `until`: time of the next retry.
+    /// The provider is unavailable. `until`: time of the next attempt.
     Waiting {
         until: Duration,
         cause: String,
