@@ -92,9 +92,9 @@ pub struct BudgetSettings {
 /// Settings of retries (`retry`). `None` if not set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetrySettings {
-    /// `baseDelay`: maximum delay before the first retry.
+    /// `baseDelay`: maximum delay before the first retry; doubles for each further retry.
     pub base_delay: Option<Duration>,
-    /// `maxDelay`: maximum delay before any retry.
+    /// `maxDelay`: maximum delay before any retry, unless a rate limit or quota requires more.
     pub max_delay: Option<Duration>,
     /// `maxAttempts`: maximum number of attempts at one model request.
     pub attempts_max: Option<u32>,
@@ -163,8 +163,8 @@ pub struct CallBudget {
     pub steer: bool,
 }
 
-/// A configured provider: an entry of `providers`. If there is a preset with the provider's name,
-/// its values replace values that are `None` or empty.
+/// A configured provider: an entry of `providers`. The preset of the same name, if there is one,
+/// supplies values that are `None` or empty here.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderSettings {
     /// Name of the provider in the configuration.
@@ -274,7 +274,7 @@ pub struct ContextSize {
     pub never_compacts: bool,
     /// `recentTurns`: number of latest turns that are kept in full.
     pub recent_turns: Option<usize>,
-    /// `minRecentTurns`: minimum number of latest turns that are always kept in full.
+    /// `minRecentTurns`: lower number of such turns, used if the history does not fit otherwise.
     pub recent_turns_min: Option<usize>,
     /// `summaryTargetTokens`: size of the summary.
     pub summary_tokens: Option<u64>,
@@ -286,9 +286,9 @@ pub struct ContextSize {
 /// An entry of `roles`. `None` if not set.
 #[derive(Debug, Clone, Default)]
 pub struct RoleSettings {
-    /// `profile`: a configured provider or a preset. It may not exist.
+    /// `profile`: name of a configured provider or a preset, not checked yet.
     pub profile: Option<String>,
-    /// `model`. `None`: the default model of the provider.
+    /// `model`. `None` with a `profile`: the default model of that provider.
     pub model: Option<String>,
     /// `thinking`: reasoning effort of the model.
     pub thinking: Option<Thinking>,

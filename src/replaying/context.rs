@@ -1,5 +1,5 @@
-//! Test doubles for a replayed session: model, tools and permission answers from the record, and a
-//! simulated clock.
+//! Test doubles for a replayed session: model, tools and permission answers from the recording, and
+//! a simulated clock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -120,8 +120,8 @@ impl ReplayContext {
         }
     }
 
-    /// Interrupts the run, because the record ends at this point. Never returns: the interruption
-    /// drops the future.
+    /// Interrupts the run, because the recording ends at this point. Never returns: the
+    /// interruption drops the future.
     async fn stop<T>(&self) -> T {
         if let Some(session) = self.session.get() {
             session.interrupt();
@@ -204,7 +204,7 @@ impl ReplayContext {
                 Ok(*completion)
             }
             AttemptEnd::Interrupted => self.stop().await,
-            // The record does not contain which of several models recovers first, and when.
+            // The recording does not contain which of several models recovers first, and when.
             AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }
                 if self.recording.contacts.len() > 1 =>
             {

@@ -206,8 +206,8 @@ fn push(text: &mut String, line: &str) {
     let _: std::fmt::Result = writeln!(text, "      {}", printable(line));
 }
 
-/// The first lines of `all`, within the limits above, and the number of lines that are not shown
-/// completely.
+/// The first lines of `all`, at most [`LINES_MAX`] lines and about [`BYTES_MAX`] bytes, and the
+/// number of lines that are not shown completely.
 fn first_lines(all: &str) -> (String, usize) {
     let (mut text, mut shown) = (String::new(), 0);
     for line in all.lines().take(LINES_MAX) {
