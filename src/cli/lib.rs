@@ -39,8 +39,8 @@ pub struct CliExit {
 }
 
 /// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
-/// is at the terminal. Flags without a command are those of `run`; at a terminal, those of `tui` if
-/// possible, and no arguments open the terminal UI. `Err` also for help and version.
+/// is at the terminal. Flags without a command belong to `tui` at a terminal if it accepts them,
+/// otherwise to `run`. No arguments at a terminal mean `tui`. `Err` also for help and version.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {

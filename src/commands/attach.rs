@@ -34,7 +34,7 @@ const STOPPED_FOR: Duration = Duration::from_millis(900);
 /// Number of checks during `STOPPED_FOR`.
 const LOOKS: u32 = 3;
 
-/// Pause before attaching is tried again.
+/// Pause between two tries to attach.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Attaches to the session that `args` name, until the client detaches or the session ends.

@@ -44,9 +44,9 @@ pub struct Settings {
     pub thinking: Option<Thinking>,
     /// True if a flag or variable set `thinking`: the value overrides the main agent's definition.
     pub thinking_insists: bool,
-    /// `maxTurns`: maximum number of model replies in a task.
+    /// `maxTurns`: maximum number of model replies in one invocation of the main agent.
     pub turns_max: u32,
-    /// `timeout`: time limit of a task. `None`: no limit.
+    /// `timeout`: time limit of one run. `None`: no limit.
     pub timeout: Option<Duration>,
     /// `budget`: limits of a session.
     pub budget: BudgetSettings,
@@ -154,7 +154,7 @@ pub struct SkillSettings {
     pub folders: Vec<PathBuf>,
 }
 
-/// Limit of the calls of a tool in one task.
+/// Limit of the calls of a tool in one run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallBudget {
     /// `max`: number of calls. `None`: no limit.
@@ -274,7 +274,7 @@ pub struct ContextSize {
     pub never_compacts: bool,
     /// `recentTurns`: number of latest turns that are kept in full.
     pub recent_turns: Option<usize>,
-    /// `minRecentTurns`: lower number of such turns, used if the history does not fit otherwise.
+    /// `minRecentTurns`: number of latest turns kept in full if `recent_turns` turns do not fit.
     pub recent_turns_min: Option<usize>,
     /// `summaryTargetTokens`: size of the summary.
     pub summary_tokens: Option<u64>,
@@ -288,7 +288,7 @@ pub struct ContextSize {
 pub struct RoleSettings {
     /// `profile`: name of a configured provider or a preset, not checked yet.
     pub profile: Option<String>,
-    /// `model`. `None` with a `profile`: the default model of that provider.
+    /// `model`. `None`: the default model of `profile`, or without a profile the session's model.
     pub model: Option<String>,
     /// `thinking`: reasoning effort of the model.
     pub thinking: Option<Thinking>,

@@ -1,7 +1,7 @@
 //! Roles: provider profile, model and reasoning effort for one purpose.
 //!
-//! The session itself uses the roles `compact` and `title`, subagents use all others. A profile or
-//! effort that is not set is the session's; a model that is not set is the profile's default.
+//! The session itself uses the roles `compact` and `title`, subagents use all others. Values that
+//! are not set are the session's, except a model beside a profile: then the profile's default.
 
 use std::path::Path;
 use std::sync::Arc;

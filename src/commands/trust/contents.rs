@@ -12,7 +12,7 @@ use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{ErrorCode, Failure, printable};
 use crate::wiring::subagents;
 
-/// Maximum number of lines of a text that are shown.
+/// Maximum number of lines of a text, and of additional files of a skill, that are shown.
 const LINES_MAX: usize = 8;
 const BYTES_MAX: usize = 600;
 /// Maximum number of rules of an agent that are shown.
