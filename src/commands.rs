@@ -152,7 +152,8 @@ fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
     made
 }
 
-/// True if colours may be used on a stream. `terminal`: the stream is a terminal.
+/// True if colours may be used on a stream. `terminal`: true if the stream is a terminal. The
+/// variables `NO_COLOR` and `TERM=dumb` forbid colours; otherwise `CLICOLOR_FORCE` permits them.
 pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
     if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
         return false;

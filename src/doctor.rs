@@ -23,7 +23,7 @@ pub use terminal::Streams;
 pub struct Examined<'a> {
     /// Environment variables.
     pub environment: &'a Environment,
-    /// Working directory, resolved.
+    /// Working directory: absolute, without symbolic links.
     pub cwd: &'a std::path::Path,
     /// Folders of posse, or the failure to determine them.
     pub dirs: Result<&'a crate::config::Dirs, &'a Failure>,

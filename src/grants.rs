@@ -62,7 +62,7 @@ struct LastRead {
     began: Option<GrantTime>,
     /// Valid grants, and the time in milliseconds since 1970 until which the list is valid.
     standing: (Arc<[Grant]>, u64),
-    /// Alarm that was reported last. `None` if there is none.
+    /// Alarm at the last use, which is not reported again. `None`: there was no alarm.
     said: Option<String>,
 }
 
@@ -213,8 +213,8 @@ impl GrantsState {
 }
 
 impl LastRead {
-    /// Returns a lower bound of the current time in milliseconds since 1970. An error if the clock
-    /// was set back.
+    /// Returns the time for expiry checks in milliseconds since 1970, as [`stored_grants::time`]
+    /// computes it. An error if the clock was set back.
     fn time(&mut self, now: GrantTime) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
         stored_grants::time(&self.stored, began, now)

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::agents::{Agent, Instruction, Instructions, Skill, Skills, ToolSelection};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 
-/// Configured model of an agent. `None` fields: the session's value applies.
+/// Configured model of an agent. `None` fields: the session's value applies; for `model`, only if
+/// `profile` is `None` too, otherwise the default model of `profile`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Serving {
     /// The provider profile.
@@ -30,7 +31,8 @@ impl Serving {
     }
 }
 
-/// Lists agents. `default` is the name of the default agent; `serving` returns an agent's model.
+/// Lists agents that are not hidden. `default` is the name of the default agent; `serving` returns
+/// an agent's model.
 pub fn agents(
     agents: &[Agent],
     default: &str,
@@ -96,7 +98,7 @@ pub fn tools(
     ended(write_list(specs, as_json, json, titles, row, out), out)
 }
 
-/// Lists instruction files in the order of the system prompt. Tokens are estimated from bytes.
+/// Lists instruction files in the order of the system prompt. Estimates four bytes per token.
 pub fn instructions(
     read: &Instructions,
     as_json: bool,

@@ -18,7 +18,7 @@ const POINTER_BYTES_MAX: u64 = 8 << 10;
 /// Identity of a folder: real path, device and inode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// Absolute path without links.
+    /// Absolute path without symbolic links.
     pub path: String,
     /// Number of the device.
     pub device: u64,
@@ -50,7 +50,8 @@ pub fn shared_identity(root: &Path) -> io::Result<Identity> {
 }
 
 /// Returns the main repository that lists `root` as its worktree. `None` if there is none, if it is
-/// inside `root`, or if everyone can write to it.
+/// inside `root`, if everyone can write to it, or if it belongs to a user other than this one and
+/// root.
 pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let pointer = root.join(".git");
@@ -79,7 +80,8 @@ fn is_ours(found: &fs::Metadata) -> bool {
     found.is_dir() && (found.uid() == us || found.uid() == 0) && found.mode() & 0o002 == 0
 }
 
-/// Reads a small file. `None` if it is a link or too large, or cannot be read.
+/// Reads a file as text. `None` if it is a symbolic link, not a regular file, larger than
+/// [`POINTER_BYTES_MAX`] or not UTF-8, or cannot be read.
 fn small_file(path: &Path) -> Option<String> {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

@@ -1,5 +1,5 @@
-//! `posse replay`: runs a session again through the real kernel, with model replies and tool
-//! results from its journal, and compares the two runs.
+//! `posse replay`: executes a session again in the real kernel, with model replies and tool results
+//! from its journal, and compares the recorded session with the replay.
 //!
 //! No provider is contacted, no tool has an effect, and no file is written. Attempts fail as
 //! recorded, and permission requests are answered as recorded. The journal does not contain
@@ -55,8 +55,8 @@ struct ReplayReport<'a> {
 
 /// Replays session `id` and writes the result to `out`. `specs`: definitions of the current tools.
 /// As text the result is one sentence or, for a difference, its two sides; a JSON stream has the
-/// records of the new run before the result. Returns [`Exit::Done`] if both runs are the same,
-/// [`Exit::Failed`] if they differ.
+/// records of the replay before the result. Returns [`Exit::Done`] if the replay has the same steps
+/// as the recorded session, otherwise [`Exit::Failed`].
 pub fn run(
     state: &StateDir,
     id: &str,
@@ -130,7 +130,8 @@ fn write(
     }
 }
 
-/// Runs the recording through the kernel, and returns the records of the new run.
+/// Replays the recording in the kernel, and returns the records of the replay. Fails after
+/// [`RUN_MAX`].
 fn perform(
     id: &str,
     recording: Recording,

@@ -3,7 +3,7 @@
 //!
 //! The files are in `authority/` of the state directory (mode 0700, files 0600). The last line of
 //! each file is an HMAC over the name of the file and the text before; the key is next to it. A
-//! file with another owner, other permissions, several names, or another hash is not used, and
+//! file with another owner, other permissions, several hard links, or another hash is not used, and
 //! neither changed nor removed. Changes are made under a lock, in a new file that replaces the old
 //! one.
 
@@ -147,7 +147,8 @@ impl SignedStore {
     }
 
     /// Moves a file that failed verification aside, by appending `.suffix` to its name, so that a
-    /// new file can be created. Returns the new path.
+    /// new file can be created. Renames an invalid key in the same way. Returns the new path of the
+    /// file.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
         let folder = self.make_folder()?;
         let _lock = self.lock(&folder)?;

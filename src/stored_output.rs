@@ -18,7 +18,8 @@ use origins::Origins;
 /// Number of records per read of the journal.
 const RECORDS: u64 = 256;
 
-/// Maximum bytes of conversation per page. The messages before them are on another page.
+/// Maximum bytes of conversation per page, unless its only message is longer. The messages before
+/// them are on another page.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Creates the lookup of earlier outputs and messages in `journal`. The original sessions of a fork

@@ -84,7 +84,8 @@ impl TrustStore {
         Ok(all.into_iter().find(|trusted| trusted.project == *project))
     }
 
-    /// Stores trust in a project. Replaces all earlier trust in a folder at the same path.
+    /// Stores trust in a project. Replaces all earlier trust in a folder at the same path. Fails if
+    /// 1000 other projects are trusted.
     pub fn add(&self, mut trusted: Trusted) -> Result<(), Failure> {
         let size = serde_json::to_string(&trusted.settings).map_or(usize::MAX, |text| text.len());
         if size > SETTINGS_BYTES_MAX {
@@ -114,8 +115,8 @@ impl TrustStore {
         Ok(found)
     }
 
-    /// Revokes all trust. A file that failed verification is renamed; returns its new path, and
-    /// `None` for a valid file.
+    /// Revokes all trust. Renames a file that cannot be read as valid trust and returns its new
+    /// path; empties a valid file and returns `None`.
     pub fn clear(&self, now_ms: u64) -> Result<Option<PathBuf>, Failure> {
         if self.all().is_err() {
             return self.store.set_aside(FILE, &format!("bad-{now_ms}")).map(Some);

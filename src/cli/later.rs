@@ -19,8 +19,8 @@ const FLAGS: [&str; 4] = [
 const COMMANDS: [&str; 7] =
     ["mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
 
-/// Converts the error about a planned command or flag: it is not available yet. `None` for any
-/// other error.
+/// Converts clap's error about an unknown command or flag to "not available yet" if this command or
+/// flag is planned. `None` for any other error.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     let (kind, names, word) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),

@@ -38,8 +38,9 @@ pub struct CliExit {
     pub code: u8,
 }
 
-/// Parses the command line `args`, which begins with the program name. `terminal`: a person is at
-/// the terminal; without a command, posse then opens the terminal UI. `Err` also for help.
+/// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
+/// is at the terminal. Flags without a command belong to `tui` at a terminal if it accepts them,
+/// otherwise to `run`. No arguments at a terminal mean `tui`. `Err` also for help and version.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {

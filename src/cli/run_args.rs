@@ -398,8 +398,9 @@ fn turns(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "expected a whole number from 1 to 10000".into())
 }
 
-/// Parses an amount in dollars and returns it in millionths of a dollar. Uses no floating point,
-/// because binary fractions cannot represent `0.1`.
+/// Parses an amount in dollars and returns it in millionths of a dollar. Zero and more than a
+/// million dollars are errors. Uses no floating point, because binary fractions cannot represent
+/// `0.1`.
 fn micro_usd(text: &str) -> Result<u64, String> {
     let amount = text.strip_prefix('$').unwrap_or(text);
     let (whole, rest) = amount.split_once('.').unwrap_or((amount, ""));

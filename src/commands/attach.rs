@@ -34,7 +34,7 @@ const STOPPED_FOR: Duration = Duration::from_millis(900);
 /// Number of checks during `STOPPED_FOR`.
 const LOOKS: u32 = 3;
 
-/// Pause between two attempts to attach.
+/// Pause between two tries to attach.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Attaches to the session that `args` name, until the client detaches or the session ends.
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     visited
 }
 
-/// Attaches to a session. Repeats the attempt for up to `BEGINS_WITHIN` while the session does not
-/// accept clients. `again`: the session is being restarted and may have no process for a moment.
+/// Attaches to a session. Tries again for up to `BEGINS_WITHIN` while the session does not accept
+/// clients. `again`: true if the session is being restarted and may have no process for a moment.
 async fn joined_soon(
     state: &StateDir,
     found: &StoredSession,
@@ -142,7 +142,7 @@ fn unanswered(pid: u32) -> Failure {
 }
 
 /// Replacement for a session that ended before the client could attach again: delivers the records
-/// of its journal. `None` if the last record is not the end of the session.
+/// of its journal after `joining.after`. `None` if the last record is not the end of the session.
 fn ended_session(
     state: &StateDir,
     found: &StoredSession,
@@ -172,7 +172,7 @@ fn ended_session(
 }
 
 /// Finds the session with this id. Without an id, finds the session that runs in `cwd` or its
-/// project; if several run there, the user selects one.
+/// project; if several run there, the user selects one, which needs a terminal.
 fn find(
     id: Option<&str>,
     state: &StateDir,

@@ -74,8 +74,8 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Makes a notice if another source overrides the value of `key` in `file`. `None` if the value in
-/// `file` applies.
+/// Makes a notice if another source overrides the value of `key` in `file`, or if `model` overrides
+/// this provider's model. `None` if the value in `file` applies.
 fn overriding_source(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
     let Loaded { settings, layers, .. } = &place.loaded;
     let own = printable(&file.display().to_string());

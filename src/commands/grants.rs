@@ -27,7 +27,7 @@ pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, 
     Ok(ended?)
 }
 
-/// Prints the stored grants that apply in `cwd`: those of its project and global ones.
+/// Writes to `out` the stored grants that apply in `cwd`: those of its project and global ones.
 pub(super) fn list(
     cwd: &Path,
     dirs: &Dirs,

@@ -58,7 +58,8 @@ pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult
     Ok(lists::tools(&toolbox, &roster.agents, args.json, &mut stdout())?)
 }
 
-/// All agents that are available in the workspace, restricted to the tools of `toolbox`.
+/// All agents that are available in the workspace. Their definitions may name the tools of
+/// `toolbox`.
 pub(super) fn roster(found: &WorkspaceContext, toolbox: &Toolbox) -> Roster {
     subagents::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
 }

@@ -312,8 +312,9 @@ impl frontend::Sessions for PlainSessions<'_> {
 }
 
 impl<'a> PlainSessions<'a> {
-    /// Reads the settings and, if `args` select one, a stored session. Also returns the first task,
-    /// if there is one. `interactive`: a person is present.
+    /// Reads the settings and, if `args` select one, a stored session. Also returns the first task:
+    /// the prompt in `args`, or the unfinished work of the session. `interactive`: true if a person
+    /// is present.
     pub(super) fn prepare(
         args: &RunArgs,
         environment: &'a Environment,
@@ -352,7 +353,7 @@ impl<'a> PlainSessions<'a> {
         Ok((sessions, first))
     }
 
-    /// Folder for drafts of prompts. `None` if drafts are not stored.
+    /// Folder for drafts of prompts. `None` if typed lines are not stored.
     pub(super) fn drafts(&self) -> Option<PathBuf> {
         let state = StateDir::new(self.found.dirs.state.clone());
         self.history().map(|_| state.project_dir(&self.found.cwd).join("drafts"))

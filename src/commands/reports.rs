@@ -1,5 +1,5 @@
 //! Text reports for front ends: settings, tools, agents, permissions, sandbox, exported
-//! conversation. Owns its data, so it can run on any thread, and prints nothing.
+//! conversation. A [`ReportSource`] owns its data, so it works on any thread; it prints nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::wiring::{WorkspaceContext, roles, skills};
 /// Maximum characters of the line that describes a rule.
 const RULE_CHARS_MAX: usize = 120;
 
-/// Settings and other data from which reports are made.
+/// Configuration, environment and flags from which reports are made.
 pub(super) struct ReportSource {
     pub(super) found: Arc<WorkspaceContext>,
     pub(super) environment: Environment,

@@ -103,7 +103,7 @@ impl Resuming {
     }
 
     /// Settings from flags, and settings that the session stored and no flag overrides: key, value
-    /// and source.
+    /// and source. The flag `--provider` also overrides the stored model.
     pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         const FROM: &str = "the resumed session";
         let (args, started) = (&self.args, &self.read.started);
@@ -382,8 +382,8 @@ fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
     money.into_iter().chain(tokens).collect()
 }
 
-/// Note about the cost that was recovered for requests whose records are lost. `None` without such
-/// requests.
+/// Note about the cost that was recovered for attempts whose records are lost. `None` without such
+/// attempts.
 fn salvaged_text(salvaged: &[RecoveredUsage], accounts: &Accounts) -> Option<String> {
     if salvaged.is_empty() {
         return None;
@@ -406,8 +406,8 @@ fn other_budget(then: Budget, now: Budget) -> Vec<String> {
     money.into_iter().chain(tokens).collect()
 }
 
-/// Copies the spilled outputs from the session folder `from` to `to`: the history of a fork refers
-/// to them.
+/// Copies the spilled outputs from the session folder `from` to `to`, by hard links if possible.
+/// The history of a fork refers to them.
 fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (from.join("outputs"), to.join("outputs"));
     let entries = match std::fs::read_dir(&from) {

@@ -125,7 +125,7 @@ pub(crate) fn perform(
     run_front_end(assembled, async |session| headless::run(session, task, manner).await)
 }
 
-/// Makes the async runtime for sessions and front ends.
+/// Makes a single-threaded async runtime for sessions and front ends.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
@@ -157,8 +157,8 @@ fn run_front_end(
     exit
 }
 
-/// Reads the prompt from the arguments and standard input. `driven`: the prompt is optional, and
-/// standard input is not read. `None`: no prompt.
+/// Reads the prompt from the arguments or standard input. `driven`: true if the prompt is optional
+/// and standard input is not read. `None`: no prompt, in a driven or a resumed session.
 fn read_prompt(
     args: &RunArgs,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Sessions and services for the terminal UI.
+//! `posse tui`: opens the terminal UI, and provides its sessions and services.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -23,7 +23,8 @@ pub fn json_schema() -> String {
     format!("{:#}\n", Value::Object(schema))
 }
 
-/// Markdown tables of all keys: type, default, permission of a repository, variable, description.
+/// Markdown tables of all keys: type, default, condition under which a repository may set the key,
+/// environment variable, description.
 pub fn reference() -> String {
     let mut text = String::new();
     for (title, active) in [("Keys", true), ("Keys without effect yet", false)] {
@@ -62,7 +63,8 @@ fn group() -> Value {
     json!({ "type": "object", "properties": {}, "additionalProperties": false })
 }
 
-/// Inserts the schema of a property at `path`, and creates the groups above it.
+/// Inserts `property` at `path` in the schema `object`, and creates missing groups above it. The
+/// name `*` stands for any name.
 fn insert_property(object: &mut Value, path: &[&str], property: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = match *first {

@@ -17,8 +17,9 @@ const HEADER: &str = "\
 ";
 
 /// Sets the dotted key `key` to `value` in the file at `path`, or removes the key if `value` is
-/// `None`. `value` is JSON, or text without quotes. Creates a missing file. Returns a message about
-/// the change. Refuses a change that would add a mistake to the file.
+/// `None`. `value` is JSON, or text without quotes. Creates a missing file to set a key. Returns a
+/// message for the user, also if the key to remove is not set. Refuses a change that would add a
+/// mistake to the file.
 pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<Failure>> {
     let one = |failure: Failure| vec![failure];
     let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
@@ -183,7 +184,7 @@ pub(crate) fn parts_of(key: &str) -> Vec<String> {
 }
 
 /// Finds the configuration key for a path. The flag is true if the path names a member inside the
-/// key's value, such as one header of `headers`.
+/// key's value, such as one header of `headers`. `None`: there is no such key.
 fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     if parts.iter().any(|part| part.is_empty()) {
@@ -209,7 +210,8 @@ fn unknown(key: &str) -> Failure {
     }
 }
 
-/// Converts command-line text to a JSON value of `kind`, or to a string if that is not possible.
+/// Converts command-line text to a JSON value for `kind`, or to a string if that is not possible.
+/// Unlike [`layers::from_text`], also parses lists, objects and strings in quotes.
 fn value_of(kind: ValueKind, text: &str) -> Value {
     let json = || serde_json::from_str(text).ok();
     let quoted = || json().filter(Value::is_string);

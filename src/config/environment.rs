@@ -96,16 +96,17 @@ pub struct Dirs {
     pub state: PathBuf,
     /// Folder with content that can be recreated.
     pub cache: PathBuf,
-    /// The user's home folder, if it is known.
+    /// The user's home folder (`HOME`). `None` if the variable is unset or not an absolute path.
     pub home: Option<PathBuf>,
-    /// Folder with the login of the Codex program (`CODEX_HOME`). `None` for the default,
-    /// `~/.codex`, which is protected as a secret by its name.
+    /// Folder with the login of the Codex program, if `CODEX_HOME` is an absolute path other than
+    /// the default `~/.codex`. `None` for the default, which is protected as a secret by its name.
     pub login: Option<PathBuf>,
 }
 
 impl Dirs {
     /// Determines posse's folders: below `POSSE_HOME`, else from the XDG variables, else below
-    /// `HOME`. Fails if `POSSE_HOME` is relative, or if no variable determines a folder.
+    /// `HOME`. Ignores relative XDG paths. Fails if `POSSE_HOME` is relative, or if no variable
+    /// determines a folder.
     pub fn from_environment(environment: &Environment) -> Result<Dirs, Failure> {
         let home = environment.home();
         let usual = home.as_ref().map(|home| home.join(".codex"));

@@ -34,7 +34,7 @@ pub(crate) enum ReadPolicy {
 pub(crate) struct ConfigFile {
     pub(crate) name: String,
     pub(crate) text: String,
-    /// Mode bits of the file, including its permissions.
+    /// File type and permission bits (`st_mode`).
     pub(crate) mode: u32,
     /// True if the owner of the file is neither this user nor root.
     pub(crate) is_foreign: bool,
@@ -132,8 +132,8 @@ impl ConfigFile {
         }
     }
 
-    /// Describes a byte offset as `file:line:column`, and below it the line with a caret. Leaves
-    /// out a line that could contain a secret.
+    /// Describes a byte offset as `file:line:column`, and below it the text of the line with a
+    /// caret. Omits the text if it could contain a secret.
     pub(crate) fn place(&self, offset: usize) -> String {
         let (line, column) = self.line_and_column(offset);
         let mut place = format!("{}:{line}:{column}", self.name);
@@ -178,7 +178,8 @@ pub(crate) fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// True if a line may be quoted on a terminal: not if it could contain a secret.
+/// True if a line may be quoted on a terminal: it contains no word such as `key` or `token`, and
+/// no text that looks like an API key.
 fn may_show(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let words = ["key", "token", "secret", "passw", "auth", "cookie"];

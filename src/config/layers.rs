@@ -1,5 +1,6 @@
 //! Merging of layers: each value is checked against the schema and stored with its origin. The
-//! value of a later layer replaces the value of an earlier layer; lists of hooks are joined.
+//! value of a later layer replaces the value of an earlier layer; lists of hooks, and the
+//! permission rules of a project, are appended instead.
 
 mod check;
 mod conflicts;
@@ -73,7 +74,8 @@ pub enum SettingOrigin {
     Preferences,
     /// The environment variable of this name.
     Variable(&'static str),
-    /// A command-line flag, such as `--model`.
+    /// A command-line flag such as `--model`, a slash command such as `/model`, or the phrase "the
+    /// resumed session".
     Flag(String),
 }
 
@@ -105,7 +107,7 @@ impl SettingOrigin {
 }
 
 impl Layers {
-    /// The effective value of a dotted key. `None` if no layer sets the key.
+    /// The effective value of a dotted key. `None` if no layer sets the key and it has no default.
     pub fn get(&self, key: &str) -> Option<&Leaf> {
         self.leaves.get(key)
     }
@@ -115,7 +117,7 @@ impl Layers {
         self.leaves.iter().map(|(key, leaf)| (key.as_str(), leaf))
     }
 
-    /// The leaves whose key begins with `beginning`. Each comes with its key after `beginning`.
+    /// The leaves whose key begins with `beginning`, each with the part of its key that follows.
     pub(crate) fn below<'a>(
         &'a self,
         beginning: &'a str,
@@ -176,8 +178,8 @@ impl LayerReader {
         }
     }
 
-    /// Applies a saved provider and its saved model. Removes a `model` of earlier layers if a model
-    /// is saved or those layers select another provider.
+    /// Applies the saved provider and its saved model. Does nothing without a saved provider. A
+    /// `model` of earlier layers remains only if no model is saved and they select that provider.
     pub(crate) fn preferences(&mut self, saved: Preferences) {
         let Some(provider) = saved.provider else { return };
         let same = self.layers.get("defaultProvider").is_some_and(|leaf| leaf.value == provider);
@@ -385,7 +387,8 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// Shortens a text that contains a name from a file, because a name can be as long as the file.
+/// Shortens a text that quotes a name from a file to [`TEXT_CHARS_MAX`] characters, because a name
+/// can be as long as the file.
 fn clipped_name(text: &str) -> String {
     clipped(text, TEXT_CHARS_MAX, "…")
 }

@@ -56,7 +56,8 @@ pub struct Sources<'a> {
     pub trusted_variables: &'a [String],
     /// Built-in providers: the name, and the environment variable with the API key, if it has one.
     pub presets: &'a [(&'static str, Option<&'static str>)],
-    /// Settings from flags: key, value, flag.
+    /// Settings of the last layer: key, value, and source as text: a flag, a slash command, or the
+    /// resumed session.
     pub flags: Vec<(&'static str, Value, &'static str)>,
 }
 
@@ -65,7 +66,7 @@ pub struct Sources<'a> {
 pub struct Loaded {
     /// Effective settings.
     pub settings: Settings,
-    /// Source of each leaf.
+    /// Effective value of each key, with its source.
     pub layers: Layers,
     /// Notices for the user; each is one line for standard error.
     pub notices: Vec<Notice>,

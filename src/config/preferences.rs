@@ -40,8 +40,8 @@ pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
     }
 }
 
-/// Writes the preferences file. Fails if a name is invalid, or if a later version of posse wrote
-/// the existing file.
+/// Replaces the preferences file. Fails if a name is invalid, if a later version of posse wrote the
+/// existing file, or if the file cannot be written.
 pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
     if let Err((code @ ErrorCode::ConfigLaterVersion, why)) = read(dirs) {

@@ -44,9 +44,9 @@ pub struct Settings {
     pub thinking: Option<Thinking>,
     /// True if a flag or variable set `thinking`: the value overrides the main agent's definition.
     pub thinking_insists: bool,
-    /// `maxTurns`: maximum number of model replies in a task.
+    /// `maxTurns`: maximum number of model replies in one invocation of the main agent.
     pub turns_max: u32,
-    /// `timeout`: time limit of a task. `None`: no limit.
+    /// `timeout`: time limit of one run. `None`: no limit.
     pub timeout: Option<Duration>,
     /// `budget`: limits of a session.
     pub budget: BudgetSettings,
@@ -92,9 +92,9 @@ pub struct BudgetSettings {
 /// Settings of retries (`retry`). `None` if not set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetrySettings {
-    /// `baseDelay`: maximum delay before the first retry.
+    /// `baseDelay`: maximum delay before the first retry; doubles for each further retry.
     pub base_delay: Option<Duration>,
-    /// `maxDelay`: maximum delay before any retry.
+    /// `maxDelay`: maximum delay before any retry, unless a rate limit or quota requires more.
     pub max_delay: Option<Duration>,
     /// `maxAttempts`: maximum number of attempts at one model request.
     pub attempts_max: Option<u32>,
@@ -154,7 +154,7 @@ pub struct SkillSettings {
     pub folders: Vec<PathBuf>,
 }
 
-/// Limit of the calls of a tool in one task.
+/// Limit of the calls of a tool in one run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallBudget {
     /// `max`: number of calls. `None`: no limit.
@@ -163,8 +163,8 @@ pub struct CallBudget {
     pub steer: bool,
 }
 
-/// A configured provider: an entry of `providers`. If there is a preset with the provider's name,
-/// its values replace values that are `None` or empty.
+/// A configured provider: an entry of `providers`. The preset of the same name, if there is one,
+/// supplies values that are `None` or empty here.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderSettings {
     /// Name of the provider in the configuration.
@@ -274,7 +274,7 @@ pub struct ContextSize {
     pub never_compacts: bool,
     /// `recentTurns`: number of latest turns that are kept in full.
     pub recent_turns: Option<usize>,
-    /// `minRecentTurns`: minimum number of latest turns that are always kept in full.
+    /// `minRecentTurns`: number of latest turns kept in full if `recent_turns` turns do not fit.
     pub recent_turns_min: Option<usize>,
     /// `summaryTargetTokens`: size of the summary.
     pub summary_tokens: Option<u64>,
@@ -286,9 +286,9 @@ pub struct ContextSize {
 /// An entry of `roles`. `None` if not set.
 #[derive(Debug, Clone, Default)]
 pub struct RoleSettings {
-    /// `profile`: a configured provider or a preset. It may not exist.
+    /// `profile`: name of a configured provider or a preset, not checked yet.
     pub profile: Option<String>,
-    /// `model`. `None`: the default model of the provider.
+    /// `model`. `None`: the default model of `profile`, or without a profile the session's model.
     pub model: Option<String>,
     /// `thinking`: reasoning effort of the model.
     pub thinking: Option<Thinking>,

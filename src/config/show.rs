@@ -52,7 +52,7 @@ fn ignored(
 }
 
 /// Lists the configuration files and posse's folders, one per line. Marks files that are missing.
-/// `file` is the argument of `--config`.
+/// `project` is the root of the project, `file` the argument of `--config`.
 pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String {
     let mut rows = vec![("user", user_file(dirs))];
     rows.extend(project.map(|root| ("project", project_file(root))));

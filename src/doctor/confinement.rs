@@ -26,7 +26,7 @@ const AREA: &str = "sandbox";
 /// visits.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
-/// Time limit of the trial.
+/// Time limit of each run of [`SCRIPT`].
 const TRIAL: Duration = Duration::from_secs(10);
 
 /// Tested restrictions: name, text if it holds, text if it does not.

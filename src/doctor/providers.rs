@@ -77,7 +77,7 @@ fn has_login(kind: Option<&str>, preset: Option<&Preset>) -> bool {
     }
 }
 
-/// State of the Codex login, read without network access.
+/// Describes the Codex login: it exists, or the reason why there is none. Uses no network.
 fn login(name: &str, environment: &Environment) -> String {
     let login = Login::of(name, |variable| environment.get(variable).map(str::to_owned));
     match login.and_then(|login| login.check()) {

@@ -35,14 +35,15 @@ impl GrantCommands {
         GrantFile::read(opened.text.as_deref())
     }
 
-    /// Returns the current time, but not less than the last change of the file. An error if the
-    /// clock was set back.
+    /// Returns the current time in milliseconds since 1970, or the time of the last change of the
+    /// file if that is later. An error if the clock is more than 5 minutes before that change.
     fn time(&self, stored: &GrantFile) -> Result<u64, String> {
         let now = GrantTime { wall_ms: self.now_ms, uptime: Duration::ZERO };
         stored_grants::time(stored, now, now)
     }
 
     /// Lists the grants of this project and global ones; with `all`, the grants of every project.
+    /// Leaves out expired ones, unless the clock was set back.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let stored = self.stored()?;
         let time = self.time(&stored);
@@ -165,7 +166,7 @@ fn grant_text(kept: &StoredGrant) -> String {
     format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
 }
 
-/// Remaining time in short form: `6d 23h`.
+/// Remaining time in short form, rounded up to minutes: `6d 23h`, `2h 5m`.
 fn remaining_time(ms: u64) -> String {
     let minutes = ms.div_ceil(60_000);
     match (minutes / 1440, minutes / 60 % 24, minutes % 60) {

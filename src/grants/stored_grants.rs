@@ -125,9 +125,10 @@ impl StoredGrant {
     }
 }
 
-/// Returns a lower bound of the current time in milliseconds since 1970: the latest of the wall
-/// clock, the monotonic clock since `began`, and the last change of the file. An error if the clock
-/// was set back to before that change.
+/// Returns the time for expiry checks in milliseconds since 1970, which a clock that is set back
+/// does not reduce: the latest of `now.wall_ms`, `began.wall_ms` plus the uptime since `began`, and
+/// the last change of the file. An error if the first two are more than [`SLACK_MS`] before that
+/// change.
 pub(super) fn time(stored: &GrantFile, began: GrantTime, now: GrantTime) -> Result<u64, String> {
     let passed = now.uptime.saturating_sub(began.uptime).as_millis();
     let watched = began.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));

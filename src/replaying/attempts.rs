@@ -111,7 +111,7 @@ pub(crate) struct AttemptRecorder {
     /// Provider profile of the session, which a resume may change. Its model always has the index
     /// 0.
     home: String,
-    /// Index of the model that was asked and has not answered. `None`: no request is open.
+    /// Index of the model that was asked and has not answered. `None`: no attempt is in progress.
     asked: Option<usize>,
     /// Index of the model that answered last.
     answered: usize,
@@ -147,7 +147,7 @@ impl AttemptRecorder {
             Event::ModelPartial { text, cause, .. } => {
                 self.text = Some((text.clone(), cause.clone()));
             }
-            // The purpose of that request is not recorded.
+            // The purpose of the request without a reply is not recorded.
             Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
                 self.on_usage(*usage, billing.as_deref());
@@ -214,7 +214,7 @@ impl AttemptRecorder {
     /// Finishes the collection. Returns the prompts, the models that the session could use, and
     /// true if a run with exhausted patience waited for the next attempt.
     pub(crate) fn end(mut self) -> (Vec<RecordedPrompt>, Vec<RecordedModelRoute>, bool) {
-        // The record ends between the output and the reaction to it.
+        // The journal ends between the output and the reaction to it.
         if let Some((_, cause)) = &self.text
             && is_class(cause)
         {

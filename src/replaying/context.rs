@@ -1,5 +1,5 @@
-//! Test doubles for a replayed session: model, tools and permission answers from the record, and a
-//! simulated clock.
+//! Test doubles for a replayed session: model, tools and permission answers from the recording, and
+//! a simulated clock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,8 +25,8 @@ use crate::replaying::recording::{Message, Recording};
 
 /// Wait before an attempt is retried with the same model, in simulated time.
 const RETRY_WAIT: Duration = Duration::from_hours(1);
-/// Time for which a given-up model is not asked, in simulated time. Longer than [`WORTH_WAITING`],
-/// so that a fallback takes over.
+/// Time for which a given-up model is not asked, in simulated time. The actual wait is at least
+/// 95 % of it: longer than [`WORTH_WAITING`], so that a fallback takes over.
 const UNAVAILABLE_TIME: Duration = Duration::from_hours(10);
 /// Longest wait for a model while a fallback is available. Longer than several [`RETRY_WAIT`]s.
 const WORTH_WAITING: Duration = Duration::from_hours(9);
@@ -34,7 +34,7 @@ const WORTH_WAITING: Duration = Duration::from_hours(9);
 const RECOVERY_TIME: Duration = Duration::from_hours(20_000);
 /// Patience that only a parked attempt exhausts.
 const PATIENCE: Duration = Duration::from_hours(1_000_000);
-/// Waits shorter than this take real time: they wait for more of a reply. Longer ones take none.
+/// Waits shorter than this take real time: they wait for more of a reply. All others take none.
 const REAL_MAX: Duration = Duration::from_millis(500);
 /// More consecutive failures than any session has: no circuit breaker opens.
 const FAILURES_MAX: u32 = 1_000_000;
@@ -120,8 +120,8 @@ impl ReplayContext {
         }
     }
 
-    /// Interrupts the run, because the record ends at this point. Never returns: the interruption
-    /// drops the future.
+    /// Interrupts the run, because the recording ends at this point. Never returns: the
+    /// interruption drops the future.
     async fn stop<T>(&self) -> T {
         if let Some(session) = self.session.get() {
             session.interrupt();
@@ -204,7 +204,7 @@ impl ReplayContext {
                 Ok(*completion)
             }
             AttemptEnd::Interrupted => self.stop().await,
-            // The record does not contain which of several models recovers first, and when.
+            // The recording does not contain which of several models recovers first, and when.
             AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }
                 if self.recording.contacts.len() > 1 =>
             {
@@ -316,7 +316,8 @@ impl Policy for ReplayContext {
     }
 }
 
-/// Clock that advances only by waits, most of which take no real time.
+/// Clock that advances only by waits, most of which take no real time. A wait of at least
+/// [`PATIENCE`] never ends.
 impl Clock for ReplayContext {
     fn monotonic(&self) -> Duration {
         *lock(&self.passed)

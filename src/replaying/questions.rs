@@ -17,14 +17,14 @@ pub(crate) struct RecordedQuestion {
     pub(crate) detail: String,
     /// Reason for the request.
     pub(crate) reason: String,
-    /// Result of the request. `None` if the record does not contain it.
+    /// Answer to the request, or its withdrawal. `None` if the journal contains neither.
     pub(crate) end: Option<RecordedAnswer>,
     /// Permission that the answer grants beyond this call. `None`: there is none.
     #[serde(skip)]
     pub(crate) grant: Option<Grant>,
 }
 
-/// Result of a permission request.
+/// Answer to a permission request, or its withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RecordedAnswer {

@@ -1,5 +1,5 @@
-//! Splits a record into the external inputs of a session: prompts, attempts at replies, results,
-//! permission answers, interruptions.
+//! Extracts the external inputs of a session from its records: prompts, attempts at replies,
+//! results of calls, permission answers, interruptions.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,11 +31,11 @@ pub(crate) struct Recording {
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
     /// Permission requests, by call.
     pub(crate) asked: HashMap<CallId, RecordedQuestion>,
-    /// Value of the setting `maxTurns`. `None`: the session did not reach it.
+    /// Value of the setting `maxTurns` if a run reached it; otherwise `None`.
     pub(crate) turns_max: Option<u32>,
     /// True if a run with exhausted patience waited for the next attempt.
     pub(crate) waited_when_parked: bool,
-    /// Messages that the user sent during a call, by call. The model read them after it.
+    /// Messages that the user sent during a call, by call. The model got them after the call.
     pub(crate) user_messages: HashMap<CallId, Vec<Message>>,
     queued: HashMap<MessageId, (Message, Option<CallId>)>,
     questions: HashMap<QuestionId, CallId>,
@@ -43,7 +43,7 @@ pub(crate) struct Recording {
     running: Option<CallId>,
     /// History taken from the session that this one was forked from.
     pub(crate) history: Vec<Arc<Said>>,
-    /// True while a prompt is in progress.
+    /// True while a run is in progress.
     open: bool,
 }
 
@@ -117,7 +117,7 @@ impl Recording {
         }
     }
 
-    /// Handles the output of a model, a tool or a user.
+    /// Handles replies, starts and results of calls, and permission requests with their answers.
     fn on_output(&mut self, event: &Event) {
         match event {
             Event::ModelReply { message, .. } => {

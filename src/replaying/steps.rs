@@ -1,4 +1,4 @@
-//! Steps of a session that must be the same in a replay, and the first difference of two runs.
+//! Steps of a session that must be the same in its replay, and the first difference between both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ const SHOWN_MAX: usize = 600;
 /// it. Otherwise all are shown.
 const CONTEXT: usize = 80;
 
-/// Step of a session. Both runs must have the same steps in the same order.
+/// Step of a session. The replay must have the same steps in the same order.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -37,7 +37,7 @@ pub(crate) enum ReplayStep {
         stop_reason: StopReason,
         /// Model name as reported by the provider.
         model: Option<String>,
-        /// Usage of the reply. `None`: the record ends before it.
+        /// Usage of the attempt that gave the reply. `None`: the journal ends before it.
         usage: Option<Usage>,
     },
     /// Partial output of a reply that broke off.
@@ -57,21 +57,21 @@ pub(crate) enum ReplayStep {
         /// Permission request before the call. `None`: there was none.
         asked: Option<RecordedQuestion>,
     },
-    /// End of a prompt.
+    /// End of a run, with the total usage of the run.
     End { how: String, result: Option<String>, turns: u32, usage: Usage },
-    /// Open end of a prompt: the process died, or the prompt ended in a way that a replay cannot
+    /// Open end of a run: the process died, or the run ended in a way that a replay cannot
     /// reproduce, such as a time limit.
     Open,
 }
 
-/// First difference of two runs.
+/// First difference between a recorded session and its replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
     /// Number of the step, from 1.
     pub(crate) step: usize,
     /// JSON text of the recorded step, shortened; or a text that says that there is none.
     pub(crate) recorded: String,
-    /// JSON text of the step in the new run, shortened; or a text that says that there is none.
+    /// JSON text of the step in the replay, shortened; or a text that says that there is none.
     pub(crate) replayed: String,
 }
 
@@ -107,9 +107,9 @@ struct Fold {
     /// Queued messages that were delivered.
     delivered: HashSet<MessageId>,
     running: bool,
-    /// True if the prompt ends in a way that a replay cannot reproduce.
+    /// True if the run ends in a way that a replay cannot reproduce.
     not_reproducible: bool,
-    /// True if no steps are added until the prompt ends.
+    /// True if no steps are added until the run ends.
     ignoring: bool,
     /// True if a failover has happened.
     switched: bool,
@@ -190,7 +190,7 @@ impl Fold {
     /// Handles events about attempts and permission requests.
     fn on_attempt(&mut self, event: &Event) {
         match event {
-            // The purpose of that request is not recorded.
+            // The purpose of the request without a reply is not recorded.
             Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
                 let outcome = billing.as_deref().map(|billing| billing.outcome.as_str());
@@ -226,7 +226,7 @@ impl Fold {
                 }
             }
             Event::SessionParked { class: Some(class), cause, .. } => {
-                // The record does not contain which of several models recovers first.
+                // The journal does not contain which of several models recovers first.
                 if self.switched {
                     self.open_end();
                     self.ignoring = true;
@@ -298,8 +298,8 @@ impl Fold {
     }
 }
 
-/// First difference of `replayed` from `recorded`. After an open end of a recorded prompt the new
-/// run may continue to the end of that prompt.
+/// First difference of `replayed` from `recorded`; `None` without a difference. After an open end
+/// of a recorded run, the replay may continue to the end of that run.
 pub(crate) fn difference(recorded: &[ReplayStep], replayed: &[ReplayStep]) -> Option<Difference> {
     let mut new = replayed.iter();
     for (at, old) in recorded.iter().enumerate() {

@@ -22,7 +22,7 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The current date in the user's time zone, as `2026-01-31`.
+/// The current date in the user's time zone, or in UTC if the zone is unknown, as `2026-01-31`.
 ///
 /// Without `TZ` the zone is read from its file: a library would search the whole time zone database
 /// for its name, which takes longer than the rest of the start.

@@ -22,7 +22,7 @@ const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
 /// The sandbox of a session with the writable `roots`. `secrets` are redacted in output. Fails if
-/// `sandbox.required` is set and the sandbox is not full.
+/// `sandbox.required` is set and the sandbox is not full, or if [`BACKEND`] names no backend.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
     roots: Vec<PathBuf>,
@@ -165,7 +165,8 @@ pub(crate) fn briefing(
     format!("{tier}; {writes}; {network}")
 }
 
-/// One line for each sandbox setting of the user that `tier` cannot enforce.
+/// One line for each configured sandbox restriction that the tier `none` does not enforce. Empty
+/// for other tiers.
 pub(crate) fn unenforced(layers: &Layers, tier: &SandboxTier) -> String {
     if *tier != SandboxTier::None {
         return String::new();

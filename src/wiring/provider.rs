@@ -140,7 +140,7 @@ pub(crate) fn profile(
 }
 
 /// Adds data of the model catalogue to a profile whose protocol has one vendor: a reply limit for
-/// the Messages protocol, and the fact that the model does not reason.
+/// the Messages protocol, if none is configured, and the fact that the model does not reason.
 fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     let Some(vendor) = vendor(profile) else { return };
     let models = Catalog::new(&settings.models);

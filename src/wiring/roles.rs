@@ -1,7 +1,7 @@
 //! Roles: provider profile, model and reasoning effort for one purpose.
 //!
 //! The session itself uses the roles `compact` and `title`, subagents use all others. Values that
-//! are not set are those of the session.
+//! are not set are the session's, except a model beside a profile: then the profile's default.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     roles.iter().filter_map(wrong).collect()
 }
 
-/// Warnings about configured roles that match no callable agent.
+/// Warnings about configured roles that are not in [`OWN`] and match no callable agent.
 pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     let callable = |agent: &&Agent| agent.delegation.callable;
     let agents: Vec<&str> =
@@ -61,7 +61,8 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     settings.roles.iter().filter_map(nobody).collect()
 }
 
-/// Profile, model and reasoning effort of `agent`: from its definition, else from its role.
+/// Profile, model and reasoning effort of `agent`: from its definition, else from its role. A model
+/// comes from the role of a callable agent without a profile of its own.
 pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let callable = agent.delegation.callable && !agent.hidden;
     let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());

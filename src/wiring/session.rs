@@ -59,7 +59,7 @@ const SECRET_BYTES_MIN: usize = 8;
 /// Inputs for assembling a session.
 #[derive(Debug)]
 pub struct Setup<'a> {
-    /// Working directory, resolved.
+    /// Working directory: absolute, without symbolic links.
     pub cwd: &'a Path,
     /// Additional workspace roots.
     pub add_dirs: &'a [PathBuf],
@@ -73,7 +73,7 @@ pub struct Setup<'a> {
     pub asking: AnswerSource,
     /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// Cassette that records provider and permission responses (`--record`).
+    /// Cassette that records model replies (`--record`). `None`: nothing is recorded.
     pub tape: Option<&'a Tape>,
     /// True if the session is stored.
     pub keep: bool,
@@ -345,7 +345,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
     roster
 }
 
-/// Parts that the system prompts of all agents of a session share.
+/// Environment description, instructions and skills for the system prompts of all agents.
 #[derive(Clone)]
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
@@ -448,7 +448,8 @@ impl JournalSettings {
         self.scratch
     }
 
-    /// New storage: in the state directory, or in memory if the session is not to be stored.
+    /// New storage: in the state directory, or in memory and a temporary folder if the session is
+    /// not to be stored.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<JournalSettings, Failure> {
         let id = session_id();
         if setup.keep {

@@ -14,8 +14,8 @@ use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
 use crate::wiring::subagents::{untrusted, warning_line};
 
-/// Loads all skills that apply in `cwd`: the user's, and trusted ones of the project. None if the
-/// setting `skills.enabled` is false.
+/// Loads all skills that apply in `cwd`: the user's, and trusted ones of the project. Loads no
+/// skills if the setting `skills.enabled` is false.
 pub(crate) fn load(
     cwd: &Path,
     dirs: &Dirs,
@@ -96,8 +96,8 @@ pub(crate) fn with_skills(
     Ok(Prompt { content: requested.chain(prompt.content).collect() })
 }
 
-/// Puts the text of the skills of `--skill` before the prompt. Fails if there is no prompt. Calls
-/// `load` only if `names` is not empty.
+/// Puts the text of the skills `names` (`--skill`) before the prompt; fails if there is no prompt.
+/// If `names` is empty, returns `prompt` and does not call `load`.
 pub(crate) fn with_requested_skills(
     prompt: Option<Prompt>,
     names: &[String],

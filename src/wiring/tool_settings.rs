@@ -52,8 +52,8 @@ fn budgets(settings: &ToolSettings) -> Budgets {
     Budgets::new(turn_bytes_max, calls)
 }
 
-/// Wraps `model` so that each request resets `budgets` for the new task or turn. Returns `model`
-/// itself if no budget is configured.
+/// Wraps `model` so that each attempt resets `budgets`: all if a task begins, otherwise those of a
+/// turn. Returns `model` itself if no budget is configured.
 pub(crate) fn counted(
     model: Arc<dyn Provider>,
     settings: &ToolSettings,
@@ -93,7 +93,8 @@ impl Provider for ToolCounter {
     }
 }
 
-/// True if a new task begins: the last messages are of the user and do not follow a tool result.
+/// True if a new task begins: the last messages are of the user and do not follow a tool result,
+/// unlike steering messages after a call.
 fn begins_task(messages: &[Arc<Message>]) -> bool {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let said = messages.iter().rev().take_while(is_user).count();

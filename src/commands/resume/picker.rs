@@ -64,8 +64,8 @@ async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Resul
     Ok(by_number(typed.trim(), rows).map_or(Picked::Nothing, Picked::Row))
 }
 
-/// Index of the row with the number `typed` (from 1), or of the only row whose id begins with
-/// `typed`.
+/// Index of the shown row with the number `typed` (from 1), or of the only row whose id begins with
+/// `typed`. `None` if no row matches, or several ids do.
 fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     if typed.is_empty() {
         return None;

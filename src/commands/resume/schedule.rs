@@ -116,8 +116,8 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let mut value = |flag: &str, value: Option<String>| {
         flags.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
     };
-    // Extensions are included only if set for this run, not if they come from a file that may
-    // change.
+    // A value that gives more authority is included only if a flag or variable set it for this
+    // run: a file may change until then.
     let mode = &settings.sandbox.mode;
     let widens = mode == "off" && sandbox.is_none() && !by_variable("sandbox.mode");
     value("--sandbox", (!widens).then(|| mode.clone()));

@@ -25,7 +25,8 @@ const PROMPT_MAX: usize = 60;
 const OFFERED_MAX: usize = 5;
 
 /// Finds the session that `resume` selects: by id among all sessions, otherwise among those of
-/// `cwd` or its project. Asks the user if no session is named. Adds remarks to `notes`.
+/// `cwd` or its project. If no session is named, asks the user, or fails without a terminal. Adds
+/// remarks to `notes`.
 pub(super) fn find(
     resume: &Resume,
     state: &StateDir,
@@ -133,7 +134,8 @@ pub(super) fn instead(
     Failure { what, ..failure }.fix(fix)
 }
 
-/// Lets the user select one of `sessions`, and returns its index. Fails if none was selected.
+/// Lets the user select one of `sessions`, and returns its index. Fails if none was selected: with
+/// [`Exit::Done`] if the user closed the list.
 pub(crate) fn pick(
     sessions: &[SessionSummary],
     environment: &Environment,
@@ -164,7 +166,7 @@ pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     }
 }
 
-/// Number of turns and cost of a session, as text.
+/// Number of turns and cost of a session, as text. An unknown value is left out.
 fn spent(session: &SessionSummary) -> String {
     let turns = session.turns.map(|turns| pluralize(turns.into(), "turn"));
     let cost = session.cost_nano_usd.map(posse_actors::cost::dollars);

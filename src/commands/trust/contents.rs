@@ -12,7 +12,7 @@ use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{ErrorCode, Failure, printable};
 use crate::wiring::subagents;
 
-/// Maximum number of lines of a text that are shown.
+/// Maximum number of lines of a text, and of additional files of a skill, that are shown.
 const LINES_MAX: usize = 8;
 const BYTES_MAX: usize = 600;
 /// Maximum number of rules of an agent that are shown.
@@ -206,8 +206,8 @@ fn push(text: &mut String, line: &str) {
     let _: std::fmt::Result = writeln!(text, "      {}", printable(line));
 }
 
-/// The first lines of `all`, within the limits above, and the number of lines that are not shown
-/// completely.
+/// The first lines of `all`, at most [`LINES_MAX`] lines and about [`BYTES_MAX`] bytes, and the
+/// number of lines that are not shown completely.
 fn first_lines(all: &str) -> (String, usize) {
     let (mut text, mut shown) = (String::new(), 0);
     for line in all.lines().take(LINES_MAX) {

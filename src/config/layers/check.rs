@@ -104,7 +104,7 @@ fn sample(key: &ConfigKey) -> Value {
 }
 
 /// Converts text, such as the value of an environment variable, to a JSON value of `kind`. Text
-/// that cannot be converted becomes a string, which [`check`] can reject.
+/// that cannot be converted, also a list or object, becomes a string, which [`check`] can reject.
 pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
     let value = match kind {
         ValueKind::Bool => match text.to_ascii_lowercase().as_str() {

@@ -61,7 +61,7 @@ impl LayerReader {
         self.refuse(&[less, more], what, "lower the first or raise the second");
     }
 
-    /// Reports providers that have an API key although their `auth` is `none`.
+    /// Reports providers that have `apiKey` or `apiKeyEnv` although their `auth` is `none`.
     fn keyless(&mut self) {
         let sent_none: Vec<String> = self
             .layers
@@ -94,8 +94,8 @@ impl LayerReader {
         }
     }
 
-    /// Reports a conflict between the values of `keys`. If an untrusted repository set one of them,
-    /// restores the earlier value and adds a notice; otherwise adds an error.
+    /// Reports a conflict between the values of `keys`. If an untrusted repository set some of
+    /// them, restores their earlier values and adds a notice; otherwise adds an error.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
         let from_stranger = |leaf: &Leaf| {
             matches!(leaf.origin, SettingOrigin::Project { trust: TrustClass::Harmless, .. })

@@ -1,8 +1,9 @@
 //! The configuration file of a repository: which of its settings apply, and why others do not.
 //!
 //! Harmless keys always apply. Other keys apply if the user trusts exactly these bytes, or the
-//! project for this run. Even then, no API key of the user is sent to another address, and sandbox
-//! and permission rules do not become less strict than the user's.
+//! project for this run. Even then, the API keys of the user's and the built-in providers are sent
+//! to no other address, the value of another variable only if the user allowed it, and sandbox and
+//! permission rules do not become less strict than the user's.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -289,9 +290,9 @@ impl LayerReader {
         self.insert(key, path, value, origin);
     }
 
-    /// Drops address, headers and key of a project's provider if the user configures a provider of
-    /// the same name. Also drops an `apiKeyEnv` that names the variable of a user's provider. So
-    /// the user's keys are sent only to addresses that the user configured.
+    /// Drops address, authentication, headers and key of a project's provider if the user
+    /// configures a provider of this name. Also drops an `apiKeyEnv` that names the variable of a
+    /// user's provider. So the user's keys are sent only to addresses that the user configured.
     pub(super) fn keep_providers_apart(&mut self) {
         let theirs = |leaf: &Leaf| matches!(leaf.origin, SettingOrigin::Project { .. });
         let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();

@@ -167,8 +167,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// True if the maximum number of mistakes was collected. It is limited because each mistake
-    /// costs a pass over the file, to find its line.
+    /// True if [`FAILURES_MAX`] mistakes were collected. The number is limited because finding the
+    /// line of a mistake costs a pass over the file.
     fn is_full(&self) -> bool {
         self.failures.len() >= FAILURES_MAX
     }
