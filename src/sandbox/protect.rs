@@ -146,7 +146,19 @@ struct BaselineItem {
     /// items, or if the file system does not store it.
     birth: Option<SystemTime>,
     parent: Option<Identity>,
+    /// Folder around the parent folder, if the name of the parent folder gives the item its meaning,
+    /// as for `.cargo/config.toml`. `None` for other items.
+    above: Option<Identity>,
     is_mounted: bool,
+}
+
+/// True if the name of the folder around `item` gives it its meaning.
+fn depends_on_parent(item: &ProtectedItem) -> bool {
+    match item.sort {
+        Sort::Name(_) => new_worktrees::is_named_by_parent(&item.path),
+        Sort::Repository | Sort::Pointer => false,
+        _ => true,
+    }
 }
 
 /// True if a repository is found at a path that is protected as a whole, such as `.vscode`.
@@ -596,8 +608,8 @@ impl GuardState {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.creation_time_of(&item.path));
-            let (state, is_mounted) = (None, false);
-            return Some(BaselineItem { sort, state, identity, birth, parent, is_mounted });
+            let (state, above, is_mounted) = (None, None, false);
+            return Some(BaselineItem { sort, state, identity, birth, parent, above, is_mounted });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
@@ -605,10 +617,11 @@ impl GuardState {
         let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born
-            && item.sort != Sort::Todo
+            && !matches!(item.sort, Sort::Todo | Sort::Strategy)
             && matches!(state, State::File { .. } | State::Folder { .. });
+        let above = depends_on_parent(item).then(|| root.identity_above(&item.path)).flatten();
         let (sort, state) = (item.sort, Some(state));
-        Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
+        Some(BaselineItem { sort, state, identity, birth: None, parent, above, is_mounted })
     }
 
     /// Hook folders and settings files to which git settings among `items` refer, and targets of

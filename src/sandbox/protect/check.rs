@@ -2,7 +2,9 @@
 //! them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +29,11 @@ use crate::protect::{
 /// because processes may still be running.
 const ROUNDS_MAX: usize = 4;
 
-/// Maximum number of findings of one check. Further findings are handled but not reported.
+/// Maximum number of entries in the hooks folder of a repository without hooks.
+const HOOKS_MAX: usize = 100;
+
+/// Maximum number of handled findings in the report of one check. Further ones are handled but not
+/// reported.
 const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
@@ -50,8 +56,17 @@ impl GuardState {
                 found.extend(self.check_round(&baseline, held, bounds, log));
             }
             let acted = found.iter().any(|finding| finding.action != ProtectAction::Left);
-            for finding in found {
-                if !findings.contains(&finding) && findings.len() < FINDINGS_MAX {
+            let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(|finding| {
+                matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
+            });
+            // What is still there is never left out of the report, whatever else was handled.
+            for finding in stays {
+                if !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+            }
+            for finding in handled {
+                if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
                     findings.push(finding);
                 }
             }
@@ -89,12 +104,16 @@ impl GuardState {
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
             let key = (at, Arc::clone(&item.path));
+            let is_held = held == ProtectionMethod::ByMounts
+                && baseline.items.get(&key).is_some_and(|before| before.is_mounted);
+            self.reader.reads_again = !is_held;
             if !is_covered(now.get(&key), &item)
                 && let Some(current) = self.item_state(at, &item)
             {
                 now.insert(key, current);
             }
         }
+        self.reader.reads_again = false;
         // Changes by our own tools since then are part of the expected state.
         let amended = self.with_written(baseline, log, &now);
         let baseline = amended.as_ref().unwrap_or(baseline);
@@ -116,12 +135,23 @@ impl GuardState {
         self.note_new_worktrees(baseline, &now);
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
-            let same_place = known.filter(|before| before.parent == current.parent);
-            // A parent may have been renamed, which moved this name.
-            let carried = before_by_identity
-                .get(&current.identity)
-                .copied()
-                .filter(|before| before.parent == current.parent && before.sort == current.sort);
+            // A folder that was made anew may contain the same as the old one.
+            let is_same_content = |before: &BaselineItem| {
+                let states = before.state.as_ref().zip(current.state.as_ref());
+                matches!(current.sort, Sort::Name(_))
+                    && states.is_some_and(|(old, new)| old.is_same(new))
+            };
+            let same_place =
+                known.filter(|before| before.parent == current.parent || is_same_content(before));
+            // A parent may have been renamed, which moved this name. It must not have got another
+            // meaning by that, and a pointer must not lead elsewhere.
+            let carried = before_by_identity.get(&current.identity).copied().filter(|before| {
+                let is_pointer = matches!(current.sort, Sort::Pointer | Sort::Common);
+                before.parent == current.parent
+                    && before.above == current.above
+                    && before.sort == current.sort
+                    && (!is_pointer || self.points_to_protected(key, current.sort))
+            });
             // Without its work tree it is a file like any other that a command created.
             let has_no_place = self.new_worktrees.was_left(current.identity)
                 && !self.is_in_new_worktree(key.0, &key.1);
@@ -174,7 +204,7 @@ impl GuardState {
             return;
         }
         let is_cleaned = self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_));
-        if is_cleaned || current.sort == Sort::Todo {
+        if is_cleaned || matches!(current.sort, Sort::Todo | Sort::Strategy) {
             self.clean(key, current);
             return;
         }
@@ -282,15 +312,18 @@ impl GuardState {
 
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem) {
         let Some(state) = &before.state else { return };
-        if self.new_worktrees.was_left(before.identity) || before.sort == Sort::Todo {
+        let is_progress = matches!(before.sort, Sort::Todo | Sort::Strategy);
+        if self.new_worktrees.was_left(before.identity) || is_progress {
             return;
         }
-        // Without its parent there is nothing to protect: the parent was removed or renamed.
-        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        // Without its parent there is nothing to protect: the parent was removed or renamed. A folder
+        // in its place is the same for programs, and so is one that only holds protected names.
+        let Ok((folder, name)) = self.parent_of_removed(key, before) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
         let is_theirs = self.is_born(parent) || self.is_in_new_worktree(key.0, &key.1);
-        if parent != before.parent || is_there || is_theirs {
+        let is_replaced = parent != before.parent && !matches!(before.sort, Sort::Name(_));
+        if is_replaced || is_there || is_theirs {
             return;
         }
         // An incomplete `.git` is handled together with its contents.
@@ -300,6 +333,28 @@ impl GuardState {
         }
         let path = self.path(key);
         self.restore(&folder, name, state, None, &path);
+    }
+
+    /// Opens the folder in which the removed name was. If the folder was removed, and its name gave
+    /// the removed name its meaning, it is made again.
+    fn parent_of_removed<'a>(
+        &self,
+        key: &'a ProtectedPath,
+        before: &BaselineItem,
+    ) -> Result<(OwnedFd, &'a Path), Errno> {
+        let root = &self.roots[key.0].root;
+        let opened = root.open_parent(&key.1);
+        if opened.is_ok() || !matches!(before.sort, Sort::Name(_)) || before.above.is_none() {
+            return opened;
+        }
+        let name = key.1.file_name().ok_or(Errno::EINVAL)?;
+        let parent = key.1.parent().ok_or(Errno::EINVAL)?;
+        let (around, folder) = root.open_parent(parent)?;
+        let identity = Stat::at(&around, Path::new(""))?.identity;
+        if before.above != Some(identity) || self.lifted.covers(&self.path(key)) {
+            return Err(Errno::ENOENT);
+        }
+        Ok((place::make_folder(&around, folder, 0o755)?, Path::new(name)))
     }
 
     fn created(&mut self, key: &ProtectedPath, current: &BaselineItem) {
@@ -355,7 +410,8 @@ impl GuardState {
                 }
             }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
-                let Some(cleaned) = gitconfig::clean(bytes) else {
+                let depth = key.1.components().count().saturating_sub(1);
+                let Some(cleaned) = gitconfig::clean(bytes, depth) else {
                     self.move_aside(&folder, name, &path, ProtectedChange::Settings(Vec::new()));
                     return;
                 };
@@ -363,6 +419,8 @@ impl GuardState {
                     self.rewrite(&folder, name, &path, bytes, &cleaned.text, cleaned.removed);
                 }
             }
+            (Sort::Strategy, Some(State::File { copy: Some(bytes), .. }))
+                if is_known_strategy(bytes) => {}
             (Sort::Todo, Some(State::File { copy: Some(bytes), .. })) => {
                 let text = String::from_utf8_lossy(bytes);
                 let (runs, kept): (Vec<&str>, Vec<&str>) =
@@ -398,13 +456,51 @@ impl GuardState {
         self.found(path, ProtectedChange::Settings(removed), action);
     }
 
-    /// True if the pointer file at `key` leads to a folder that is scanned. The target of a
-    /// `commondir` must be a repository: git does not look for a `HEAD` there, so it would use the
-    /// settings in any other folder, too.
+    /// True if the pointer file or `commondir` at `key` leads to a scanned folder whose settings and
+    /// hooks run no program of a command or of the repository: a new repository, which is cleaned, a
+    /// part of a `.git`, or a repository without such settings.
+    ///
+    /// The target of a `commondir` must be a repository: git does not look for a `HEAD` there, so it
+    /// would use the settings in any other folder, too.
     pub(super) fn points_to_protected(&self, key: &ProtectedPath, sort: Sort) -> bool {
-        self.pointer_target(key).is_some_and(|(at, target)| {
-            sort != Sort::Common || self.roots[at].scan.is_repository(&target)
-        })
+        let Some((at, target)) = self.pointer_target(key) else { return false };
+        let scan = &self.roots[at].scan;
+        if sort == Sort::Common && !scan.is_repository(&target) {
+            return false;
+        }
+        let is_dot_git =
+            |name: Option<&OsStr>| name.is_some_and(|name| protected::is_dot_git(name.as_bytes()));
+        let is_part = target.ancestors().skip(1).any(|repository| {
+            let part = target.strip_prefix(repository).ok().and_then(|below| below.iter().next());
+            is_dot_git(repository.file_name())
+                && part.is_some_and(|part| part == "worktrees" || part == "modules")
+        });
+        is_part
+            || is_dot_git(target.file_name())
+            || self.is_born(scan.identity(&target))
+            || self.has_harmless_settings(at, &target)
+    }
+
+    /// True if the repository has neither hooks nor settings that run programs.
+    fn has_harmless_settings(&self, at: usize, repository: &Path) -> bool {
+        let Ok(folder) = self.roots[at].root.open_folder(repository) else { return false };
+        let depth = repository.components().count();
+        let is_harmless = ["config", "config.worktree"].into_iter().all(|name| {
+            match place::read(&folder, Path::new(name), gitconfig::BYTES_MAX) {
+                Ok(Some(bytes)) => gitconfig::clean(&bytes, depth)
+                    .is_some_and(|cleaned| cleaned.removed.is_empty()),
+                Err(Errno::ENOENT) => true,
+                Ok(None) | Err(_) => false,
+            }
+        });
+        let has_hooks = match openat(&folder, "hooks", FOLDER, Mode::empty()) {
+            Ok(hooks) => place::list(&hooks, HOOKS_MAX).map_or(true, |(listed, is_whole)| {
+                let is_sample = |name: &OsStr| name.as_bytes().ends_with(b".sample");
+                !is_whole || listed.iter().any(|entry| !is_sample(&entry.name))
+            }),
+            Err(errno) => errno != Errno::ENOENT,
+        };
+        is_harmless && !has_hooks
     }
 
     /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None` if
@@ -435,7 +531,7 @@ impl GuardState {
         if !is_git_modules(&name_of(key)) {
             return bytes.is_some_and(|bytes| has_only_paths(&bytes));
         }
-        let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes));
+        let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes, 0));
         cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
     }
 
@@ -483,6 +579,10 @@ fn may_be_harmless(key: &ProtectedPath) -> bool {
 /// True if the Mercurial settings `bytes` contain only addresses of other repositories.
 fn has_only_paths(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    // Mercurial ends a line there, too.
+    if text.replace("\r\n", "\n").contains(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}']) {
+        return false;
+    }
     let mut is_in_paths = false;
     text.lines().map(str::trim_end).all(|line| match line.split_once('=') {
         _ if line.is_empty() || line.starts_with(['#', ';']) => true,
@@ -500,6 +600,19 @@ fn has_only_paths(bytes: &[u8]) -> bool {
                 && !value.contains("://-")
         }
         None => false,
+    })
+}
+
+/// True if a rebase or cherry-pick with these options uses only merge strategies of git itself: any
+/// other name is a program.
+fn is_known_strategy(bytes: &[u8]) -> bool {
+    const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours", "subtree"];
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    text.lines().all(|line| match line.split_once('=') {
+        Some((name, value)) => {
+            !name.trim().eq_ignore_ascii_case("strategy") || STRATEGIES.contains(&value.trim())
+        }
+        None => line.trim().is_empty() || line == "[options]" || STRATEGIES.contains(&line.trim()),
     })
 }
 

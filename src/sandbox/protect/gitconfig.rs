@@ -112,14 +112,17 @@ pub(super) struct Cleaned {
 }
 
 /// Removes all settings that are not harmless. `None`: the text cannot be parsed.
-pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
+///
+/// `depth`: number of folders from the root down to the repository, with it; its work tree must be
+/// below the root.
+pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
     let text = std::str::from_utf8(bytes).ok()?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let settings = parse(&lines)?;
     let mut removed = Vec::new();
     let mut keeps = vec![true; lines.len()];
     for setting in settings {
-        if !is_harmless(&setting) {
+        if !is_harmless(&setting, depth) {
             keeps[setting.lines.clone()].fill(false);
             removed.push(setting.name());
         }
@@ -144,6 +147,14 @@ pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
         let others = settings.iter().filter(|setting| !is_registration(setting));
         others.map(|setting| (setting.name(), setting.value.clone())).collect()
     };
+    // An address in place of a name would send the branch elsewhere.
+    let names_a_remote = |setting: &Setting| {
+        !matches!(setting.key.as_str(), "remote" | "pushremote")
+            || setting.value == "."
+            || old.iter().any(|known| {
+                known.section == "remote" && known.subsection.as_ref() == Some(&setting.value)
+            })
+    };
     let mut added = new.iter().filter(is_registration).filter(|setting| {
         !old.iter().any(|known| (known.name(), &known.value) == (setting.name(), &setting.value))
     });
@@ -151,7 +162,9 @@ pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
     let is_new = |setting: &Setting| {
         setting.section == "branch" || !old.iter().any(|known| known.name() == setting.name())
     };
-    others(&old) == others(&new) && added.all(|setting| is_harmless(setting) && is_new(setting))
+    others(&old) == others(&new)
+        && added
+            .all(|setting| is_harmless(setting, 0) && is_new(setting) && names_a_remote(setting))
 }
 
 /// Returns the paths that act as part of a configuration: `core.hooksPath` (true) and includes
@@ -179,7 +192,7 @@ impl Setting {
     }
 }
 
-fn is_harmless(setting: &Setting) -> bool {
+fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let (section, key) = (setting.section.as_str(), setting.key.as_str());
     let listed =
         HARMLESS.iter().any(|(known, name)| *known == section && (*name == key || *name == "*"));
@@ -187,12 +200,31 @@ fn is_harmless(setting: &Setting) -> bool {
     // `pushurl`, `url`, `branch.x.remote`: an address may name a program to run.
     let value = setting.value.trim();
     let runs = value.starts_with('!') || value.starts_with('-') || value.contains("::");
-    let leads_away = key == "worktree" && section == "core" && !is_relative(value);
-    listed && !names_a_program && !runs && !leads_away
+    let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
+    // A repository in the folder of loose objects is not scanned, and a push would run its hooks.
+    let is_hidden = matches!(key, "url" | "pushurl")
+        && value.split(['/', '\\']).any(|part| part.eq_ignore_ascii_case("objects"));
+    listed && !names_a_program && !runs && !leads_away && !is_hidden
 }
 
-fn is_relative(path: &str) -> bool {
-    !path.starts_with(['/', '~', '%', '\\'])
+/// True if the relative path `path` does not lead above the folder that is `depth` levels up.
+fn stays_below(path: &str, depth: usize) -> bool {
+    if path.starts_with(['/', '~', '%', '\\']) {
+        return false;
+    }
+    let mut left = depth;
+    path.split('/').all(|part| match part {
+        "" | "." => true,
+        ".." => {
+            let is_below = left > 0;
+            left = left.saturating_sub(1);
+            is_below
+        }
+        _ => {
+            left += 1;
+            true
+        }
+    })
 }
 
 /// Parses a configuration as git does. `None` for unknown syntax, because git may accept it.
@@ -318,7 +350,7 @@ mod tests {
     use super::*;
 
     fn cleaned(text: &str) -> (String, Vec<String>) {
-        let cleaned = clean(text.as_bytes()).unwrap();
+        let cleaned = clean(text.as_bytes(), 1).unwrap();
         (String::from_utf8(cleaned.text).unwrap(), cleaned.removed)
     }
 
@@ -341,6 +373,8 @@ mod tests {
             ("[core]\neditor=x\n", "core.editor"),
             ("[core]\ngitproxy=x\n", "core.gitproxy"),
             ("[core]\nworktree=/home\n", "core.worktree"),
+            ("[core]\nworktree=../../x\n", "core.worktree"),
+            ("[remote \"o\"]\nurl = ../.git/objects/aa/e.git\n", "remote.o.url"),
             ("[diff \"a\"]\ntextconv = x\n", "diff.a.textconv"),
             ("[diff]\nexternal = x\n", "diff.external"),
             ("[filter \"lfs\"]\nclean = x\n", "filter.lfs.clean"),
@@ -383,9 +417,9 @@ mod tests {
             "[a]\nb = \\x\n",
             "[a \"b\nc\"]\nd = e\n",
         ] {
-            assert_eq!(clean(text.as_bytes()), None, "{text}");
+            assert_eq!(clean(text.as_bytes(), 1), None, "{text}");
         }
-        assert_eq!(clean(b"[a]\nb = \xff\n"), None);
+        assert_eq!(clean(b"[a]\nb = \xff\n", 1), None);
     }
 
     #[test]
@@ -398,6 +432,8 @@ mod tests {
         for text in [
             "[submodule \"s\"]\n\tupdate = !evil\n",
             "[submodule \"s\"]\n\turl = ext::sh -c evil\n",
+            "[branch \"a\"]\n\tpushRemote = /srv/evil\n",
+            "[branch \"a\"]\n\tremote = other\n",
             "[core]\n\tfsmonitor = evil\n",
             "[core]\n\tprotectNTFS = false\n",
             "[remote \"origin\"]\n\turl = /srv/other\n",

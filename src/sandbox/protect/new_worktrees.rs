@@ -143,7 +143,7 @@ impl Watched {
 }
 
 /// True if the name is protected only because of the name of its parent folder.
-fn is_named_by_parent(path: &Path) -> bool {
+pub(super) fn is_named_by_parent(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let above = path.parent().and_then(Path::file_name).unwrap_or_default().as_encoded_bytes();
     protected::class_of(b"", name).is_none() && protected::class_of(above, name).is_some()

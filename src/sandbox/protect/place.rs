@@ -127,6 +127,14 @@ impl Root {
         Stat::at(&folder, name)
     }
 
+    /// Identity of the folder around the parent folder of `relative`. `None` if there is none below
+    /// or at the root.
+    pub(super) fn identity_above(&self, relative: &Path) -> Option<Identity> {
+        let above = relative.parent()?.parent()?;
+        let folder = self.open_folder(above).ok()?;
+        Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
+    }
+
     /// Opens the parent folder of `relative`. Returns the folder, and the file name of `relative`.
     pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
         let name = relative.file_name().ok_or(Errno::EINVAL)?;

@@ -110,6 +110,10 @@ pub(super) enum Sort {
     Attributes,
     /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
     Todo,
+    /// Merge strategy of an interrupted rebase or cherry-pick: some run a program.
+    Strategy,
+    /// Link in a `.git` in place of a file or folder of git, which leads to another one.
+    InnerLink,
     /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
 }
@@ -635,11 +639,21 @@ fn classify_entry(
             return control;
         }
     }
+    // `HEAD` may be a link, in old repositories.
+    if role == FolderRole::Git && kind == PlaceKind::Link && &*folded != b"head" {
+        return Some(Sort::InnerLink);
+    }
     if role == FolderRole::Info && &*folded == b"attributes" {
         return Some(Sort::Attributes);
     }
-    if role == FolderRole::Inside && above == "rebase-merge" && name == "git-rebase-todo" {
+    let is_progress = |folder: &str| role == FolderRole::Inside && above == folder;
+    if is_progress("rebase-merge") && name == "git-rebase-todo" {
         return Some(Sort::Todo);
+    }
+    if (is_progress("rebase-merge") && name == "strategy")
+        || (is_progress("sequencer") && name == "opts")
+    {
+        return Some(Sort::Strategy);
     }
     if role == FolderRole::Held {
         return None;

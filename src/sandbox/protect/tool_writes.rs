@@ -15,9 +15,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use posse_base::protected::{self, Class};
 
 use crate::protect::place::{Identity, PlaceKind, Stat};
-use crate::protect::scan::Sort;
+use crate::protect::scan::{ProtectedItem, Sort};
 use crate::protect::state::{self, State};
-use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
+use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, depends_on_parent};
 
 /// Maximum number of bytes of paths and contents in the registry.
 const BYTES_MAX: usize = 8 << 20;
@@ -254,5 +254,7 @@ fn amend(
     };
     // A mount over the old file was removed with it.
     let (birth, is_mounted, parent) = (None, false, around(depth));
-    items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
+    let item = ProtectedItem { path: Arc::clone(&key.1), sort };
+    let above = depends_on_parent(&item).then(|| around(depth + 1)).flatten();
+    items.insert(key, BaselineItem { sort, state, identity, birth, parent, above, is_mounted });
 }

@@ -326,3 +326,137 @@ fn common_folder_is_guarded_also_without_a_head() {
     assert!(!world.read("store/config").contains("fsmonitor"), "{findings:?}");
     assert!(!world.exists("store/hooks/post-checkout"), "{findings:?}");
 }
+
+/// A repository that the user's tree contains, with settings that run a program.
+fn hostile_fixture(root: &Path) {
+    repository(&root.join("fixtures/e.git"));
+    write(root, "fixtures/e.git/config", "[core]\n\tfsmonitor = ./evil\n");
+}
+
+#[test]
+fn pointer_to_an_existing_hostile_repository_is_moved_aside() {
+    for (path, text) in [
+        ("src/.git", "gitdir: ../fixtures/e.git\n"),
+        (".git/commondir", "../fixtures/e.git\n"),
+        ("a/b/inner/.git/commondir", "../../../../fixtures/e.git\n"),
+    ] {
+        let world = ProtectedWorkspace::with(hostile_fixture);
+        let findings = world.after(|root| write(root, path, text));
+        assert!(!world.exists(path), "{path} {findings:?}");
+        assert_eq!(findings.len(), 1, "{findings:?}");
+    }
+    // A repository without such settings may be used.
+    let world = ProtectedWorkspace::with(|root| repository(&root.join("fixtures/plain.git")));
+    let pointer = "gitdir: ../fixtures/plain.git\n";
+    assert_eq!(world.after(|root| write(root, "src/.git", pointer)), []);
+    assert!(world.exists("src/.git"));
+}
+
+#[test]
+fn repository_that_becomes_active_by_a_move_is_cleaned() {
+    let world = ProtectedWorkspace::with(hostile_fixture);
+    let findings = world.after(|root| {
+        fs::rename(root.join("fixtures/e.git"), root.join("src/.git")).unwrap();
+    });
+    assert!(!world.read("src/.git/config").contains("fsmonitor"), "{findings:?}");
+}
+
+#[test]
+fn folder_that_gives_names_their_meaning_is_moved_aside_elsewhere() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, "examples/.cargo/config.toml", "[build]\n");
+        write(root, "examples/app/CLAUDE.md", "words");
+    });
+    let findings = world.after(|root| {
+        fs::rename(root.join("examples/.cargo"), root.join(".cargo")).unwrap();
+    });
+    assert!(!world.exists(".cargo/config.toml"), "{findings:?}");
+    // The folder above may be renamed with all that it contains.
+    assert_eq!(
+        world.after(|root| fs::rename(root.join("examples/app"), root.join("app")).unwrap()),
+        []
+    );
+    assert!(world.exists("app/CLAUDE.md"));
+}
+
+#[test]
+fn protected_files_return_to_a_folder_that_took_the_place_of_theirs() {
+    let world = ProtectedWorkspace::with(|root| {
+        write(root, ".cargo/config.toml", "[registries]\n");
+        write(root, "sub/.npmrc", "registry=https://example.org\n");
+    });
+    let findings = world.after(|root| {
+        fs::rename(root.join(".cargo"), root.join("x")).unwrap();
+        fs::rename(root.join("sub"), root.join("y")).unwrap();
+        fs::create_dir(root.join("sub")).unwrap();
+    });
+    assert_eq!(paths(&findings, &world), [".cargo/config.toml", "sub/.npmrc"]);
+    assert_eq!(world.read(".cargo/config.toml"), "[registries]\n");
+    assert!(world.exists("sub/.npmrc"));
+    // A folder that was removed stays removed.
+    assert_eq!(world.after(|root| fs::remove_dir_all(root.join("sub")).unwrap()), []);
+    assert!(!world.exists("sub"));
+}
+
+#[test]
+fn change_through_a_mapping_is_found_although_no_time_changes() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| init(root, "clone"));
+    let path = world.root.join("clone/.git/config");
+    // Only bytes that are older than the clock's resolution are stored.
+    std::thread::sleep(Duration::from_millis(100));
+    // The check stores the bytes.
+    assert_eq!(world.after(|_| {}), []);
+    let times = fs::metadata(&path).unwrap();
+    let findings = world.after(|root| {
+        let text = fs::read_to_string(root.join("clone/.git/config")).unwrap();
+        let evil = "[core]\n\tfsmonitor=e\n";
+        assert!(evil.len() <= text.len());
+        let changed = format!("{evil}{}", "\n".repeat(text.len() - evil.len()));
+        write(root, "clone/.git/config", &changed);
+        // As if the kernel had not updated the times.
+        world.protection.lock().reader.pretend_unchanged(&path, &times);
+    });
+    assert!(!world.read("clone/.git/config").contains("fsmonitor"), "{findings:?}");
+}
+
+#[test]
+fn links_in_a_git_folder_and_foreign_merge_strategies_are_moved_aside() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        write(root, "src/rm/git-rebase-todo", "exec ./evil\n");
+        symlink("../src/rm", root.join(".git/rebase-merge")).unwrap();
+        write(root, ".git/sequencer/opts", "[options]\n\tstrategy = a/x\n");
+    });
+    assert!(!world.exists(".git/rebase-merge") && !world.exists(".git/sequencer/opts"));
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        write(root, ".git/rebase-merge/strategy", "ort\n");
+        write(root, ".git/sequencer/opts", "[options]\n\tsignoff = true\n\tstrategy = ort\n");
+    });
+    assert_eq!(findings, []);
+    assert!(world.exists(".git/rebase-merge/strategy") && world.exists(".git/sequencer/opts"));
+}
+
+#[test]
+fn what_stays_is_reported_beside_many_decoys() {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after(|root| {
+        for number in 0..300 {
+            write(root, &format!("a{number}/.envrc"), "decoy");
+        }
+        init(root, "zz");
+        write(root, "zz/.envrc", "planted");
+    });
+    assert!(findings[0].path.ends_with("zz/.envrc"), "{:?}", findings[0]);
+    assert_eq!(findings[0].action, ProtectAction::Left);
+}
+
+#[test]
+fn carriage_returns_do_not_hide_settings_of_mercurial() {
+    let world = ProtectedWorkspace::new();
+    world.after(|root| {
+        write(root, "h/.hg/hgrc", "[paths]\ndefault = x\r[extensions]\rx = ./e.py\n");
+    });
+    assert!(!world.exists("h/.hg/hgrc"));
+}
