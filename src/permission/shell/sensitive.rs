@@ -53,8 +53,8 @@ fn looks_like_file(lower: &str) -> bool {
     lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
 }
 
-/// True if a pattern of file names may match a secret. Unlike in a shell, `*` matches a leading dot,
-/// and quoting does not matter.
+/// True if a pattern of file names may match a secret. Unlike in a shell, `*` matches a leading dot;
+/// a backslash only quotes the next character.
 pub(crate) fn selects_sensitive(pattern: &str) -> bool {
     // The magic words of git's patterns: `:(icase)name`.
     let pattern = pattern
@@ -63,11 +63,23 @@ pub(crate) fn selects_sensitive(pattern: &str) -> bool {
         .map_or(pattern, |(_, rest)| rest);
     let marked: String = pattern
         .chars()
+        .filter(|c| *c != '\\')
         .map(|c| if "*?[{,}".contains(c) { active(c) } else { c.to_ascii_lowercase() })
         .collect();
     braces(&marked).iter().any(|one| {
         let name = one.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-        is_sensitive(&shown(one)) || SAMPLES.iter().any(|sample| matches(name, sample))
+        let selects = |sample| !is_ordinary(name) && matches(name, sample);
+        is_sensitive(&shown(one)) || SAMPLES.iter().any(selects)
+    })
+}
+
+/// True for a pattern such as `*.rs` or `*.json`: all files of an ordinary kind.
+fn is_ordinary(name: &str) -> bool {
+    let ending = name.strip_prefix(active('*')).and_then(|rest| rest.strip_prefix('.'));
+    ending.is_some_and(|ending| {
+        let plain = ending.chars().all(|c| c.is_ascii_alphanumeric());
+        // Names with and without something before the dot.
+        plain && !["x.", "."].iter().any(|before| is_sensitive(&format!("{before}{ending}")))
     })
 }
 

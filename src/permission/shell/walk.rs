@@ -5,6 +5,7 @@
 //! result unsure, which is reported.
 
 mod coarse;
+mod fed;
 mod hidden;
 mod taint;
 
@@ -21,6 +22,7 @@ use crate::shell::word::{
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Names, reader};
 
+use fed::Listing;
 use taint::Taint;
 
 /// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
@@ -86,6 +88,8 @@ struct CommandInput {
     taint: Taint,
     /// Text of the input. `None` if it is unknown.
     text: Option<Rc<str>>,
+    /// System folders whose files the input names.
+    listing: Listing,
 }
 
 /// Effects of a command on the commands around it.
@@ -97,6 +101,8 @@ struct Effects {
     runs_input: bool,
     /// Text of the output. `None` if it is unknown.
     text: Option<Rc<str>>,
+    /// System folders whose files the output names.
+    listing: Listing,
 }
 
 /// Argument of a command, after brace and home expansion. Globs are still marked.
@@ -165,11 +171,13 @@ impl Level {
         let stage = std::mem::take(&mut self.stage);
         let before = self.piped.take();
         self.all.taint |= stage.taint;
+        self.all.listing |= stage.listing;
         self.all.runs_input |= stage.runs_input && before.is_none();
         if pipes {
             let read = before.as_ref().unwrap_or(&self.input);
             let taint = stage.taint | read.taint;
-            self.piped = Some(CommandInput { taint, text: stage.text });
+            let listing = stage.listing;
+            self.piped = Some(CommandInput { taint, text: stage.text, listing });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
                 (Some(before), Some(more)) if before.len() + more.len() <= TEXT_BYTES_MAX => {
@@ -319,6 +327,7 @@ impl Walker {
                 level.stage.taint |= closed.all.taint;
                 level.stage.runs_input |= closed.all.runs_input;
                 level.stage.text = closed.all.text;
+                level.stage.listing = closed.all.listing;
             }
         }
     }
@@ -439,7 +448,7 @@ impl Walker {
                     "<<" | "<<-" => body.map(|body| text_of(&body.text).into()),
                     _ => None,
                 };
-                input = CommandInput { taint, text };
+                input = CommandInput { taint, text, listing: Listing::default() };
                 taints |= taint;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
@@ -489,6 +498,7 @@ impl Walker {
 
     fn unwrap(&mut self, arguments: &[Arg], run: &mut Run, input: &CommandInput) -> Effects {
         let mut at = 0;
+        let mut feeds = false;
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
             if first.text.contains(UNKNOWN) {
@@ -511,6 +521,9 @@ impl Walker {
             let rest = arguments.get(at + 1..).unwrap_or_default();
             let words = all.get(at + 1..).unwrap_or_default();
             let Some(wrapper) = wrapper_named(name) else {
+                if feeds {
+                    self.fed(name, words, input);
+                }
                 return self.program(&Call { name, rest, words, at: at + 1, input }, run);
             };
             let looks_up = |word: &&str| word.starts_with('-') && word.contains(['v', 'V']);
@@ -531,6 +544,7 @@ impl Walker {
                     self.runs_unknown(input.taint);
                 }
                 self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
+                feeds = true;
             }
             at += 1 + skipped;
         }
@@ -543,6 +557,11 @@ impl Walker {
         if let Some(danger) = program_danger(call.name, call.words, place) {
             self.found(danger);
         }
+        if call.words.iter().any(|word| word.contains(UNKNOWN)) {
+            // The loop around it may read the names: `while read`.
+            self.fed(call.name, call.words, call.input);
+        }
+        let listing = self.listing(call);
         let mut taint = Taint::of_program(call.name, call.words.iter().copied());
         if let Some(effects) = self.functions.get(call.name) {
             taint |= effects.taint;
@@ -552,6 +571,7 @@ impl Walker {
         }
         let mut effects = self.hidden(call, run);
         effects.taint |= taint;
+        effects.listing |= listing;
         effects
     }
 

@@ -1,0 +1,127 @@
+//! Names of files that a program gets from the output of another one: `find / | xargs rm`.
+
+use std::ops::{BitOr, BitOrAssign};
+
+use super::{Call, CommandInput, Walker};
+use crate::shell::Names;
+use crate::shell::danger::{CommandLocation, DELETES, is_system, program_danger};
+use crate::shell::word::{UNKNOWN, active, resolve};
+
+/// Tests of `find` that select by name or age.
+const SELECTORS: Names = Names(
+    "name path regex newer wholename lname empty size mtime mmin atime amin ctime cmin samefile",
+);
+
+/// Programs that delete, move or lock the files they get.
+pub(super) const REMOVES: Names =
+    Names("rm shred unlink srm grm rmdir trash rimraf mv truncate chmod chown");
+/// Programs that pass on names of files.
+const FILTERS: Names = Names("cat cut head sort tac tail tee tr uniq");
+/// Programs that pass on names of files which they select.
+const SELECTING: Names = Names("grep egrep fgrep rg ag fzf awk sed");
+/// Maximum number of names that are taken from a text.
+const NAMES_MAX: usize = 256;
+
+/// Set of system folders whose files are listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Listing(u8);
+
+impl Listing {
+    const HOME: Listing = Listing(1);
+    const SYSTEM: Listing = Listing(2);
+
+    pub(super) fn is_empty(self) -> bool {
+        self == Listing::default()
+    }
+
+    /// Listing of a selection. A selection of files of the home folder is not the whole folder.
+    fn selected(self) -> Listing {
+        Listing(self.0 & Listing::SYSTEM.0)
+    }
+}
+
+impl BitOr for Listing {
+    type Output = Listing;
+
+    fn bitor(self, other: Listing) -> Listing {
+        Listing(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Listing {
+    fn bitor_assign(&mut self, other: Listing) {
+        self.0 |= other.0;
+    }
+}
+
+impl Walker {
+    /// System folders whose files the output of a program names.
+    pub(super) fn listing(&self, call: &Call<'_>) -> Listing {
+        let words = call.words;
+        match call.name {
+            "find" | "gfind" | "fd" | "fdfind" => self.searched(call.name, words),
+            "ls" | "gls" | "du" | "tree" | "locate" => {
+                let operands = words.iter().copied().filter(|word| !word.starts_with('-'));
+                let operands: Vec<&str> = operands.collect();
+                self.whole(if operands.is_empty() { &["."] } else { &operands })
+            }
+            name if SELECTING.has(name) => call.input.listing.selected(),
+            name if FILTERS.has(name) => call.input.listing,
+            _ => Listing::default(),
+        }
+    }
+
+    /// System folders at which a search with `find` or `fd` starts. A search by name or age may
+    /// start at the home folder.
+    pub(super) fn searched(&self, name: &str, words: &[&str]) -> Listing {
+        let starts =
+            |word: &&str| !word.starts_with(['-', '(', '!']) || matches!(*word, "-H" | "-L" | "-P");
+        let roots = words.iter().copied().take_while(starts);
+        let mut roots: Vec<&str> = roots.filter(|word| !word.starts_with('-')).collect();
+        if roots.is_empty() {
+            roots.push(".");
+        }
+        if name != "find" && name != "gfind" && roots.len() > 1 {
+            roots.remove(0);
+        }
+        let selects = words.iter().filter(|word| word.starts_with('-')).any(|word| {
+            let test = word.trim_start_matches('-');
+            SELECTORS.has(test.strip_prefix('i').unwrap_or(test))
+        });
+        let all = self.whole(&roots);
+        if selects { all.selected() } else { all }
+    }
+
+    /// Folders in `words` that are whole system or home folders.
+    fn whole(&self, words: &[&str]) -> Listing {
+        let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
+        words.iter().filter(|word| is_system(word, place)).fold(Listing::default(), |all, word| {
+            let is_home = resolve(word, place.cwd).is_some_and(|path| path == self.home);
+            all | if is_home { Listing::HOME } else { Listing::SYSTEM }
+        })
+    }
+
+    /// Records the danger of the program `name` with the arguments `words`, which gets further names
+    /// of files from `input`.
+    pub(super) fn fed(&mut self, name: &str, words: &[&str], input: &CommandInput) {
+        if !REMOVES.has(name) {
+            return;
+        }
+        if !input.listing.is_empty() {
+            self.found(DELETES);
+        }
+        let Some(text) = &input.text else { return };
+        let named = text.split(|c: char| c.is_whitespace() || c == '\0').take(NAMES_MAX);
+        // A pattern that `echo` was to expand.
+        let marked = |name: &str| -> String {
+            name.chars().map(|c| if "*?".contains(c) { active(c) } else { c }).collect()
+        };
+        let named: Vec<String> = named.filter(|name| !name.is_empty()).map(marked).collect();
+        let known = words.iter().copied().filter(|word| !word.contains(UNKNOWN));
+        let all: Vec<&str> = known.chain(named.iter().map(String::as_str)).collect();
+        let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
+        if let Some(danger) = program_danger(name, &all, place) {
+            self.found(danger);
+        }
+    }
+}
