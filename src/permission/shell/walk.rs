@@ -33,6 +33,8 @@ const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 12;
 /// Maximum size in bytes of command output that is computed, such as that of `echo`.
 const TEXT_BYTES_MAX: usize = 1 << 14;
+/// Maximum number of substitutions in a command whose output is used as names of files.
+const SUBSTITUTIONS_MAX: usize = 8;
 /// Maximum number of words of a command after brace expansion.
 const WORDS_MAX: usize = 1 << 16;
 
@@ -194,6 +196,8 @@ struct Pass<'a> {
     outline: &'a Outline,
     /// Sources of unknown content in each substitution.
     taints: Vec<Taint>,
+    /// Output of each substitution that has been walked through.
+    outputs: Vec<CommandInput>,
     /// For each substitution, true if it is a `>(…)` that executes its input.
     writing: Vec<bool>,
     levels: Vec<Level>,
@@ -280,6 +284,7 @@ impl Walker {
         let mut pass = Pass {
             outline,
             taints: coarse::taints(outline),
+            outputs: vec![CommandInput::default(); outline.substitutions],
             writing: vec![false; outline.substitutions],
             levels: vec![Level { input, ..Level::default() }],
         };
@@ -312,6 +317,10 @@ impl Walker {
             Some(Scope::Substitution(id) | Scope::Reading(id)) => {
                 if let Some(taint) = pass.taints.get_mut(id) {
                     *taint |= closed.all.taint;
+                }
+                if let Some(output) = pass.outputs.get_mut(id) {
+                    output.text = closed.all.text;
+                    output.listing = closed.all.listing;
                 }
             }
             Some(Scope::Writing(id)) => {
@@ -474,6 +483,12 @@ impl Walker {
         let named = targets.clone().chain(&command.assignments).map(|word| shown(&word.text));
         self.findings.files.extend(named);
         self.findings.unsure |= command.assignments.iter().any(|word| changes_names(&word.text));
+        let substitutions = command.words.iter().flat_map(|word| &word.substitutions);
+        for output in substitutions.take(SUBSTITUTIONS_MAX) {
+            if let Some(output) = pass.outputs.get(*output) {
+                self.fed_words(&arguments, output);
+            }
+        }
         let mut effects = self.run(&arguments, &input);
         let feeds_runner = (command.words.iter().chain(targets))
             .flat_map(|word| &word.substitutions)
@@ -545,6 +560,7 @@ impl Walker {
                 }
                 self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
                 feeds = true;
+                self.replaced(&arguments[at + 1..], skipped, input);
             }
             at += 1 + skipped;
         }

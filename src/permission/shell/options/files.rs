@@ -1,9 +1,10 @@
 //! Programs that list or read files. Sources: the manuals of coreutils 9.1, file 5.44 and tree 2.1.
 //!
-//! Left out: options that read names of files from a file (`--files0-from` of `wc` and `du`, `-f` of
-//! `file`, `--fromfile` of `tree`) or patterns (`-X` of `du`, `-m` of `file`, `--gitfile`); that
-//! follow links in folders (`-L` of `du`, `-l` of `tree`); that write (`-C` of `file`, `-o` and `-R`
-//! of `tree`) or decompress (`-z` of `file`); `--retry` and `-F` of `tail`, which open a name again.
+//! Left out: options that read names of files from a file (`--files0-from` of `wc` and `du`, `-f`
+//! of `file`, `--fromfile` of `tree`) or patterns (`-X` of `du`, `-m` of `file`, `--gitfile`); that
+//! follow links in folders (`-L` of `du`, `-l` of `tree`); that write (`-C` of `file`, `-o` and
+//! `-R` of `tree`) or decompress (`-z` of `file`); `--retry` and `-F` of `tail`, which open a name
+//! again.
 
 use super::Operands::{Data, Nothing};
 use super::{FILES, NAMES, Spec, spec};

@@ -29,7 +29,7 @@ pub(super) fn judge(words: &[Word], ground: Ground<'_>) -> Result<(), String> {
     loop {
         words = match words.first().and_then(Word::literal) {
             Some("-P" | "-H") => &words[1..],
-            Some("-D") => words.get(2..).unwrap_or_default(),
+            Some("-D") if words.get(1).and_then(Word::literal).is_some() => &words[2..],
             Some(text) if is_level(text) => &words[1..],
             _ => break,
         };

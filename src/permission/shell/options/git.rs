@@ -1,10 +1,10 @@
 //! Commands of git that read the repository. Source: the manuals of git 2.47.
 //!
 //! Left out: `--output` writes; `--ext-diff`, `--textconv`, `--show-signature` and the format `%G`
-//! run programs; `--alternate-refs` may run one; `--submodule=diff` runs git with the settings of a
-//! submodule; `--stdin` prints what it reads in errors; `--help` opens a viewer; `--exclude-per-directory`,
-//! `--pathspec-from-file` and the interactive options of `git add`. Options before the subcommand are no
-//! part of a grant.
+//! run programs; `--remerge-diff` writes objects; `--alternate-refs` may run a program;
+//! `--submodule=diff` runs git with the settings of a submodule; `--stdin` prints what it reads in
+//! errors; `--help` opens a viewer; `--exclude-per-directory`, `--pathspec-from-file` and the
+//! interactive options of `git add`. Options before the subcommand are no part of a grant.
 
 use super::Operands::{Nothing, Versions};
 use super::{Spec, spec};
@@ -15,20 +15,22 @@ const PATCH: &str = "\
     --summary --compact-summary --cumulative -z --name-only --name-status --check --minimal \
     --patience --histogram -w -b --ignore-all-space --ignore-space-change --ignore-space-at-eol \
     --ignore-cr-at-eol --ignore-blank-lines --no-renames --rename-empty --no-rename-empty \
-    --full-index --binary -a --text -t -r --no-ext-diff --no-textconv --cc -R --no-prefix \
-    --default-prefix --pickaxe-regex --pickaxe-all --no-color --no-color-moved \
-    --no-color-moved-ws --no-relative -W --function-context --find-copies-harder -D \
-    --irreversible-delete --indent-heuristic --no-indent-heuristic --exit-code --quiet \
-    --ita-invisible-in-index --ita-visible-in-index --no-diff-merges --combined-all-paths \
-    --submodule --submodule=short --submodule=log -U? --unified? --diff-filter: --abbrev? \
-    --no-abbrev --diff-algorithm: --diff-merges: --inter-hunk-context: -l: --color-moved-ws: \
+    --full-index --binary -a --text -t -r --no-ext-diff --no-textconv --cc --dd -R --no-prefix \
+    --default-prefix --pickaxe-regex --pickaxe-all --no-color --no-color-moved --no-color-moved-ws \
+    --no-relative -W --function-context --find-copies-harder -D --irreversible-delete \
+    --indent-heuristic --no-indent-heuristic --exit-code --quiet --ita-invisible-in-index \
+    --ita-visible-in-index --no-diff-merges --combined-all-paths --submodule --submodule=short \
+    --submodule=log -U? --unified? --diff-filter: --abbrev? --no-abbrev --diff-algorithm: \
+    --diff-merges=off --diff-merges=none --diff-merges=on --diff-merges=first-parent \
+    --diff-merges=1 --diff-merges=separate --diff-merges=m --diff-merges=combined --diff-merges=c \
+    --diff-merges=dense-combined --diff-merges=cc --inter-hunk-context: -l: --color-moved-ws: \
     --ws-error-highlight: --find-object: -S:text -G:text -I:text --ignore-matching-lines:text \
     --anchored:text --word-diff-regex:text --src-prefix:text --dst-prefix:text --line-prefix:text \
     --output-indicator-new:text --output-indicator-old:text --output-indicator-context:text \
-    --skip-to:text --rotate-to:text -O:path --stat? --stat-width: --stat-name-width: \
-    --stat-count: --stat-graph-width: --dirstat? -X? --dirstat-by-file? --color? --word-diff? \
-    --color-words?text --color-moved? --ignore-submodules? -M? -C? -B?text \
-    --break-rewrites?text --find-renames? --find-copies? --relative?text";
+    --skip-to:text --rotate-to:text -O:path --stat? --stat-width: --stat-name-width: --stat-count: \
+    --stat-graph-width: --dirstat? -X? --dirstat-by-file? --color? --word-diff? --color-words?text \
+    --color-moved? --ignore-submodules? -M? -C? -B?text --break-rewrites?text --find-renames? \
+    --find-copies? --relative?text";
 /// Further options of `git diff`. Both files of `--no-index` are read as they are, or all files of
 /// two folders.
 const DIFF: &str = "\
@@ -77,7 +79,7 @@ pub(super) static SPECS: &[Spec] = &[
             &["-n -s -e -c --numbered --summary --email --committer -w?text --group:format", LOG],
         )
     },
-    Spec { numbers: true, ..spec(&["git", "diff"], Versions, &[PATCH, DIFF]) },
+    Spec { numbers: true, ..spec(&["git", "diff"], Versions, &[PATCH, DIFF, LOG]) },
     Spec { numbers: true, ..spec(&["git", "show"], Versions, &[PATCH, LOG]) },
     spec(
         &["git", "blame"],

@@ -140,6 +140,8 @@ static HARNESS: Spec = spec(
 /// Options of JavaScript's test programs.
 static RUNNER: Spec = Spec {
     style: Style::Whole,
+    // A script that runs another script passes them on.
+    after: Some(&RUNNER),
     ..spec(
         &[],
         FILES,

@@ -1,9 +1,9 @@
 //! Programs that search in files. Sources: the manuals of grep 3.8 and ripgrep 13 and 14.
 //!
 //! Left out of grep: `-R` follows links; `-d recurse` is written as `-r`; `--exclude-from` reads a
-//! file and changes what `--include` means; `-D`, because devices are not read otherwise. Left out of ripgrep:
-//! `--pre` and `--hostname-bin` run programs and `-z` decompressors; `-.`, `--hidden` and `-uu` read
-//! hidden files, `--ignore-file` may do so; `-L` follows links.
+//! file and changes what `--include` means; `-D`, because devices are not read otherwise. Left out
+//! of ripgrep: `--pre` and `--hostname-bin` run programs and `-z` decompressors; `-.`, `--hidden`
+//! and `-uu` read hidden files, `--ignore-file` may do so; `-L` follows links.
 
 use super::Operands::{Expression, Pattern};
 use super::{Spec, spec};

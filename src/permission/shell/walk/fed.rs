@@ -2,10 +2,11 @@
 
 use std::ops::{BitOr, BitOrAssign};
 
-use super::{Call, CommandInput, Walker};
+use super::{Arg, Call, CommandInput, Run, Walker, base};
 use crate::shell::Names;
 use crate::shell::danger::{CommandLocation, DELETES, is_system, program_danger};
 use crate::shell::word::{UNKNOWN, active, resolve};
+use crate::shell::wrappers::wrapper_named;
 
 /// Tests of `find` that select by name or age.
 const SELECTORS: Names = Names(
@@ -21,6 +22,8 @@ const FILTERS: Names = Names("cat cut head sort tac tail tee tr uniq");
 const SELECTING: Names = Names("grep egrep fgrep rg ag fzf awk sed");
 /// Maximum number of names that are taken from a text.
 const NAMES_MAX: usize = 256;
+/// Maximum number of names for which the program of `xargs -I` is walked through.
+const REPLACED_MAX: usize = 8;
 
 /// Set of system folders whose files are listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -101,6 +104,56 @@ impl Walker {
         })
     }
 
+    /// Names in the text of `input`.
+    fn names(&self, input: &CommandInput) -> Vec<String> {
+        let text = input.text.as_deref().unwrap_or_default();
+        let names = text.split(|c: char| c.is_whitespace() || c == '\0');
+        // A pattern that `echo` was to expand.
+        let marked = |name: &str| -> String {
+            let name = name.replace("$HOME", &self.home);
+            name.chars().map(|c| if "*?".contains(c) { active(c) } else { c }).collect()
+        };
+        names.filter(|name| !name.is_empty()).take(NAMES_MAX).map(marked).collect()
+    }
+
+    /// Records the danger of the innermost program in `words`, which gets further names of files
+    /// from `input`.
+    pub(super) fn fed_words(&mut self, words: &[Arg], input: &CommandInput) {
+        let all: Vec<&str> = words.iter().map(|argument| argument.text.as_str()).collect();
+        let mut words = all.as_slice();
+        while let Some((name, rest)) = words.split_first() {
+            let Some(wrapper) = wrapper_named(base(name)) else {
+                return self.fed(base(name), rest, input);
+            };
+            let (skipped, _) = wrapper.program(rest.iter().copied());
+            words = rest.get(skipped..).unwrap_or_default();
+        }
+    }
+
+    /// Walks through the program of `xargs -I`, with the names in `input` in their places.
+    /// `words` are those after `xargs`, and the program is at `skipped`.
+    pub(super) fn replaced(&mut self, words: &[Arg], skipped: usize, input: &CommandInput) {
+        let (options, program) = words.split_at(skipped.min(words.len()));
+        let mark = options.iter().enumerate().find_map(|(at, option)| {
+            let value = option.text.strip_prefix("-I").or(option.text.strip_prefix("--replace="));
+            match value {
+                Some("") => options.get(at + 1).map(|next| next.text.as_str()),
+                None => matches!(option.text.as_str(), "-i" | "--replace").then_some("{}"),
+                value => value,
+            }
+        });
+        let Some(mark) = mark.filter(|mark| !mark.is_empty()) else { return };
+        for name in self.names(input).iter().take(REPLACED_MAX) {
+            let replaced: Vec<Arg> = program
+                .iter()
+                .map(|word| Arg { text: word.text.replace(mark, name), ..word.clone() })
+                .collect();
+            self.scoped(|walker| {
+                walker.unwrap(&replaced, &mut Run::default(), &CommandInput::default())
+            });
+        }
+    }
+
     /// Records the danger of the program `name` with the arguments `words`, which gets further names
     /// of files from `input`.
     pub(super) fn fed(&mut self, name: &str, words: &[&str], input: &CommandInput) {
@@ -110,13 +163,7 @@ impl Walker {
         if !input.listing.is_empty() {
             self.found(DELETES);
         }
-        let Some(text) = &input.text else { return };
-        let named = text.split(|c: char| c.is_whitespace() || c == '\0').take(NAMES_MAX);
-        // A pattern that `echo` was to expand.
-        let marked = |name: &str| -> String {
-            name.chars().map(|c| if "*?".contains(c) { active(c) } else { c }).collect()
-        };
-        let named: Vec<String> = named.filter(|name| !name.is_empty()).map(marked).collect();
+        let named = self.names(input);
         let known = words.iter().copied().filter(|word| !word.contains(UNKNOWN));
         let all: Vec<&str> = known.chain(named.iter().map(String::as_str)).collect();
         let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };

@@ -217,6 +217,9 @@ impl Walker {
         let rest = call.rest.get(at + usize::from(has_host)..).unwrap_or_default();
         let end = rest.iter().position(|argument| argument.text.starts_with(":::"));
         let rest = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        if call.name == "parallel" {
+            self.fed_words(rest, call.input);
+        }
         if rest.is_empty() {
             return Effects { runs_input: true, ..Effects::default() };
         }
@@ -270,7 +273,8 @@ impl Walker {
     /// Handles `find … -delete`, `find … -exec PROGRAM … ;` and `fd … -x PROGRAM …`.
     fn find(&mut self, call: &Call<'_>, run: &mut Run) {
         const EXECUTES: Names = Names("-exec -execdir -ok -okdir -x -X --exec --exec-batch");
-        let whole = !self.searched(call.name, call.words).is_empty();
+        let listing = self.searched(call.name, call.words);
+        let whole = !listing.is_empty();
         let mut index = 0;
         while let Some(word) = call.words.get(index) {
             index += 1;
@@ -284,7 +288,7 @@ impl Walker {
             let end = tail.iter().position(|argument| matches!(&*argument.text, ";" | "+"));
             let inner = tail.get(..end.unwrap_or(tail.len())).unwrap_or_default();
             let before = run.programs.len();
-            let input = CommandInput::default();
+            let input = CommandInput { listing, ..CommandInput::default() };
             self.with_unknown_cwd(|walker| walker.part(inner, run, call.at + index, &input));
             let mut programs = run.programs.iter().skip(before).filter_map(|at| run.words.get(*at));
             if whole && programs.any(|program| REMOVES.has(super::base(program))) {
