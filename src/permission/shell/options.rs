@@ -17,6 +17,7 @@ use std::borrow::Cow;
 
 use crate::shell::allow::{self, Access, Ground};
 use crate::shell::links::ATTACHED_MAX;
+use crate::shell::sensitive::selects_hidden;
 use crate::shell::word::{Word, braces, is_reserved, shown};
 
 use table::{Kind, lookup};
@@ -53,7 +54,8 @@ enum Style {
     /// As [`Style::Getopt`], but a value never begins with `-`, and every word that begins with `@`
     /// names a file of options.
     Argparse,
-    /// One option in each word, with its value after `=` or in the next word.
+    /// One option in each word, with its value after `=` or in the next word, where it never
+    /// begins with `-`.
     Whole,
 }
 
@@ -288,8 +290,9 @@ impl Spec {
         let unknown = || format!("the value of {name} is known only when it runs");
         let (word, rest) = rest.split_first().ok_or_else(unknown)?;
         let value = word.literal().ok_or_else(unknown)?;
-        if self.style == Style::Argparse {
-            check_argument(word)?;
+        let is_option = self.style != Style::Getopt && value.starts_with('-');
+        if is_option || (self.style == Style::Argparse && value.starts_with('@')) {
+            return Err(format!("the value {value} of {name} may be an option"));
         }
         arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
         Ok(rest)
@@ -308,8 +311,9 @@ impl Spec {
             let (name, kind) = self.lookup(name).ok_or_else(unknown)?;
             let ends = allow::has_ordinary_ending(value);
             match kind {
-                Kind::Value(ValueKind::Text) => {}
-                Kind::Value(ValueKind::Glob) if ends || !value.chars().any(is_reserved) => {}
+                Kind::Value(ValueKind::Text | ValueKind::Data) => {}
+                Kind::Value(ValueKind::Glob | ValueKind::HiddenGlob)
+                    if ends || !value.chars().any(is_reserved) => {}
                 _ => return Err(unknown()),
             }
             arguments.options.push(GivenOption { name, kind, value: Some(shown(value).into()) });
@@ -353,7 +357,11 @@ impl Spec {
         first: usize,
         ground: Ground<'_>,
     ) -> Result<(), String> {
-        if self.operands == Operands::Pattern && arguments.is_limited() {
+        let hidden = |option: &GivenOption<'_>| {
+            option.name == "--include" && option.value.as_deref().is_some_and(selects_hidden)
+        };
+        let limited = arguments.is_limited() && !arguments.options.iter().any(hidden);
+        if self.operands == Operands::Pattern && limited {
             return Ok(());
         }
         let folders = arguments.operands.get(first..).unwrap_or_default();

@@ -48,7 +48,7 @@ const LOG: &str = "\
     --right-only --dense --sparse --no-graph --clear-decorations -c -m --merge --bisect \
     --ignore-missing --single-worktree --remove-empty --log-size --no-min-parents \
     --no-max-parents --no-expand-tabs --no-show-signature --no-follow -n: --max-count: --skip: \
-    --min-parents? --max-parents? --encoding: --exclude-hidden: --since:text --until:text \
+    --min-parents? --max-parents? --encoding: --exclude-hidden: --max-age? --min-age? --since:text --until:text \
     --after:text --before:text --author:text --committer:text --grep:text --grep-reflog:text \
     -L:lines --decorate-refs:text --decorate-refs-exclude:text --exclude:text --glob:text \
     --since-as-filter:text --date:text --decorate? --branches?text --tags?text --remotes?text \

@@ -10,8 +10,8 @@ use super::{FILES, Spec, Style, spec};
 const CARGO: &str = "\
     --workspace --all --release -r --lib --bins --tests --examples --benches --all-targets \
     --all-features --no-default-features -q --quiet -v --verbose --locked --offline --frozen \
-    --keep-going --ignore-rust-version --future-incompat-report -h -p: --package: --exclude: \
-    --bin: --test: --example: --bench: -F:text --features:text -j: --jobs: --profile: --color: \
+    --keep-going --ignore-rust-version --future-incompat-report -h -p: --package: --exclude:data \
+    --bin:data --test:data --example:data --bench:data -F:data --features:data -j: --jobs: --profile: --color: \
     --message-format: --target:";
 /// Further options of the commands of cargo that only compile.
 const BUILD: &str = "--no-deps --document-private-items";
@@ -20,7 +20,7 @@ const TEST: &str = "--doc --no-run --no-fail-fast";
 /// Options of `cargo bench`.
 const BENCH: &str = "\
     --workspace --lib --bins --benches --all-features --no-run --no-fail-fast -q --quiet -v \
-    --locked --offline --frozen -p: --package: --bench: -F:text --features:text -j: --jobs: \
+    --locked --offline --frozen -p: --package: --bench: -F:data --features:data -j: --jobs: \
     --color:";
 // Left out of npm: all other configuration options, which can select another shell, project,
 // registry or log folder, or options for Node.
@@ -60,7 +60,7 @@ pub(super) static SPECS: &[Spec] = &[
         &["cargo", "tree"],
         Data,
         &["--workspace -i --all-features --no-dedupe -d --duplicates --locked --offline --frozen \
-            -p: --package: -e: --edges: --depth: -F:text --features:text"],
+            -p: --package: -e: --edges: --depth: -F:data --features:data"],
     ),
     Spec {
         style: Style::Whole,
@@ -131,7 +131,7 @@ static HARNESS: Spec = spec(
     &["--nocapture --no-capture --ignored --include-ignored --exact --list --show-output -q \
         --quiet --test --bench --help -h --exclude-should-panic --force-run-in-process \
         --ensure-time --report-time? --shuffle --shuffle-seed: --test-threads: --color: --format: \
-        --skip:text"],
+        --skip:data"],
 );
 
 // Left out: what loads a file (`--config`, `--require`, `--setupFiles`, `--reporters`), writes

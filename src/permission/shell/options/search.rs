@@ -45,7 +45,7 @@ const RIPGREP: &str = "\
     --type: --type-not: --type-clear: --hyperlink-format: -r:text --replace:text \
     --context-separator:text --field-context-separator:text --field-match-separator:text \
     --path-separator:text --type-add:type -e:pattern --regexp:pattern -f:patterns --file:patterns \
-    -g:glob --glob:glob --iglob:glob";
+    -g:hidden --glob:hidden --iglob:hidden";
 
 /// Programs with their harmless options and operands.
 pub(super) static SPECS: &[Spec] = &[

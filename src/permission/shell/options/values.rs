@@ -2,7 +2,7 @@
 
 use crate::shell::Names;
 use crate::shell::allow::{self, Access, Ground};
-use crate::shell::sensitive::{is_sensitive, selects_sensitive};
+use crate::shell::sensitive::{is_sensitive, selects_hidden, selects_sensitive};
 
 /// Kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +13,16 @@ pub(super) enum ValueKind {
     Word,
     /// Data: a pattern, a date, a name of a person.
     Text,
+    /// Data that does not begin with `-`: the program may take such a word for an option.
+    Data,
     /// The pattern, so that every operand is a file.
     Pattern,
     /// A file of patterns, so that every operand is a file.
     PatternFile,
-    /// A pattern that selects files by their names, hidden ones included.
+    /// A pattern that limits the files by their names.
     Glob,
+    /// A pattern that selects files by their names, hidden ones included.
+    HiddenGlob,
     /// A type of ripgrep with its globs: `web:*.html`.
     TypeGlob,
     /// A format of git. Some formats run the program that checks signatures.
@@ -46,9 +50,11 @@ impl ValueKind {
         match name {
             "word" => ValueKind::Word,
             "text" => ValueKind::Text,
+            "data" => ValueKind::Data,
             "pattern" => ValueKind::Pattern,
             "patterns" => ValueKind::PatternFile,
             "glob" => ValueKind::Glob,
+            "hidden" => ValueKind::HiddenGlob,
             "type" => ValueKind::TypeGlob,
             "format" => ValueKind::Format,
             "lines" => ValueKind::Lines,
@@ -62,14 +68,22 @@ impl ValueKind {
     /// Checks a value of `option`. Fails with the reason.
     pub(super) fn check(self, option: &str, value: &str, ground: Ground<'_>) -> Result<(), String> {
         match self {
-            ValueKind::Text | ValueKind::Pattern => Ok(()),
+            ValueKind::Data if value.starts_with('-') => {
+                Err(format!("the value {value} of {option} may be an option"))
+            }
+            ValueKind::Text | ValueKind::Data | ValueKind::Pattern => Ok(()),
             ValueKind::Word if value.contains('.') => {
                 Err(format!("{option} {value} may load a module"))
             }
             ValueKind::Plain | ValueKind::Word => plain(option, value),
-            ValueKind::Glob => glob(option, value),
+            ValueKind::HiddenGlob if !value.starts_with('!') && selects_hidden(value) => {
+                Err(format!("{option} {value} may select a hidden file with secrets"))
+            }
+            ValueKind::Glob | ValueKind::HiddenGlob => glob(option, value),
             ValueKind::TypeGlob => match value.split_once(':') {
-                Some((_, globs)) if !globs.starts_with("include:") => glob(option, globs),
+                Some((_, globs)) if !globs.starts_with("include:") => {
+                    ValueKind::HiddenGlob.check(option, globs, ground)
+                }
                 _ => Ok(()),
             },
             ValueKind::Format => format_value(option, value),
