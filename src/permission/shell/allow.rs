@@ -34,7 +34,7 @@ const SERVICE_FOLDERS: Names = Names(".circleci .github .gitlab");
 
 /// Access of a program to the files and folders in its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum PathAccess {
     /// Reads the content.
     Content,
     /// Shows names and metadata, of the entries of a folder as well.
@@ -278,7 +278,7 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
             if word.literal().is_none() || word.form.has_backslash() {
                 return Err("what it reads is known only when it runs".to_owned());
             }
-            path(word, Access::Content, ground)
+            path(word, PathAccess::Content, ground)
         }
         "<<" | "<<-" => {
             let form = redirect.target.form;
@@ -332,13 +332,13 @@ fn pathspec(text: &str) -> Option<&str> {
 
 /// Checks that `word` names files and folders to which a program may have `access`; fails with the
 /// reason.
-pub(crate) fn path(word: &Word, access: Access, ground: Ground<'_>) -> Result<(), String> {
+pub(crate) fn path(word: &Word, access: PathAccess, ground: Ground<'_>) -> Result<(), String> {
     braces(&word.text).iter().try_for_each(|text| path_text(text, access, ground))
 }
 
 /// Checks one path as [`path`] does: it holds no secrets, and it lies in the workspace unless the
 /// program only shows names.
-pub(crate) fn path_text(text: &str, access: Access, ground: Ground<'_>) -> Result<(), String> {
+pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> Result<(), String> {
     let text = expand_home(text, ground.place.home, ground.place.cwd);
     let said = shown(&text);
     if said == "-" {
@@ -349,14 +349,14 @@ pub(crate) fn path_text(text: &str, access: Access, ground: Ground<'_>) -> Resul
     if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
         return Err(format!("{said} may hold secrets"));
     }
-    if is_glob(&resolved) && may_be_sensitive(&resolved, access != Access::Content) {
+    if is_glob(&resolved) && may_be_sensitive(&resolved, access != PathAccess::Content) {
         return Err(format!("{said} may match a file with secrets"));
     }
     if SYSTEM_FILES.has(&resolved) {
         return Ok(());
     }
     // A listing outside of the workspace shows names and sizes, no content.
-    let anywhere = access == Access::Names;
+    let anywhere = access == PathAccess::Names;
     if !is_inside(&text, ground) && (!anywhere || is_closed(&text, ground)) {
         return Err(format!("{said} is outside of the workspace"));
     }

@@ -15,13 +15,13 @@ mod values;
 
 use std::borrow::Cow;
 
-use crate::shell::allow::{self, Access, Ground};
+use crate::shell::allow::{self, Ground, PathAccess};
 use crate::shell::links::ATTACHED_MAX;
 use crate::shell::sensitive::selects_hidden;
 use crate::shell::word::{Word, braces, is_reserved, shown};
 
-use table::{Kind, lookup};
-use values::ValueKind;
+use table::{OptionKind, lookup};
+use values::OptionValue;
 
 /// Options and operands of a program.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Spec {
     /// but options of one kind in the table. `None`: the program knows no abbreviations, or the
     /// list is not complete.
     others: Option<&'static str>,
-    style: Style,
+    style: OptionSyntax,
     /// True if a number such as `-5` is an option.
     numbers: bool,
     /// True if no option of the program does harm, so that a file whose name begins with `-` does
@@ -48,10 +48,10 @@ pub(crate) struct Spec {
 
 /// Syntax of the options of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
+enum OptionSyntax {
     /// Short options may be combined, the last one with its value: `-qn3`; `--long=value`.
     Getopt,
-    /// As [`Style::Getopt`], but a value never begins with `-`, and every word that begins with `@`
+    /// As [`OptionSyntax::Getopt`], but a value never begins with `-`, and every word that begins with `@`
     /// names a file of options.
     Argparse,
     /// One option in each word, with its value after `=` or in the next word, where it never
@@ -65,7 +65,7 @@ enum Operands {
     /// No operands.
     Nothing,
     /// Files and folders.
-    Paths(Access),
+    Paths(PathAccess),
     /// Versions of git, or files of the workspace.
     Versions,
     /// Any text.
@@ -77,9 +77,9 @@ enum Operands {
 }
 
 /// Operands that are files, whose content is read.
-const FILES: Operands = Operands::Paths(Access::Content);
+const FILES: Operands = Operands::Paths(PathAccess::Content);
 /// Operands that are files and folders, of which only the names and metadata are shown.
-const NAMES: Operands = Operands::Paths(Access::Names);
+const NAMES: Operands = Operands::Paths(PathAccess::Names);
 
 const fn spec(
     words: &'static [&'static str],
@@ -91,7 +91,7 @@ const fn spec(
         operands,
         options,
         others: None,
-        style: Style::Getopt,
+        style: OptionSyntax::Getopt,
         numbers: false,
         inert: false,
         after: None,
@@ -110,7 +110,7 @@ pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
 struct GivenOption<'w> {
     /// Name in the table.
     name: &'static str,
-    kind: Kind,
+    kind: OptionKind,
     value: Option<Cow<'w, str>>,
 }
 
@@ -126,15 +126,18 @@ struct Arguments<'w> {
 }
 
 impl Arguments<'_> {
-    fn has(&self, kind: Kind) -> bool {
+    fn has(&self, kind: OptionKind) -> bool {
         self.options.iter().any(|option| option.kind == kind)
     }
 
     /// True if an option gives the pattern or excludes one, so that every operand is a file.
     fn has_pattern(&self) -> bool {
         let gives = |kind| {
-            matches!(kind, Kind::NoPattern)
-                || matches!(kind, Kind::Value(ValueKind::Pattern | ValueKind::PatternFile))
+            matches!(kind, OptionKind::NoPattern)
+                || matches!(
+                    kind,
+                    OptionKind::Value(OptionValue::Pattern | OptionValue::PatternFile)
+                )
         };
         self.options.iter().any(|option| gives(option.kind))
     }
@@ -160,12 +163,12 @@ impl Spec {
         for option in &arguments.options {
             option.check(ground)?;
         }
-        let again = |option: &&GivenOption<'_>| option.kind == Kind::Once;
+        let again = |option: &&GivenOption<'_>| option.kind == OptionKind::Once;
         if arguments.options.iter().filter(again).count() > 1 {
             return Err("the option -u, given twice, shows hidden files".to_owned());
         }
-        let recursive = arguments.has(Kind::Recursive);
-        if recursive && arguments.has(Kind::Follows) {
+        let recursive = arguments.has(OptionKind::Recursive);
+        if recursive && arguments.has(OptionKind::Follows) {
             return Err("it follows links in folders".to_owned());
         }
         let first = usize::from(self.operands == Operands::Pattern && !arguments.has_pattern());
@@ -195,7 +198,7 @@ impl Spec {
         while let Some((word, rest)) = words.split_first() {
             words = rest;
             let text = word.literal();
-            if self.style == Style::Argparse && word.text.starts_with('@') {
+            if self.style == OptionSyntax::Argparse && word.text.starts_with('@') {
                 return Err(format!("{} is a file of options", shown(&word.text)));
             }
             match text {
@@ -205,7 +208,7 @@ impl Spec {
                 }
                 Some("--") => {
                     arguments.before = arguments.operands.len();
-                    if self.style == Style::Argparse {
+                    if self.style == OptionSyntax::Argparse {
                         rest.iter().try_for_each(check_argument)?;
                     }
                     arguments.operands.extend(words);
@@ -238,7 +241,7 @@ impl Spec {
             return Ok(rest);
         }
         let unknown = || format!("the option {text} is not known to be harmless");
-        if self.style == Style::Whole || text.starts_with("--") {
+        if self.style == OptionSyntax::Whole || text.starts_with("--") {
             if let Some((name, kind)) = self.lookup(text) {
                 return self.long(name, kind, rest, arguments);
             }
@@ -267,7 +270,7 @@ impl Spec {
                 });
                 return Ok(rest);
             }
-            if matches!(kind, Kind::Value(_)) {
+            if matches!(kind, OptionKind::Value(_)) {
                 return self.long(name, kind, rest, arguments);
             }
             arguments.options.push(GivenOption { name, kind, value: None });
@@ -279,19 +282,19 @@ impl Spec {
     fn long<'w>(
         &self,
         name: &'static str,
-        kind: Kind,
+        kind: OptionKind,
         rest: &'w [Word],
         arguments: &mut Arguments<'w>,
     ) -> Result<&'w [Word], String> {
-        if !matches!(kind, Kind::Value(_)) {
+        if !matches!(kind, OptionKind::Value(_)) {
             arguments.options.push(GivenOption { name, kind, value: None });
             return Ok(rest);
         }
         let unknown = || format!("the value of {name} is known only when it runs");
         let (word, rest) = rest.split_first().ok_or_else(unknown)?;
         let value = word.literal().ok_or_else(unknown)?;
-        let is_option = self.style != Style::Getopt && value.starts_with('-');
-        if is_option || (self.style == Style::Argparse && value.starts_with('@')) {
+        let is_option = self.style != OptionSyntax::Getopt && value.starts_with('-');
+        if is_option || (self.style == OptionSyntax::Argparse && value.starts_with('@')) {
             return Err(format!("the value {value} of {name} may be an option"));
         }
         arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
@@ -311,8 +314,8 @@ impl Spec {
             let (name, kind) = self.lookup(name).ok_or_else(unknown)?;
             let ends = allow::has_ordinary_ending(value);
             match kind {
-                Kind::Value(ValueKind::Text | ValueKind::Data) => {}
-                Kind::Value(ValueKind::Glob | ValueKind::HiddenGlob)
+                OptionKind::Value(OptionValue::Text | OptionValue::Data) => {}
+                OptionKind::Value(OptionValue::Glob | OptionValue::HiddenGlob)
                     if ends || !value.chars().any(is_reserved) => {}
                 _ => return Err(unknown()),
             }
@@ -324,9 +327,9 @@ impl Spec {
     /// Checks an operand that is not a pattern.
     fn operand(&self, word: &Word, recursive: bool, ground: Ground<'_>) -> Result<(), String> {
         let access = match self.operands {
-            Operands::Paths(Access::Names) if recursive => Access::Tree,
+            Operands::Paths(PathAccess::Names) if recursive => PathAccess::Tree,
             Operands::Paths(access) => access,
-            _ => Access::Content,
+            _ => PathAccess::Content,
         };
         match (self.operands, word.literal()) {
             (Operands::Nothing, Some(text)) => {
@@ -339,7 +342,7 @@ impl Spec {
             (Operands::Versions, _) if !recursive => {
                 braces(&word.text).iter().try_for_each(|text| {
                     if text.chars().any(is_reserved) {
-                        allow::path_text(text, Access::Content, ground)
+                        allow::path_text(text, PathAccess::Content, ground)
                     } else {
                         allow::version(text, ground)
                     }
@@ -377,7 +380,7 @@ impl Spec {
     }
 
     /// Finds a harmless option by its name or, if the program permits it, an abbreviation.
-    fn lookup(&self, name: &str) -> Option<(&'static str, Kind)> {
+    fn lookup(&self, name: &str) -> Option<(&'static str, OptionKind)> {
         if let Some(found) = lookup(self.options, name) {
             return Some(found);
         }
@@ -398,7 +401,7 @@ impl Spec {
 impl GivenOption<'_> {
     fn check(&self, ground: Ground<'_>) -> Result<(), String> {
         match (self.kind, &self.value) {
-            (Kind::Value(kind) | Kind::Optional(kind), Some(value)) => {
+            (OptionKind::Value(kind) | OptionKind::Optional(kind), Some(value)) => {
                 kind.check(self.name, value, ground)
             }
             _ => Ok(()),

@@ -22,7 +22,7 @@ use crate::shell::word::{
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Names, reader};
 
-use fed::Listing;
+use fed::SystemListing;
 use taint::Taint;
 
 /// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
@@ -91,7 +91,7 @@ struct CommandInput {
     /// Text of the input. `None` if it is unknown.
     text: Option<Rc<str>>,
     /// System folders whose files the input names.
-    listing: Listing,
+    listing: SystemListing,
 }
 
 /// Effects of a command on the commands around it.
@@ -104,7 +104,7 @@ struct Effects {
     /// Text of the output. `None` if it is unknown.
     text: Option<Rc<str>>,
     /// System folders whose files the output names.
-    listing: Listing,
+    listing: SystemListing,
 }
 
 /// Argument of a command, after brace and home expansion. Globs are still marked.
@@ -457,7 +457,7 @@ impl Walker {
                     "<<" | "<<-" => body.map(|body| text_of(&body.text).into()),
                     _ => None,
                 };
-                input = CommandInput { taint, text, listing: Listing::default() };
+                input = CommandInput { taint, text, listing: SystemListing::default() };
                 taints |= taint;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));

@@ -4,12 +4,12 @@
 //! `-fprint0`, `-fprintf` and `-fls` write; `-files0-from` reads a file; `-L` and `-follow` follow
 //! links in folders.
 
-use crate::shell::allow::{self, Access, Ground, has_ordinary_ending};
+use crate::shell::allow::{self, Ground, PathAccess, has_ordinary_ending};
 use crate::shell::word::{Word, braces, shown};
 
 use super::check_beginning;
-use super::table::{Kind, lookup};
-use super::values::ValueKind;
+use super::table::{OptionKind, lookup};
+use super::values::OptionValue;
 
 /// Operators, tests and actions that only select and print, with the kinds of their arguments.
 const EXPRESSION: &[&str] = &["\
@@ -37,13 +37,13 @@ pub(super) fn judge(words: &[Word], ground: Ground<'_>) -> Result<(), String> {
     let starts = words.iter().take_while(|word| !begins_expression(word)).count();
     let (starts, mut expression) = words.split_at(starts);
     if starts.is_empty() {
-        allow::path_text(".", Access::Tree, ground)?;
+        allow::path_text(".", PathAccess::Tree, ground)?;
     }
     for start in starts {
         if start.literal().is_none() {
             check_beginning(start)?;
         }
-        allow::path(start, Access::Tree, ground)?;
+        allow::path(start, PathAccess::Tree, ground)?;
     }
     while let Some((word, rest)) = expression.split_first() {
         expression = predicate(word, rest, ground)?;
@@ -70,11 +70,11 @@ fn predicate<'w>(word: &Word, rest: &'w [Word], ground: Ground<'_>) -> Result<&'
     let text = word.literal().ok_or_else(|| format!("{said} may become a predicate of find"))?;
     let kind = lookup(EXPRESSION, text).map(|(_, kind)| kind).or_else(|| newer(text));
     let kind = kind.ok_or_else(|| format!("{said} of find is not known to be harmless"))?;
-    let Kind::Value(value) = kind else { return Ok(rest) };
+    let OptionKind::Value(value) = kind else { return Ok(rest) };
     let (argument, rest) =
         rest.split_first().ok_or_else(|| format!("{said} of find has no argument"))?;
-    if value == ValueKind::Path {
-        allow::path(argument, Access::Names, ground)?;
+    if value == OptionValue::Path {
+        allow::path(argument, PathAccess::Names, ground)?;
         if argument.literal().is_none() {
             return Err(format!("the argument of {said} is known only when it runs"));
         }
@@ -89,13 +89,13 @@ fn predicate<'w>(word: &Word, rest: &'w [Word], ground: Ground<'_>) -> Result<&'
 }
 
 /// Kind of `-newerXY`: Y names how the argument gives the time, `t` as text and others as a file.
-fn newer(text: &str) -> Option<Kind> {
+fn newer(text: &str) -> Option<OptionKind> {
     let mut letters = text.strip_prefix("-newer")?.chars();
     let (of, by) = (letters.next()?, letters.next()?);
     let known = "aBcm".contains(of) && letters.next().is_none();
     match by {
-        't' if known => Some(Kind::Value(ValueKind::Text)),
-        'a' | 'B' | 'c' | 'm' if known => Some(Kind::Value(ValueKind::Path)),
+        't' if known => Some(OptionKind::Value(OptionValue::Text)),
+        'a' | 'B' | 'c' | 'm' if known => Some(OptionKind::Value(OptionValue::Path)),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 //! Rust 1.95, npm 11.19, pytest 9.2, Jest 29, Mocha 10, Vitest 1 and Go 1.22.
 
 use super::Operands::{Data, Nothing};
-use super::{FILES, Spec, Style, spec};
+use super::{FILES, OptionSyntax, Spec, spec};
 
 // Left out of cargo: `--config` and `--manifest-path` change the target, `--target-dir` and
 // `--timings` write, `-Z` has arbitrary effects, `--help` opens a viewer.
@@ -63,18 +63,18 @@ pub(super) static SPECS: &[Spec] = &[
             -p: --package: -e: --edges: --depth: -F:data --features:data"],
     ),
     Spec {
-        style: Style::Whole,
+        style: OptionSyntax::Whole,
         others: Some(NPM_OTHERS),
         after: Some(&RUNNER),
         ..spec(&["npm", "test"], FILES, &[NPM])
     },
     Spec {
-        style: Style::Whole,
+        style: OptionSyntax::Whole,
         after: Some(&RUNNER),
         ..spec(&["pnpm", "test"], FILES, &[PACKAGES])
     },
     Spec {
-        style: Style::Whole,
+        style: OptionSyntax::Whole,
         after: Some(&RUNNER),
         ..spec(&["yarn", "test"], FILES, &[PACKAGES])
     },
@@ -82,7 +82,7 @@ pub(super) static SPECS: &[Spec] = &[
     // programs; `-o`, `-c`, the profiles and `-fuzz` write; `-C`, `-modfile` and `-overlay` lead
     // elsewhere; `-mod=mod` changes `go.mod`.
     Spec {
-        style: Style::Whole,
+        style: OptionSyntax::Whole,
         ..spec(
             &["go", "test"],
             FILES,
@@ -93,7 +93,7 @@ pub(super) static SPECS: &[Spec] = &[
         )
     },
     spec(&["go", "vet"], FILES, &["-v"]),
-    Spec { style: Style::Argparse, ..spec(&["pytest"], FILES, &[PYTEST]) },
+    Spec { style: OptionSyntax::Argparse, ..spec(&["pytest"], FILES, &[PYTEST]) },
     spec(&["rustc", "--version"], Nothing, &[]),
     spec(&["cargo", "--version"], Nothing, &[]),
     spec(&["node", "--version"], Nothing, &[]),
@@ -119,7 +119,7 @@ const PYTEST: &str = "\
     --color: --code-highlight: --capture: --show-capture: --verbosity: --lfnf: \
     --last-failed-no-failures: --max-warnings: --import-mode: --doctest-report: --assert: \
     --log-level: --log-cli-level: --log-auto-indent: -W:word --pythonwarnings:word -k:text -m:text \
-    --deselect:text --ignore:text --ignore-glob:text --doctest-glob:glob --junit-prefix:text \
+    --deselect:text --ignore:text --ignore-glob:text --doctest-glob:files --junit-prefix:text \
     --junitprefix:text --log-format:text --log-date-format:text --log-cli-format:text \
     --log-cli-date-format:text --log-disable:text -p:disabled --cache-show?text";
 
@@ -139,7 +139,7 @@ static HARNESS: Spec = spec(
 // runs a program (`--notify`) or never ends (`--watch`).
 /// Options of JavaScript's test programs.
 static RUNNER: Spec = Spec {
-    style: Style::Whole,
+    style: OptionSyntax::Whole,
     // A script that runs another script passes them on.
     after: Some(&RUNNER),
     ..spec(

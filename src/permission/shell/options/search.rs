@@ -17,7 +17,7 @@ const GREP: &str = "\
     --with-filename --no-filename --line-buffered --no-group-separator --unix-byte-offsets \
     --help --version -A: -B: -C: -m: --max-count: --context: --after-context: --before-context: \
     --binary-files: --directories=skip --directories=read --label:text --group-separator:text \
-    -e:pattern --regexp:pattern -f:patterns --file:patterns --include:glob --exclude:text \
+    -e:pattern --regexp:pattern -f:patterns --file:patterns --include:files --exclude:text \
     --exclude-dir:text";
 const RIPGREP: &str = "\
     -i -v -w -x -c -n -N -H -I -l -o -q -s -S -F -P -U -a -b -p -0 -h -V -u! --unrestricted! \

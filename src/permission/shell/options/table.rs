@@ -12,13 +12,13 @@
 //! | `:NAME` | a value, in the same word or the next one |
 //! | `?NAME` | an optional value, in the same word |
 //!
-//! `NAME` is the kind of the value ([`ValueKind`]); without it, a number or a name.
+//! `NAME` is the kind of the value ([`OptionValue`]); without it, a number or a name.
 
-use super::values::ValueKind;
+use super::values::OptionValue;
 
 /// Kind of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OptionKind {
     /// No value.
     Flag,
     /// No value. With it, every operand is a file.
@@ -30,26 +30,28 @@ pub(super) enum Kind {
     /// No value. A second one shows hidden files.
     Once,
     /// A value, in the same word or the next one.
-    Value(ValueKind),
+    Value(OptionValue),
     /// An optional value, in the same word.
-    Optional(ValueKind),
+    Optional(OptionValue),
 }
 
-impl Kind {
+impl OptionKind {
     /// True if the option can have a value in the same word.
     pub(super) fn takes_value(self) -> bool {
-        matches!(self, Kind::Value(_) | Kind::Optional(_))
+        matches!(self, OptionKind::Value(_) | OptionKind::Optional(_))
     }
 
     /// True if the value names a file.
     pub(super) fn is_path(self) -> bool {
-        let kinds = [ValueKind::Path, ValueKind::PatternFile];
-        kinds.iter().any(|kind| self == Kind::Value(*kind) || self == Kind::Optional(*kind))
+        let kinds = [OptionValue::Path, OptionValue::PatternFile];
+        kinds
+            .iter()
+            .any(|kind| self == OptionKind::Value(*kind) || self == OptionKind::Optional(*kind))
     }
 }
 
 /// Returns the entry for the option `name` in `lists`. `None` if there is none.
-pub(super) fn lookup(lists: &[&'static str], name: &str) -> Option<(&'static str, Kind)> {
+pub(super) fn lookup(lists: &[&'static str], name: &str) -> Option<(&'static str, OptionKind)> {
     if name.len() > 1 && name.contains(SUFFIXES) {
         return None;
     }
@@ -65,25 +67,25 @@ pub(super) fn lookup(lists: &[&'static str], name: &str) -> Option<(&'static str
 /// Returns all entries of `lists`.
 pub(super) fn entries(
     lists: &'static [&'static str],
-) -> impl Iterator<Item = (&'static str, Kind)> {
+) -> impl Iterator<Item = (&'static str, OptionKind)> {
     lists.iter().flat_map(|list| list.split_ascii_whitespace()).map(split)
 }
 
 const SUFFIXES: [char; 6] = [':', '?', '+', '^', '>', '!'];
 
-fn split(entry: &'static str) -> (&'static str, Kind) {
+fn split(entry: &'static str) -> (&'static str, OptionKind) {
     // A name such as `!` has no suffix.
     let at = entry.char_indices().skip(1).find(|(_, c)| SUFFIXES.contains(c));
-    let Some((at, suffix)) = at else { return (entry, Kind::Flag) };
+    let Some((at, suffix)) = at else { return (entry, OptionKind::Flag) };
     let (name, rest) = entry.split_at(at);
-    let value = ValueKind::named(&rest[1..]);
+    let value = OptionValue::named(&rest[1..]);
     let kind = match suffix {
-        ':' => Kind::Value(value),
-        '?' => Kind::Optional(value),
-        '+' => Kind::NoPattern,
-        '^' => Kind::Recursive,
-        '>' => Kind::Follows,
-        _ => Kind::Once,
+        ':' => OptionKind::Value(value),
+        '?' => OptionKind::Optional(value),
+        '+' => OptionKind::NoPattern,
+        '^' => OptionKind::Recursive,
+        '>' => OptionKind::Follows,
+        _ => OptionKind::Once,
     };
     (name, kind)
 }

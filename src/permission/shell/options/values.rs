@@ -1,12 +1,12 @@
 //! Kinds of values of options, and their checks.
 
 use crate::shell::Names;
-use crate::shell::allow::{self, Access, Ground};
+use crate::shell::allow::{self, Ground, PathAccess};
 use crate::shell::sensitive::{is_sensitive, selects_hidden, selects_sensitive};
 
 /// Kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ValueKind {
+pub(super) enum OptionValue {
     /// A number, a name or a list of them: nothing that leads to a file.
     Plain,
     /// A name without dots, which is no module.
@@ -43,58 +43,58 @@ const REPORTERS: Names = Names(
     "basic default dot json landing line list min nyan progress spec tap tap-flat tree verbose",
 );
 
-impl ValueKind {
+impl OptionValue {
     /// Returns the kind with this name in the tables. Unknown names are a mistake in a table, which
     /// a test finds; they accept the least.
-    pub(super) fn named(name: &str) -> ValueKind {
+    pub(super) fn named(name: &str) -> OptionValue {
         match name {
-            "word" => ValueKind::Word,
-            "text" => ValueKind::Text,
-            "data" => ValueKind::Data,
-            "pattern" => ValueKind::Pattern,
-            "patterns" => ValueKind::PatternFile,
-            "glob" => ValueKind::Glob,
-            "hidden" => ValueKind::HiddenGlob,
-            "type" => ValueKind::TypeGlob,
-            "format" => ValueKind::Format,
-            "lines" => ValueKind::Lines,
-            "path" => ValueKind::Path,
-            "reporter" => ValueKind::Reporter,
-            "disabled" => ValueKind::Disabled,
-            _ => ValueKind::Plain,
+            "word" => OptionValue::Word,
+            "text" => OptionValue::Text,
+            "data" => OptionValue::Data,
+            "pattern" => OptionValue::Pattern,
+            "patterns" => OptionValue::PatternFile,
+            "files" => OptionValue::Glob,
+            "hidden" => OptionValue::HiddenGlob,
+            "type" => OptionValue::TypeGlob,
+            "format" => OptionValue::Format,
+            "lines" => OptionValue::Lines,
+            "path" => OptionValue::Path,
+            "reporter" => OptionValue::Reporter,
+            "disabled" => OptionValue::Disabled,
+            _ => OptionValue::Plain,
         }
     }
 
     /// Checks a value of `option`. Fails with the reason.
     pub(super) fn check(self, option: &str, value: &str, ground: Ground<'_>) -> Result<(), String> {
         match self {
-            ValueKind::Data if value.starts_with('-') => {
+            OptionValue::Data if value.starts_with('-') => {
                 Err(format!("the value {value} of {option} may be an option"))
             }
-            ValueKind::Text | ValueKind::Data | ValueKind::Pattern => Ok(()),
-            ValueKind::Word if value.contains('.') => {
+            OptionValue::Text | OptionValue::Data | OptionValue::Pattern => Ok(()),
+            OptionValue::Word if value.contains('.') => {
                 Err(format!("{option} {value} may load a module"))
             }
-            ValueKind::Plain | ValueKind::Word => plain(option, value),
-            ValueKind::HiddenGlob if !value.starts_with('!') && selects_hidden(value) => {
+            OptionValue::Plain | OptionValue::Word => plain(option, value),
+            OptionValue::HiddenGlob if !value.starts_with('!') && selects_hidden(value) => {
                 Err(format!("{option} {value} may select a hidden file with secrets"))
             }
-            ValueKind::Glob | ValueKind::HiddenGlob => glob(option, value),
-            ValueKind::TypeGlob => match value.split_once(':') {
+            OptionValue::Glob | OptionValue::HiddenGlob => glob(option, value),
+            OptionValue::TypeGlob => match value.split_once(':') {
                 Some((_, globs)) if !globs.starts_with("include:") => {
-                    ValueKind::HiddenGlob.check(option, globs, ground)
+                    OptionValue::HiddenGlob.check(option, globs, ground)
                 }
                 _ => Ok(()),
             },
-            ValueKind::Format => format_value(option, value),
-            ValueKind::Lines => lines(option, value),
-            ValueKind::Path | ValueKind::PatternFile => {
-                allow::path_text(value, Access::Content, ground)
+            OptionValue::Format => format_value(option, value),
+            OptionValue::Lines => lines(option, value),
+            OptionValue::Path | OptionValue::PatternFile => {
+                allow::path_text(value, PathAccess::Content, ground)
             }
-            ValueKind::Reporter if REPORTERS.has(value) => Ok(()),
-            ValueKind::Reporter => Err(format!("the reporter {value} may be a module")),
-            ValueKind::Disabled if value.starts_with("no:") => Ok(()),
-            ValueKind::Disabled => Err(format!("{option} {value} loads a plugin")),
+            OptionValue::Reporter if REPORTERS.has(value) => Ok(()),
+            OptionValue::Reporter => Err(format!("the reporter {value} may be a module")),
+            OptionValue::Disabled if value.starts_with("no:") => Ok(()),
+            OptionValue::Disabled => Err(format!("{option} {value} loads a plugin")),
         }
     }
 }

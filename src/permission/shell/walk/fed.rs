@@ -27,39 +27,39 @@ const REPLACED_MAX: usize = 8;
 
 /// Set of system folders whose files are listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Listing(u8);
+pub(super) struct SystemListing(u8);
 
-impl Listing {
-    const HOME: Listing = Listing(1);
-    const SYSTEM: Listing = Listing(2);
+impl SystemListing {
+    const HOME: SystemListing = SystemListing(1);
+    const SYSTEM: SystemListing = SystemListing(2);
 
     pub(super) fn is_empty(self) -> bool {
-        self == Listing::default()
+        self == SystemListing::default()
     }
 
     /// Listing of a selection. A selection of files of the home folder is not the whole folder.
-    fn selected(self) -> Listing {
-        Listing(self.0 & Listing::SYSTEM.0)
+    fn selected(self) -> SystemListing {
+        SystemListing(self.0 & SystemListing::SYSTEM.0)
     }
 }
 
-impl BitOr for Listing {
-    type Output = Listing;
+impl BitOr for SystemListing {
+    type Output = SystemListing;
 
-    fn bitor(self, other: Listing) -> Listing {
-        Listing(self.0 | other.0)
+    fn bitor(self, other: SystemListing) -> SystemListing {
+        SystemListing(self.0 | other.0)
     }
 }
 
-impl BitOrAssign for Listing {
-    fn bitor_assign(&mut self, other: Listing) {
+impl BitOrAssign for SystemListing {
+    fn bitor_assign(&mut self, other: SystemListing) {
         self.0 |= other.0;
     }
 }
 
 impl Walker {
     /// System folders whose files the output of a program names.
-    pub(super) fn listing(&self, call: &Call<'_>) -> Listing {
+    pub(super) fn listing(&self, call: &Call<'_>) -> SystemListing {
         let words = call.words;
         match call.name {
             "find" | "gfind" | "fd" | "fdfind" => self.searched(call.name, words),
@@ -70,13 +70,13 @@ impl Walker {
             }
             name if SELECTING.has(name) => call.input.listing.selected(),
             name if FILTERS.has(name) => call.input.listing,
-            _ => Listing::default(),
+            _ => SystemListing::default(),
         }
     }
 
     /// System folders at which a search with `find` or `fd` starts. A search by name or age may
     /// start at the home folder.
-    pub(super) fn searched(&self, name: &str, words: &[&str]) -> Listing {
+    pub(super) fn searched(&self, name: &str, words: &[&str]) -> SystemListing {
         let starts =
             |word: &&str| !word.starts_with(['-', '(', '!']) || matches!(*word, "-H" | "-L" | "-P");
         let roots = words.iter().copied().take_while(starts);
@@ -96,12 +96,15 @@ impl Walker {
     }
 
     /// Folders in `words` that are whole system or home folders.
-    fn whole(&self, words: &[&str]) -> Listing {
+    fn whole(&self, words: &[&str]) -> SystemListing {
         let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
-        words.iter().filter(|word| is_system(word, place)).fold(Listing::default(), |all, word| {
-            let is_home = resolve(word, place.cwd).is_some_and(|path| path == self.home);
-            all | if is_home { Listing::HOME } else { Listing::SYSTEM }
-        })
+        words.iter().filter(|word| is_system(word, place)).fold(
+            SystemListing::default(),
+            |all, word| {
+                let is_home = resolve(word, place.cwd).is_some_and(|path| path == self.home);
+                all | if is_home { SystemListing::HOME } else { SystemListing::SYSTEM }
+            },
+        )
     }
 
     /// Names in the text of `input`.
