@@ -30,7 +30,7 @@ const NAMED_CHARS_MAX: usize = 80;
 const NEVER_SUGGESTED: Names = Names(
     "\
     ash at awk bash batch bun bwrap busybox cd chgrp chmod chown chroot command cp crontab csh \
-    curl dash dd deno doas docker dotenv ed emacs env eval ex exec expect find fish flock ftp gawk \
+    curl dash dd deno doas docker dotenv ed emacs env eval ex exec expect fish flock ftp gawk \
     gdb git ionice kill killall ksh ln lua mv nc ncat nice node nohup npx nsenter osascript \
     parallel perl php pkexec pkill podman pushd python python3 rm rsync ruby scp script sed setsid \
     sftp sh shred source ssh stdbuf su sudo systemctl telnet timeout vim watch wget xargs",

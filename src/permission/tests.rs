@@ -15,6 +15,7 @@ mod lifting;
 mod links;
 mod options;
 mod reading;
+mod tables;
 
 const ROOT: &str = "/w";
 

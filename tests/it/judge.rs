@@ -132,7 +132,9 @@ fn scores_the_corpus_from_outside() {
     for (row, checked) in given.iter().zip(&answered) {
         assert_eq!(row["command"], checked["command"]);
         let expected = row["expect"].as_str().unwrap().split('-').next().unwrap();
-        if checked["decision"] != expected {
+        // `echo / | xargs rm -rf`: the stricter answer is permitted there.
+        let minimum = row["why"].as_str().unwrap().contains("minimum answer is ask");
+        if checked["decision"] != expected && !(minimum && checked["decision"] == "deny") {
             writeln!(wrong, "{row} {checked}").unwrap();
         }
     }

@@ -12,7 +12,7 @@ use crate::shell::options::spec_for;
 use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
 use crate::shell::sensitive::{is_sensitive, may_be_sensitive, selects_sensitive};
 use crate::shell::word::{
-    Form, Word, active, braces, expand_home, has_active, is_glob, resolve, shown,
+    Form, Word, active, braces, expand_home, has_active, is_glob, is_reserved, resolve, shown,
 };
 
 /// Variables that a command may set: they affect little but language, time zone, colours and amount
@@ -25,9 +25,24 @@ const SYSTEM_FILES: Names = Names(
     "\
     /etc/alpine-release /etc/arch-release /etc/centos-release /etc/debian_version \
     /etc/fedora-release /etc/issue /etc/lsb-release /etc/os-release /etc/redhat-release \
-    /etc/system-release /etc/timezone /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo \
+    /etc/system-release /etc/timezone /dev/null /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo \
     /proc/uptime /proc/version /usr/lib/os-release",
 );
+
+/// Hidden folders that hold settings of services, without secrets.
+const SERVICE_FOLDERS: Names = Names(".circleci .github .gitlab");
+
+/// Access of a program to the files and folders in its operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathAccess {
+    /// Reads the content.
+    Content,
+    /// Shows names and metadata, of the entries of a folder as well.
+    Names,
+    /// Shows names and metadata of everything below a folder, which outside of the workspace
+    /// includes credential stores.
+    Tree,
+}
 
 /// Simple command, with the results that decide if grants and rules cover it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,9 +216,12 @@ fn grant_obstacle(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -
     if name.contains('/') {
         return Some(format!("{name} is a path, not the program of that name"));
     }
+    if !program.is_written_plainly() {
+        return Some(format!("`{}` is not written plainly", shown(&program.text)));
+    }
     for word in words {
-        if word.form.has_backslash() || word.form.has(Form::DOLLAR_QUOTED) {
-            return Some(format!("`{}` is not written plainly", shown(&word.text)));
+        if word.form.has(Form::CODED) {
+            return Some(format!("`{}` is written in codes", shown(&word.text)));
         }
         let is_home = has_active(&word.text, &['~']) && !is_home_path(word);
         if word.is_unknown() || is_home {
@@ -260,7 +278,7 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
             if word.literal().is_none() || word.form.has_backslash() {
                 return Err("what it reads is known only when it runs".to_owned());
             }
-            path(word, false, ground)
+            path(word, PathAccess::Content, ground)
         }
         "<<" | "<<-" => {
             let form = redirect.target.form;
@@ -274,15 +292,23 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks an operand of git: a version, a file, or both separated by a colon. Fails with the reason
-/// if it may be a secret or outside of the workspace.
+/// Checks an operand of git: a version, a file, a pattern of files, or a version and a file
+/// separated by a colon. Fails with the reason if it may be a secret or outside of the workspace.
 pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
-    let mut names = text.split([':', '=', ',', '@']).chain([text]);
+    let Some(pattern) = pathspec(text) else {
+        // It only excludes files.
+        return Ok(());
+    };
+    // git expands patterns itself, and a backslash in them quotes. A pattern for all files of a
+    // folder is the same as the folder.
+    let pattern = pattern.replace('\\', "");
+    let (folder, last) = pattern.rsplit_once('/').unwrap_or(("", &pattern));
+    let checked = if last.chars().all(|c| c == '*') { folder } else { &pattern };
+    let mut names = text.split([':', '=', ',', '@', ')']).chain([text, &pattern, checked]);
     if names.any(is_sensitive) {
         return Err(format!("{text} may hold secrets"));
     }
-    // git expands patterns itself.
-    if text.contains(['*', '?', '[']) && selects_sensitive(text) {
+    if checked.contains(['*', '?', '[']) && selects_sensitive(checked) {
         return Err(format!("{text} may match a file with secrets"));
     }
     let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
@@ -292,33 +318,75 @@ pub(crate) fn version(text: &str, ground: Ground<'_>) -> Result<(), String> {
     links::check(text, false, ground)
 }
 
-/// Checks that `word` names files and folders of the workspace that hold no secrets; fails with the
-/// reason. If the program only lists names (`lists`), the paths may be outside of the workspace.
-pub(crate) fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
-    for text in braces(&word.text) {
-        let text = expand_home(&text, ground.place.home, ground.place.cwd);
-        let said = shown(&text);
-        if said == "-" {
-            continue;
-        }
-        let resolved = resolve(&text, ground.place.cwd)
-            .ok_or_else(|| format!("the path {said} is known only when it runs"))?;
-        if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
-            return Err(format!("{said} may hold secrets"));
-        }
-        if is_glob(&resolved) && may_be_sensitive(&resolved, lists) {
-            return Err(format!("{said} may match a file with secrets"));
-        }
-        if SYSTEM_FILES.has(&resolved) {
-            continue;
-        }
-        // A listing outside of the workspace shows names and sizes, no content.
-        if !is_inside(&text, ground) && (!lists || is_closed(&text, ground)) {
-            return Err(format!("{said} is outside of the workspace"));
-        }
-        links::check(&text, lists, ground)?;
+/// Returns a pattern of git without its magic: `:(top,icase)name`, `:/name`. `None` if it excludes
+/// files.
+fn pathspec(text: &str) -> Option<&str> {
+    if let Some((magic, pattern)) = text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
+        return (!magic.split(',').any(|word| word == "exclude")).then_some(pattern);
     }
-    Ok(())
+    let Some(rest) = text.strip_prefix(':') else { return Some(text) };
+    let pattern = rest.trim_start_matches(['/', '!', '^']);
+    let magic = &rest[..rest.len() - pattern.len()];
+    (!magic.contains(['!', '^'])).then(|| pattern.strip_prefix(':').unwrap_or(pattern))
+}
+
+/// Checks that `word` names files and folders to which a program may have `access`; fails with the
+/// reason.
+pub(crate) fn path(word: &Word, access: PathAccess, ground: Ground<'_>) -> Result<(), String> {
+    braces(&word.text).iter().try_for_each(|text| path_text(text, access, ground))
+}
+
+/// Checks one path as [`path`] does: it holds no secrets, and it lies in the workspace unless the
+/// program only shows names.
+pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> Result<(), String> {
+    let text = expand_home(text, ground.place.home, ground.place.cwd);
+    let said = shown(&text);
+    if said == "-" {
+        return Ok(());
+    }
+    let resolved = resolve(&text, ground.place.cwd)
+        .ok_or_else(|| format!("the path {said} is known only when it runs"))?;
+    if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
+        return Err(format!("{said} may hold secrets"));
+    }
+    if is_glob(&resolved) && may_be_sensitive(&resolved, access != PathAccess::Content) {
+        return Err(format!("{said} may match a file with secrets"));
+    }
+    if SYSTEM_FILES.has(&resolved) {
+        return Ok(());
+    }
+    // A listing outside of the workspace shows names and sizes, no content.
+    let anywhere = access == PathAccess::Names;
+    if !is_inside(&text, ground) && (!anywhere || is_closed(&text, ground)) {
+        return Err(format!("{said} is outside of the workspace"));
+    }
+    links::check(&text, anywhere, ground)
+}
+
+/// True if the path `text` lies below a root of the workspace, and no part of it is hidden. All
+/// files below it may be read.
+pub(crate) fn is_visible_part(text: &str, ground: Ground<'_>) -> bool {
+    let text = expand_home(text, ground.place.home, ground.place.cwd);
+    let Some(path) = resolve(&text, ground.place.cwd) else { return false };
+    let path = shown(&path);
+    let is_visible = |part: &str| !part.starts_with('.') || SERVICE_FOLDERS.has(part);
+    let is_part = |root: &String| {
+        let rest = path.strip_prefix(root.trim_end_matches('/'));
+        let rest = rest.and_then(|rest| rest.strip_prefix('/')).filter(|rest| !rest.is_empty());
+        rest.is_some_and(|rest| rest.split('/').all(is_visible))
+    };
+    let encloses = |root: &String| is_below(root, &path);
+    ground.roots.iter().any(is_part) && !ground.roots.iter().any(encloses)
+}
+
+/// True if a word with a glob ends in a literal extension, such as `*.rs`: it names no option and,
+/// as a pattern, selects only such files.
+pub(crate) fn has_ordinary_ending(text: &str) -> bool {
+    let name = text.rsplit('/').next().unwrap_or(text);
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+    ending.is_some_and(|ending| {
+        !ending.is_empty() && ending.chars().all(|c| c.is_ascii_alphanumeric())
+    }) && !text.chars().any(|c| is_reserved(c) && !is_glob(&c.to_string()))
 }
 
 /// True if the path `text` lies in the workspace and not in a closed folder. Links are not followed.

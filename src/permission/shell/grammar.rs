@@ -52,7 +52,8 @@ pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
 }
 
 /// Kinds of syntax nodes that are one word as a whole.
-const WORDS: Names = Names("word string raw_string concatenation number variable_assignment");
+const WORDS: Names =
+    Names("word string raw_string ansi_c_string concatenation number variable_assignment");
 /// Kinds of syntax nodes whose children are examined instead.
 const ENCLOSING: Names = Names(
     "program list pipeline subshell compound_statement negated_command redirected_statement \
@@ -61,7 +62,7 @@ const ENCLOSING: Names = Names(
 /// Kinds of syntax nodes of which only the children in [`BEHIND`] are examined.
 const BESIDE: Names = Names("heredoc_redirect comment heredoc_body file_descriptor");
 const BEHIND: Names =
-    Names("pipeline command list file_redirect word string raw_string concatenation");
+    Names("pipeline command list file_redirect word string raw_string ansi_c_string concatenation");
 const OPERATORS: Names = Names("&& || ; | ( ) { } ! > >> < &> &>> >& <& >|");
 
 /// Returns the positions (start and end in bytes) of the words of all commands. `None` if the text

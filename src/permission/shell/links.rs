@@ -10,6 +10,9 @@ use crate::shell::reader;
 use crate::shell::sensitive::is_sensitive;
 use crate::shell::word::{braces, expand_home, is_glob, is_reserved, matches, resolve, shown};
 
+/// Maximum number of letters of short options before the value in the same word, as in
+/// `-nfFILE`, of which paths are resolved.
+pub(crate) const ATTACHED_MAX: usize = 4;
 /// Maximum number of paths of one command that are resolved.
 const PATHS_MAX: usize = 1024;
 
@@ -32,6 +35,9 @@ pub(crate) fn paths(command: &str, cwd: &str, home: &str) -> Vec<CommandPath> {
             for text in words {
                 for folder in folders.current() {
                     add(&text, folder.as_deref(), home, &mut paths);
+                    for value in attached_values(&text) {
+                        add(value, folder.as_deref(), home, &mut paths);
+                    }
                 }
                 if paths.len() > PATHS_MAX {
                     return vec![CommandPath { path: "/".to_owned(), levels: usize::MAX }];
@@ -53,6 +59,18 @@ fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath
             paths.push(path);
         }
     }
+}
+
+/// Returns all texts that may be the value of an option in the same word: `--name=VALUE`, `-nVALUE`.
+fn attached_values(text: &str) -> Vec<&str> {
+    if text.starts_with("--") {
+        return text.split_once('=').map(|(_, value)| value).into_iter().collect();
+    }
+    if !text.starts_with('-') {
+        return Vec::new();
+    }
+    let starts = text.char_indices().skip(2).take(ATTACHED_MAX);
+    starts.map(|(at, _)| &text[at..]).collect()
 }
 
 /// Checks that no link leads the path `text` out of the workspace or to a secret; fails with the

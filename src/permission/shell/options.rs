@@ -1,14 +1,27 @@
-//! Table of options that do nothing beyond the granted operation.
+//! Options and operands that do nothing beyond the granted operation, as tables per family of
+//! programs.
 //!
-//! An option that is not in this table leads to a permission request, and so does a value that
-//! could name a file. Options that can run a program, write a file or change the target are omitted
-//! on purpose; comments name them.
+//! An option that is not in these tables leads to a permission request, and so does a value that
+//! could name a file outside of the workspace or a secret. Options that can run a program, write a
+//! file, load code or change the target are omitted on purpose; comments name them.
 
-use Operands::{Data, Nothing, Paths, Pattern, Versions};
+mod files;
+mod find;
+mod git;
+mod projects;
+mod search;
+mod table;
+mod values;
 
-use crate::shell::allow::{self, Ground};
-use crate::shell::sensitive::selects_sensitive;
-use crate::shell::word::Word;
+use std::borrow::Cow;
+
+use crate::shell::allow::{self, Ground, PathAccess};
+use crate::shell::links::ATTACHED_MAX;
+use crate::shell::sensitive::selects_hidden;
+use crate::shell::word::{Word, braces, is_reserved, shown};
+
+use table::{OptionKind, lookup};
+use values::OptionValue;
 
 /// Options and operands of a program.
 #[derive(Debug)]
@@ -16,448 +29,402 @@ pub(crate) struct Spec {
     /// Program and subcommand.
     pub(crate) words: &'static [&'static str],
     operands: Operands,
-    /// Lists of options with their kinds: `-s` has no value and may be combined with others of one
-    /// letter, `-n:` ([`VALUE`]), `-S:text` ([`TEXT`]), `--stat?` ([`OPTIONAL`]), and the other kinds
-    /// below. Sources: the manuals of git 2.47, coreutils 9.1, grep 3.8, ripgrep 14 and cargo 1.95.
+    /// Lists of harmless options with their kinds ([`table`]).
     options: &'static [&'static str],
+    /// All other long options of the program. An abbreviation is permitted if it can mean nothing
+    /// but options of one kind in the table. `None`: the program knows no abbreviations, or the
+    /// list is not complete.
+    others: Option<&'static str>,
+    style: OptionSyntax,
     /// True if a number such as `-5` is an option.
     numbers: bool,
+    /// True if no option of the program does harm, so that a file whose name begins with `-` does
+    /// not matter.
+    inert: bool,
     /// Options and operands after `--`. `None`: the words after `--` are operands, even if they
     /// begin with `-`.
     after: Option<&'static Spec>,
 }
 
-/// Kind of an option without a value. The text is the suffix of the option in the table.
-const FLAG: &str = "";
-/// Kind of an option with a value that is a number or a name, never a path.
-const VALUE: &str = ":";
-/// Kind of an option with a value that is data: a pattern, a date, a name of a person.
-const TEXT: &str = ":text";
-/// Kind of an option whose value is the pattern, so that every operand is a file.
-const PATTERN: &str = ":pattern";
-/// Kind of an option without a value, with which no operand is a pattern.
-const NO_PATTERN: &str = "+";
-/// Kind of an option whose value selects files by their names, hidden ones included.
-const GLOB: &str = ":glob";
-/// Kind of an option whose value is a format of git. Some formats run the program that checks
-/// signatures.
-const FORMAT: &str = ":format";
-/// Kind of an option whose value may end in a file of the repository, as in `-L1,9:file`.
-const LINES: &str = ":lines";
-/// Kind of an option with an optional value after `=`, a number or a name.
-const OPTIONAL: &str = "?";
+/// Syntax of the options of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OptionSyntax {
+    /// Short options may be combined, the last one with its value: `-qn3`; `--long=value`.
+    Getopt,
+    /// As [`OptionSyntax::Getopt`], but a value never begins with `-`, and every word that begins with `@`
+    /// names a file of options.
+    Argparse,
+    /// One option in each word, with its value after `=` or in the next word, where it never
+    /// begins with `-`.
+    Whole,
+}
 
 /// Kind of the operands of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operands {
     /// No operands.
     Nothing,
-    /// Files and folders of the workspace; globs are permitted for `ls` and `cat`. `lists`: the
-    /// program shows their names, not their content.
-    Paths { lists: bool },
+    /// Files and folders.
+    Paths(PathAccess),
     /// Versions of git, or files of the workspace.
     Versions,
     /// Any text.
     Data,
     /// A pattern first, then files of the workspace.
     Pattern,
+    /// Start folders and an expression of `find`.
+    Expression,
 }
 
 /// Operands that are files, whose content is read.
-const FILES: Operands = Paths { lists: false };
+const FILES: Operands = Operands::Paths(PathAccess::Content);
 /// Operands that are files and folders, of which only the names and metadata are shown.
-const NAMES: Operands = Paths { lists: true };
+const NAMES: Operands = Operands::Paths(PathAccess::Names);
 
 const fn spec(
     words: &'static [&'static str],
     operands: Operands,
     options: &'static [&'static str],
 ) -> Spec {
-    Spec { words, operands, options, numbers: false, after: None }
+    Spec {
+        words,
+        operands,
+        options,
+        others: None,
+        style: OptionSyntax::Getopt,
+        numbers: false,
+        inert: false,
+        after: None,
+    }
 }
-
-// Left out of git: `--output` writes; `--ext-diff`, `--textconv`, `--show-signature` and `%G` run
-// programs; `--no-index` leaves the repository.
-/// Options of every command of git that shows changes.
-const PATCH: &str = "\
-    -p -u --patch -s --no-patch --raw --numstat --shortstat --summary -z --name-only --name-status \
-    --check --minimal --patience --histogram -w -b --ignore-all-space --ignore-space-change \
-    --ignore-space-at-eol --ignore-blank-lines --no-renames --full-index --binary -a --text \
-    --no-ext-diff --no-textconv --cc -R --no-prefix --pickaxe-regex --pickaxe-all --no-color -W \
-    --function-context -U: --unified: --diff-filter: --abbrev: --diff-algorithm: -S:text -G:text \
-    --stat? --dirstat? --color? --word-diff? --color-words? --color-moved? -M? -C? --find-renames? \
-    --find-copies? --relative?";
-/// Further options of `git diff` and `git show`.
-const DIFF: &str = "\
-    --no-indent-heuristic --exit-code --quiet -l: --word-diff-regex: --abbrev? \
-    --ws-error-highlight?";
-/// Further options of `git log`.
-const LOG: &str = "\
-    --oneline --graph --all --follow --reverse --merges --no-merges --first-parent --abbrev-commit \
-    --no-abbrev-commit -i --regexp-ignore-case -E --extended-regexp -F --fixed-strings -P \
-    --perl-regexp --all-match --invert-grep --topo-order --date-order --author-date-order \
-    --left-right --cherry --cherry-pick --cherry-mark --boundary --simplify-by-decoration \
-    --full-history --ancestry-path --source --no-decorate -g --walk-reflogs --parents --children \
-    --use-mailmap --no-mailmap --mailmap --relative-date --no-walk --not --no-notes --full-diff \
-    --show-pulls --left-only --right-only --dense --sparse --no-graph --clear-decorations -c -m \
-    -n: --max-count: --skip: --min-parents: --max-parents: --encoding: --since:text --until:text \
-    --after:text --before:text --author:text --committer:text --grep:text --grep-reflog:text \
-    --format:format --pretty:format -L:lines --decorate-refs:text --decorate-refs-exclude:text \
-    --exclude:text --glob:text --since-as-filter:text --date:text --decorate? --branches? --tags? \
-    --remotes? --no-walk? --pretty? --format?";
-// Omitted for cargo: `--config` and `--manifest-path` change the target, `--target-dir` writes,
-// `-Z` has arbitrary effects.
-/// Options of the commands of cargo that compile.
-const CARGO: &str = "\
-    --workspace --all --release -r --lib --bins --tests --examples --benches --all-targets \
-    --all-features --no-default-features -q --quiet -v --verbose --locked --offline --frozen \
-    --keep-going -p: --package: --exclude: --bin: --test: --example: --bench: -F: --features: -j: \
-    --jobs: --profile: --color: --message-format: --target:";
-/// Further options of the commands of cargo that only compile.
-const BUILD: &str = "--no-deps --document-private-items";
-/// Further options of `cargo test`.
-const TEST: &str = "--doc --no-run --no-fail-fast --ignore-rust-version --future-incompat-report";
-/// Options of `cargo bench`.
-const BENCH: &str = "\
-    --workspace --lib --bins --benches --all-features --no-run --no-fail-fast -q --quiet -v \
-    --locked --offline --frozen -p: --package: --bench: -F: --features: -j: --jobs: --color:";
-// Omitted for npm: all configuration options, which can select another shell, project or
-// registry.
-const NPM: &str = "-s --silent --if-present --ignore-scripts";
-/// Options of `head` and `tail`.
-const ENDS: &str = "-q -v --quiet --verbose -n: -c: --lines: --bytes:";
-// Left out of grep and rg: `-f` reads, `--pre` and `--hostname-bin` run, `-r` of rg is fine.
-/// Options of `grep`.
-const GREP: &str = "\
-    -i -v -w -x -c -n -H -h -l -L -o -q -s -E -F -G -P -I -a --color --line-number --ignore-case \
-    --invert-match --word-regexp --count --files-with-matches --only-matching -A: -B: -C: -m: \
-    --max-count: --context: -e:pattern --include:text --exclude:text --exclude-dir:text \
-    --regexp:pattern \
-    --color?";
-
-/// Programs with their harmless options and operands.
-static SPECS: &[Spec] = &[
-    spec(
-        &["git", "status"],
-        Versions,
-        &["-s --short -b --branch --show-stash --long -v --verbose -z --no-column --ahead-behind \
-            --no-ahead-behind --renames --no-renames --porcelain? -u? --untracked-files? \
-            --ignored? --ignore-submodules? --column? --find-renames?"],
-    ),
-    Spec { numbers: true, ..spec(&["git", "log"], Versions, &[PATCH, LOG]) },
-    spec(
-        &["git", "shortlog"],
-        Versions,
-        &["-n -s -e -c --numbered --summary --email --since:text --until:text --author:text \
-            --group:format"],
-    ),
-    spec(&["git", "diff"], Versions, &[PATCH, DIFF]),
-    spec(&["git", "show"], Versions, &[PATCH, DIFF, "--format:format --pretty:format"]),
-    spec(
-        &["git", "blame"],
-        Versions,
-        &["-w -s -e -l -t -f -n -p -c --porcelain --line-porcelain --show-email --show-number \
-            --root --abbrev: --date: -L:lines --since:text -M? -C?"],
-    ),
-    spec(
-        &["git", "rev-parse"],
-        Versions,
-        &["--short --verify --abbrev-ref --show-toplevel --show-prefix --show-cdup \
-            --is-inside-work-tree --git-dir --git-common-dir -q --quiet --all \
-            --symbolic-full-name HEAD --short? --abbrev-ref?"],
-    ),
-    spec(
-        &["git", "ls-files"],
-        Versions,
-        &["-c -d -m -o -i -s -u -k -t -v -z --cached --deleted --modified --others --ignored \
-            --stage --unmerged --killed --exclude-standard --full-name --error-unmatch"],
-    ),
-    spec(
-        &["git", "describe"],
-        Versions,
-        &["--all --tags --contains --long --always --exact-match --candidates: --match:text \
-            --exclude:text --abbrev? --dirty? --broken?"],
-    ),
-    spec(&["git", "stash", "list"], Nothing, &["--oneline"]),
-    spec(&["git", "remote", "-v"], Nothing, &[]),
-    spec(&["git", "merge-base"], Versions, &["--all -a --octopus --is-ancestor --fork-point"]),
-    spec(
-        &["git", "add"],
-        Versions,
-        &["-A --all -u --update -n --dry-run -v --verbose -N --intent-to-add"],
-    ),
-    Spec { after: Some(&HARNESS), ..spec(&["cargo", "test"], Data, &[CARGO, TEST]) },
-    Spec { after: Some(&HARNESS), ..spec(&["cargo", "bench"], Data, &[BENCH]) },
-    spec(&["cargo", "build"], Nothing, &[CARGO, BUILD]),
-    spec(&["cargo", "check"], Nothing, &[CARGO, BUILD]),
-    spec(&["cargo", "doc"], Nothing, &[CARGO, BUILD]),
-    spec(&["cargo", "fmt"], Nothing, &["--all --check -q --quiet -v --verbose -p: --package:"]),
-    spec(
-        &["cargo", "tree"],
-        Data,
-        &["--workspace -i --all-features --no-dedupe -d --duplicates --locked --offline --frozen \
-            -p: --package: -e: --edges: --depth: -F: --features:"],
-    ),
-    Spec { after: Some(&RUNNER), ..spec(&["npm", "test"], FILES, &[NPM]) },
-    Spec { after: Some(&RUNNER), ..spec(&["pnpm", "test"], FILES, &[NPM]) },
-    Spec { after: Some(&RUNNER), ..spec(&["yarn", "test"], FILES, &[NPM]) },
-    spec(
-        &["go", "test"],
-        FILES,
-        &["-v -race -short -cover -failfast -json -benchmem -count: -timeout: -parallel: -cpu: \
-            -p: -tags: -run:text -bench:text -skip:text"],
-    ),
-    spec(&["go", "vet"], FILES, &["-v"]),
-    // Left out of pytest: `-p`, `-c`, `--rootdir`, `-o` and `--confcutdir` load or lead elsewhere.
-    spec(
-        &["pytest"],
-        FILES,
-        &["-v -vv -q -qq -x -s -l --lf --ff --nf --sw --exitfirst --verbose --quiet \
-            --last-failed --failed-first --no-header --no-summary --collect-only --co \
-            --strict-markers --maxfail: --durations: --tb: -r: --color: --capture: --verbosity: \
-            -k:text -m:text"],
-    ),
-    spec(
-        &["ls"],
-        NAMES,
-        &["-1 -A -a -B -C -c -d -F -f -G -g -H -h -i -k -L -l -m -N -n -o -p -Q -q -R -r -S -s \
-            -t -U -u -v -X -x -Z --all --almost-all --author --escape --ignore-backups \
-            --directory --dired --classify --file-type --full-time --group-directories-first \
-            --no-group --human-readable --si --inode --kibibytes --dereference --literal \
-            --numeric-uid-gid --hide-control-chars --show-control-chars --quote-name --reverse \
-            --recursive --size --context --zero --help --version -w: --width: -T: --tabsize: \
-            --block-size: --sort: --time: --format: --quoting-style: --indicator-style: -I:text \
-            --ignore:text --hide:text --time-style:text --color? --hyperlink? --classify?"],
-    ),
-    spec(
-        &["cat"],
-        FILES,
-        &["-A -b -e -E -n -s -t -T -u -v --show-all --number-nonblank --show-ends --number \
-            --squeeze-blank --show-tabs --show-nonprinting --help --version"],
-    ),
-    Spec { numbers: true, ..spec(&["head"], FILES, &[ENDS]) },
-    Spec { numbers: true, ..spec(&["tail"], FILES, &[ENDS]) },
-    spec(&["wc"], FILES, &["-l -w -c -m -L --lines --words --bytes --chars"]),
-    spec(&["stat"], NAMES, &["-L -t --dereference --terse -c:text --format:text"]),
-    spec(&["file"], NAMES, &["-b -i -L --brief --mime --mime-type"]),
-    spec(
-        &["du"],
-        NAMES,
-        &["-a -c -h -s -b -k -m -x --all --total --human-readable --summarize --apparent-size \
-            -d: --max-depth:"],
-    ),
-    spec(&["df"], NAMES, &["-h -k -T -i --human-readable --print-type --total"]),
-    spec(&["tree"], NAMES, &["-a -d -f -i -s -h -D -F -r -t -L: -I:text -P:text"]),
-    spec(&["pwd"], Nothing, &["-L -P"]),
-    spec(&["true"], Nothing, &[]),
-    spec(&["false"], Nothing, &[]),
-    spec(&["whoami"], Nothing, &[]),
-    spec(&["uname"], Nothing, &["-a -s -n -r -v -m -p -i -o --all"]),
-    spec(&["which"], Data, &["-a"]),
-    spec(&["echo"], Data, &["-n -e -E"]),
-    Spec { numbers: true, ..spec(&["grep"], Pattern, &[GREP]) },
-    spec(
-        &["rg"],
-        Pattern,
-        &["-i -v -w -x -c -n -N -H -I -l -o -q -s -S -F -P -U --color --line-number \
-            --ignore-case --smart-case --count --files-with-matches --only-matching --no-heading \
-            --heading --files+ --json --stats --fixed-strings --no-line-number -A: -B: -C: -m: -t: \
-            -T: --type: --type-not: --max-count: --max-depth: --context: --sort: --color: \
-            -e:pattern --regexp:pattern -g:glob --glob:glob --iglob:glob"],
-    ),
-    spec(&["rustc", "--version"], Nothing, &[]),
-    spec(&["cargo", "--version"], Nothing, &[]),
-    spec(&["node", "--version"], Nothing, &[]),
-    spec(&["npm", "--version"], Nothing, &[]),
-    spec(&["git", "--version"], Nothing, &[]),
-];
-
-// Options of Rust's test harness. Left out: `--logfile` writes.
-static HARNESS: Spec = spec(
-    &[],
-    Data,
-    &["--nocapture --no-capture --ignored --include-ignored --exact --list --show-output -q \
-        --quiet --test --bench --help --test-threads: --color: --format: --skip:text"],
-);
-// Options of JavaScript's test programs. Left out: what loads a file, such as `--config`,
-// `--require`, `--reporter` and `--setupFiles`.
-static RUNNER: Spec = spec(
-    &[],
-    FILES,
-    &["--coverage --no-coverage --runInBand -i --verbose --silent --ci --bail --run \
-        --passWithNoTests --colors --no-color --watch=false --watchAll=false --forceExit \
-        --detectOpenHandles --onlyChanged --no-watch --no-watchAll --failFast --maxWorkers: -w: \
-        --testTimeout: --timeout: --retries: --shard: -t:text --testNamePattern:text -g:text \
-        --grep:text --testPathPattern:text"],
-);
 
 /// Returns the most specific entry for a command. `None` if the table does not contain it.
 pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
-    SPECS.iter().filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
+    let tables = [git::SPECS, projects::SPECS, files::SPECS, search::SPECS];
+    let all = tables.into_iter().flatten();
+    all.filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
+}
+
+/// Option of a command, with its value.
+#[derive(Debug)]
+struct GivenOption<'w> {
+    /// Name in the table.
+    name: &'static str,
+    kind: OptionKind,
+    value: Option<Cow<'w, str>>,
+}
+
+/// Arguments of a command, divided into options and operands.
+#[derive(Debug, Default)]
+struct Arguments<'w> {
+    options: Vec<GivenOption<'w>>,
+    operands: Vec<&'w Word>,
+    /// Number of operands before `--`.
+    before: usize,
+    /// Words after `--`, if they have a table of their own.
+    rest: Option<&'w [Word]>,
+}
+
+impl Arguments<'_> {
+    fn has(&self, kind: OptionKind) -> bool {
+        self.options.iter().any(|option| option.kind == kind)
+    }
+
+    /// True if an option gives the pattern or excludes one, so that every operand is a file.
+    fn has_pattern(&self) -> bool {
+        let gives = |kind| {
+            matches!(kind, OptionKind::NoPattern)
+                || matches!(
+                    kind,
+                    OptionKind::Value(OptionValue::Pattern | OptionValue::PatternFile)
+                )
+        };
+        self.options.iter().any(|option| gives(option.kind))
+    }
+
+    /// True if the files of a recursive search are limited to those of `--include`. With
+    /// `--exclude` before it, grep also reads files that no pattern matches.
+    fn is_limited(&self) -> bool {
+        let first = self.options.iter().find(|option| {
+            option.name.starts_with("--") && matches!(option.name, "--include" | "--exclude")
+        });
+        first.is_some_and(|option| option.name == "--include")
+    }
 }
 
 impl Spec {
     /// Checks that all of `words`, which follow program and subcommand, are known to be harmless in
     /// `ground`. Fails with the reason.
     pub(crate) fn judge(&self, words: &[Word], ground: Ground<'_>) -> Result<(), String> {
-        let mut at = 0;
-        let mut operands = usize::from(self.operands == Pattern && self.has_pattern(words));
-        while let Some(word) = words.get(at) {
-            at += 1;
-            if let Some(text) = word.literal().filter(|text| text.starts_with('-') && *text != "-")
-            {
-                if text == "--" {
-                    return self.wrapped(words.get(at..).unwrap_or_default(), operands, ground);
-                }
-                if word.form.has_backslash() {
-                    return Err(format!("{text} is written to look like something else"));
-                }
-                at += self.option(text, words.get(at))?;
-                continue;
+        if self.operands == Operands::Expression {
+            return find::judge(words, ground);
+        }
+        let arguments = self.read(words)?;
+        for option in &arguments.options {
+            option.check(ground)?;
+        }
+        let again = |option: &&GivenOption<'_>| option.kind == OptionKind::Once;
+        if arguments.options.iter().filter(again).count() > 1 {
+            return Err("the option -u, given twice, shows hidden files".to_owned());
+        }
+        let recursive = arguments.has(OptionKind::Recursive);
+        if recursive && arguments.has(OptionKind::Follows) {
+            return Err("it follows links in folders".to_owned());
+        }
+        let first = usize::from(self.operands == Operands::Pattern && !arguments.has_pattern());
+        for (index, word) in arguments.operands.iter().enumerate() {
+            if word.literal().is_none() && index < arguments.before && !self.inert {
+                check_beginning(word)?;
             }
-            self.operand(word, operands, ground)?;
-            operands += 1;
+            if index >= first {
+                self.operand(word, recursive, ground)?;
+            } else if word.literal().is_none() {
+                return Err("its pattern is known only when it runs".to_owned());
+            }
         }
-        Ok(())
-    }
-
-    /// True if an option in `words` gives the pattern or excludes one. It may follow the operands.
-    fn has_pattern(&self, words: &[Word]) -> bool {
-        words.iter().filter_map(Word::literal).any(|text| {
-            let name = text.split_once('=').map_or(text, |(name, _)| name);
-            let is_given = |option: &str| self.has(option, PATTERN) || self.has(option, NO_PATTERN);
-            let is_short = text.starts_with('-') && !text.starts_with("--");
-            is_given(name) || (is_short && text.get(..2).is_some_and(is_given))
-        })
-    }
-
-    fn wrapped(&self, words: &[Word], before: usize, ground: Ground<'_>) -> Result<(), String> {
-        if let Some(after) = self.after {
-            return after.judge(words, ground);
+        if recursive && self.operands != NAMES {
+            self.check_recursion(&arguments, first, ground)?;
         }
-        let mut words = words.iter().enumerate();
-        words.try_for_each(|(index, word)| self.operand(word, before + index, ground))
-    }
-
-    fn operand(&self, word: &Word, index: usize, ground: Ground<'_>) -> Result<(), String> {
-        let globs = matches!(self.words.first(), Some(&("ls" | "cat")));
-        let Some(text) = word.literal() else {
-            // A word with a glob or a list in it.
-            return match self.operands {
-                Paths { lists } if globs => allow::path(word, lists, ground),
-                _ => Err("part of it is known only when it runs".to_owned()),
-            };
-        };
-        match self.operands {
-            Nothing => Err(format!("`{text}` is more than what is known of it")),
-            Data => Ok(()),
-            Pattern if index == 0 => Ok(()),
-            Pattern => allow::path(word, false, ground),
-            Paths { lists } => allow::path(word, lists, ground),
-            Versions => allow::version(text, ground),
+        match (self.after, arguments.rest) {
+            (Some(after), Some(rest)) => after.judge(rest, ground),
+            _ => Ok(()),
         }
     }
 
-    /// Checks the option `text` and its value. `next` is the following word. Returns 1 if `next` is
-    /// the value, else 0. Fails with the reason.
-    fn option(&self, text: &str, next: Option<&Word>) -> Result<usize, String> {
-        let number = || self.numbers && text[1..].chars().all(|c| c.is_ascii_digit());
-        let is_flag = self.has(text, FLAG) || self.has(text, NO_PATTERN);
-        if is_flag || self.has(text, OPTIONAL) || number() {
-            return Ok(0);
+    /// Divides `words` into options and operands. Fails with the reason if an option is not known.
+    fn read<'w>(&self, words: &'w [Word]) -> Result<Arguments<'w>, String> {
+        let mut arguments = Arguments::default();
+        let mut words = words;
+        while let Some((word, rest)) = words.split_first() {
+            words = rest;
+            let text = word.literal();
+            if self.style == OptionSyntax::Argparse && word.text.starts_with('@') {
+                return Err(format!("{} is a file of options", shown(&word.text)));
+            }
+            match text {
+                Some("--") if self.after.is_some() => {
+                    arguments.rest = Some(words);
+                    break;
+                }
+                Some("--") => {
+                    arguments.before = arguments.operands.len();
+                    if self.style == OptionSyntax::Argparse {
+                        rest.iter().try_for_each(check_argument)?;
+                    }
+                    arguments.operands.extend(words);
+                    return Ok(arguments);
+                }
+                Some(text) if text.starts_with('-') && text != "-" => {
+                    words = self.option(word, text, rest, &mut arguments)?;
+                }
+                None if word.text.starts_with('-') => self.open_option(word, &mut arguments)?,
+                _ => arguments.operands.push(word),
+            }
+        }
+        arguments.before = arguments.operands.len();
+        Ok(arguments)
+    }
+
+    /// Reads the option `text`, which is `word`, and its value. `rest` are the words after it; the
+    /// result are those after the value.
+    fn option<'w>(
+        &self,
+        word: &Word,
+        text: &'w str,
+        rest: &'w [Word],
+        arguments: &mut Arguments<'w>,
+    ) -> Result<&'w [Word], String> {
+        if !word.is_written_plainly() {
+            return Err(format!("{text} is written to look like something else"));
+        }
+        if self.numbers && text[1..].chars().all(|c| c.is_ascii_digit()) {
+            return Ok(rest);
         }
         let unknown = || format!("the option {text} is not known to be harmless");
-        let long = text.starts_with("--") || self.words.first() == Some(&"go");
-        if long && let Some((name, value)) = text.split_once('=') {
-            let check = self.attached(name).ok_or_else(unknown)?;
-            return check(text, value).map(|()| 0);
+        if self.style == OptionSyntax::Whole || text.starts_with("--") {
+            if let Some((name, kind)) = self.lookup(text) {
+                return self.long(name, kind, rest, arguments);
+            }
+            let (name, value) = text.split_once('=').ok_or_else(unknown)?;
+            let (name, kind) = self.lookup(name).ok_or_else(unknown)?;
+            if !kind.takes_value() {
+                return Err(unknown());
+            }
+            arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
+            return Ok(rest);
         }
-        if let Some(check) = self.separate(text) {
-            let value = next.and_then(Word::literal);
-            let value =
-                value.ok_or_else(|| format!("the value of {text} is known only when it runs"))?;
-            return check(text, value).map(|()| 1);
+        for (at, letter) in text.char_indices().skip(1) {
+            if self.numbers && letter.is_ascii_digit() {
+                continue;
+            }
+            let (name, kind) = self.lookup(&format!("-{letter}")).ok_or_else(unknown)?;
+            let value = &text[at + letter.len_utf8()..];
+            if kind.takes_value() && !value.is_empty() {
+                if kind.is_path() && at > ATTACHED_MAX {
+                    return Err(format!("the file in {text} is not recognised"));
+                }
+                arguments.options.push(GivenOption {
+                    name,
+                    kind,
+                    value: Some(Cow::Borrowed(value)),
+                });
+                return Ok(rest);
+            }
+            if matches!(kind, OptionKind::Value(_)) {
+                return self.long(name, kind, rest, arguments);
+            }
+            arguments.options.push(GivenOption { name, kind, value: None });
         }
-        let first = text[1..].chars().next().filter(|_| !long).ok_or_else(unknown)?;
-        let (option, value) = text.split_at(1 + first.len_utf8());
-        if let Some(check) = self.attached(option) {
-            return check(text, value).map(|()| 0);
+        Ok(rest)
+    }
+
+    /// Adds an option without an attached value; takes its value from `rest` if it needs one.
+    fn long<'w>(
+        &self,
+        name: &'static str,
+        kind: OptionKind,
+        rest: &'w [Word],
+        arguments: &mut Arguments<'w>,
+    ) -> Result<&'w [Word], String> {
+        if !matches!(kind, OptionKind::Value(_)) {
+            arguments.options.push(GivenOption { name, kind, value: None });
+            return Ok(rest);
         }
-        let all = text[1..].chars().all(|letter| self.has(&format!("-{letter}"), FLAG));
-        if all { Ok(0) } else { Err(unknown()) }
+        let unknown = || format!("the value of {name} is known only when it runs");
+        let (word, rest) = rest.split_first().ok_or_else(unknown)?;
+        let value = word.literal().ok_or_else(unknown)?;
+        let is_option = self.style != OptionSyntax::Getopt && value.starts_with('-');
+        if is_option || (self.style == OptionSyntax::Argparse && value.starts_with('@')) {
+            return Err(format!("the value {value} of {name} may be an option"));
+        }
+        arguments.options.push(GivenOption { name, kind, value: Some(Cow::Borrowed(value)) });
+        Ok(rest)
     }
 
-    /// True if the entry has `option` with this kind of value.
-    fn has(&self, option: &str, kind: &str) -> bool {
-        let split = |known: &'static str| {
-            known.find([':', '?', '+']).map_or((known, FLAG), |at| known.split_at(at))
-        };
-        let mut known = self.options.iter().flat_map(|list| list.split_ascii_whitespace());
-        known.any(|known| split(known) == (option, kind))
-    }
-
-    /// Returns the check for a value of `option` in the next word. `None` if the option takes none
-    /// there.
-    fn separate(&self, option: &str) -> Option<ValueCheck> {
-        let checks: [(&str, ValueCheck); 6] = [
-            (TEXT, any_value),
-            (PATTERN, any_value),
-            (GLOB, glob_value),
-            (FORMAT, format_value),
-            (LINES, lines_value),
-            (VALUE, plain_value),
-        ];
-        checks.into_iter().find(|(kind, _)| self.has(option, kind)).map(|(_, check)| check)
-    }
-
-    /// Returns the check for a value of `option` in the same word. `None` if the option takes none
-    /// there.
-    fn attached(&self, option: &str) -> Option<ValueCheck> {
-        self.separate(option).or_else(|| self.has(option, OPTIONAL).then_some(plain_value))
-    }
-}
-
-/// Check of a value. Gets the option and the value, and fails with the reason.
-type ValueCheck = fn(&str, &str) -> Result<(), String>;
-
-/// Accepts a number, a name or a list of them: nothing that leads to a file.
-fn plain_value(option: &str, value: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_alphanumeric() || "_-,:=+%@^ ".contains(c);
-    let dotted = value.contains('.') && (option.starts_with("--target") || value.contains(".."));
-    if value.chars().all(|c| plain(c) || c == '.') && !dotted && !value.starts_with('-') {
+    /// Reads an option with a glob or a list in its value, such as `--include=*.{ts,tsx}`. Every
+    /// word that it can become is the same option.
+    fn open_option(&self, word: &Word, arguments: &mut Arguments<'_>) -> Result<(), String> {
+        let said = shown(&word.text);
+        let unknown = || format!("the value of {said} is known only when it runs");
+        for text in braces(&word.text) {
+            let (name, value) = text.split_once('=').ok_or_else(unknown)?;
+            if name.chars().any(is_reserved) || !word.is_written_plainly() {
+                return Err(unknown());
+            }
+            let (name, kind) = self.lookup(name).ok_or_else(unknown)?;
+            let ends = allow::has_ordinary_ending(value);
+            match kind {
+                OptionKind::Value(OptionValue::Text | OptionValue::Data) => {}
+                OptionKind::Value(OptionValue::Glob | OptionValue::HiddenGlob)
+                    if ends || !value.chars().any(is_reserved) => {}
+                _ => return Err(unknown()),
+            }
+            arguments.options.push(GivenOption { name, kind, value: Some(shown(value).into()) });
+        }
         Ok(())
-    } else {
-        Err(format!("the value of {option} may lead elsewhere"))
+    }
+
+    /// Checks an operand that is not a pattern.
+    fn operand(&self, word: &Word, recursive: bool, ground: Ground<'_>) -> Result<(), String> {
+        let access = match self.operands {
+            Operands::Paths(PathAccess::Names) if recursive => PathAccess::Tree,
+            Operands::Paths(access) => access,
+            _ => PathAccess::Content,
+        };
+        match (self.operands, word.literal()) {
+            (Operands::Nothing, Some(text)) => {
+                Err(format!("`{text}` is more than what is known of it"))
+            }
+            (Operands::Data, Some(_)) => Ok(()),
+            (Operands::Nothing | Operands::Data | Operands::Expression, _) => {
+                Err("part of it is known only when it runs".to_owned())
+            }
+            (Operands::Versions, _) if !recursive => {
+                braces(&word.text).iter().try_for_each(|text| {
+                    if text.chars().any(is_reserved) {
+                        allow::path_text(text, PathAccess::Content, ground)
+                    } else {
+                        allow::version(text, ground)
+                    }
+                })
+            }
+            _ => allow::path(word, access, ground),
+        }
+    }
+
+    /// Checks a command that reads whole folders. Hidden files are read as well, so the root of the
+    /// workspace is permitted only if patterns limit the files.
+    fn check_recursion(
+        &self,
+        arguments: &Arguments<'_>,
+        first: usize,
+        ground: Ground<'_>,
+    ) -> Result<(), String> {
+        let hidden = |option: &GivenOption<'_>| {
+            option.name == "--include" && option.value.as_deref().is_some_and(selects_hidden)
+        };
+        let limited = arguments.is_limited() && !arguments.options.iter().any(hidden);
+        if self.operands == Operands::Pattern && limited {
+            return Ok(());
+        }
+        let folders = arguments.operands.get(first..).unwrap_or_default();
+        let here = Word { text: ".".to_owned(), ..Word::default() };
+        let folders = if folders.is_empty() { &[&here] } else { folders };
+        for text in folders.iter().flat_map(|word| braces(&word.text)) {
+            if !allow::is_visible_part(&text, ground) {
+                let said = shown(&text);
+                return Err(format!("{said} is read with its hidden files; name folders in it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a harmless option by its name or, if the program permits it, an abbreviation.
+    fn lookup(&self, name: &str) -> Option<(&'static str, OptionKind)> {
+        if let Some(found) = lookup(self.options, name) {
+            return Some(found);
+        }
+        let others = self.others?;
+        if !name.starts_with("--") || name.len() < 3 || name.starts_with("--no-") {
+            return None;
+        }
+        if others.split_ascii_whitespace().any(|other| other.starts_with(name)) {
+            return None;
+        }
+        let mut candidates =
+            table::entries(self.options).filter(|(known, _)| known.starts_with(name));
+        let first = candidates.next()?;
+        candidates.all(|(_, kind)| kind == first.1).then_some(first)
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "one check of a table")]
-fn any_value(_: &str, _: &str) -> Result<(), String> {
-    Ok(())
+impl GivenOption<'_> {
+    fn check(&self, ground: Ground<'_>) -> Result<(), String> {
+        match (self.kind, &self.value) {
+            (OptionKind::Value(kind) | OptionKind::Optional(kind), Some(value)) => {
+                kind.check(self.name, value, ground)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-/// Accepts a pattern that selects no file with secrets, or that excludes files.
-fn glob_value(option: &str, value: &str) -> Result<(), String> {
-    if !value.starts_with('!') && selects_sensitive(value) {
-        return Err(format!("{option} {value} may select a file with secrets"));
+/// Checks that a word with a glob or a list cannot become an option.
+fn check_beginning(word: &Word) -> Result<(), String> {
+    let starts_open = |text: &str| text.starts_with(|c: char| c == '-' || is_reserved(c));
+    let is_home = |text: &str| text.starts_with(crate::shell::word::active('~'));
+    if braces(&word.text).iter().any(|text| starts_open(text) && !is_home(text)) {
+        let said = shown(&word.text);
+        return Err(format!("{said} may match a file whose name is an option; write ./{said}"));
     }
     Ok(())
 }
 
-/// Accepts a format of git without a field of a signature: `%G`, also with `+`, `-` or a space
-/// between.
-fn format_value(option: &str, value: &str) -> Result<(), String> {
-    let mut fields = value.split('%').skip(1);
-    if fields.any(|field| field.trim_start_matches(['+', '-', ' ']).starts_with('G')) {
-        return Err(format!("{option} with %G runs the program that checks signatures"));
-    }
-    Ok(())
-}
-
-/// Accepts a range of lines, with a file that holds no secrets.
-fn lines_value(option: &str, value: &str) -> Result<(), String> {
-    if value.split(':').any(selects_sensitive) {
-        return Err(format!("{option} {value} may read a file with secrets"));
+/// Checks a word that argparse, or a plugin of pytest, must not take for an option or for a file of
+/// options.
+fn check_argument(word: &Word) -> Result<(), String> {
+    if word.text.starts_with(['-', '@']) {
+        return Err(format!("{} may be an option", shown(&word.text)));
     }
     Ok(())
 }

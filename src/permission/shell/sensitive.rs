@@ -53,8 +53,8 @@ fn looks_like_file(lower: &str) -> bool {
     lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
 }
 
-/// True if a pattern of file names may match a secret. Unlike in a shell, `*` matches a leading dot,
-/// and quoting does not matter.
+/// True if a pattern of file names may match a secret. Unlike in a shell, `*` matches a leading dot;
+/// a backslash only quotes the next character.
 pub(crate) fn selects_sensitive(pattern: &str) -> bool {
     // The magic words of git's patterns: `:(icase)name`.
     let pattern = pattern
@@ -63,25 +63,56 @@ pub(crate) fn selects_sensitive(pattern: &str) -> bool {
         .map_or(pattern, |(_, rest)| rest);
     let marked: String = pattern
         .chars()
+        .filter(|c| *c != '\\')
         .map(|c| if "*?[{,}".contains(c) { active(c) } else { c.to_ascii_lowercase() })
         .collect();
     braces(&marked).iter().any(|one| {
         let name = one.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-        is_sensitive(&shown(one)) || SAMPLES.iter().any(|sample| matches(name, sample))
+        let selects = |sample| !is_ordinary(name) && matches(name, sample);
+        is_sensitive(&shown(one)) || SAMPLES.iter().any(selects)
     })
+}
+
+/// True if a pattern of file names selects a hidden file that often holds credentials, although its
+/// extension is ordinary.
+pub(crate) fn selects_hidden(pattern: &str) -> bool {
+    let plain = pattern.chars().filter(|c| *c != '\\');
+    let marked: String = plain.map(|c| if "*?[{,}".contains(c) { active(c) } else { c }).collect();
+    braces(&marked).iter().any(|one| {
+        let name = one.rsplit('/').next().unwrap_or_default();
+        matches(name, ".mcp.json")
+    })
+}
+
+/// True for a pattern such as `*.rs` or `*.json`: all files of an ordinary kind.
+fn is_ordinary(name: &str) -> bool {
+    let ending = name.strip_prefix(active('*')).and_then(|rest| rest.strip_prefix('.'));
+    ending.is_some_and(is_ordinary_ending)
+}
+
+/// True if no name with this extension is sensitive for it, with or without something before it.
+fn is_ordinary_ending(ending: &str) -> bool {
+    let sensitive = |before| is_sensitive(&format!("{before}{ending}"));
+    ending.chars().all(|c| c.is_ascii_alphanumeric()) && !["x.", "."].into_iter().any(sensitive)
 }
 
 /// True if a glob in `path` may match a secret. `lists`: the program only lists names, so that only
 /// globs which begin with a dot count.
 pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
-    path.split('/').filter(|part| !part.is_empty()).any(|part| {
+    let parts = || path.split('/').filter(|part| !part.is_empty());
+    // Files of such a kind are no secrets in any folder that is not hidden.
+    let last = parts().next_back().unwrap_or_default();
+    let ending = last.rsplit_once('.').map(|(_, ending)| ending).unwrap_or_default();
+    let code = !ending.is_empty() && !DATA.has(ending) && is_ordinary_ending(ending);
+    let folders = parts().count().saturating_sub(1);
+    parts().enumerate().any(|(at, part)| {
         if !crate::shell::word::is_glob(part) {
             return false;
         }
+        // A leading dot is matched by itself only, and a listing shows no content.
+        let plain = !lists && (at == folders || !code);
         SAMPLES.iter().any(|sample| {
-            // A leading dot is matched by itself only, and a listing shows no content.
-            let shown = if lists { false } else { !sample.starts_with('.') };
-            (part.starts_with('.') || shown) && matches(part, sample)
+            (part.starts_with('.') || (plain && !sample.starts_with('.'))) && matches(part, sample)
         })
     })
 }

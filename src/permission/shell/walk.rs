@@ -5,6 +5,7 @@
 //! result unsure, which is reported.
 
 mod coarse;
+mod fed;
 mod hidden;
 mod taint;
 
@@ -21,6 +22,7 @@ use crate::shell::word::{
 use crate::shell::wrappers::wrapper_named;
 use crate::shell::{Names, reader};
 
+use fed::SystemListing;
 use taint::Taint;
 
 /// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
@@ -31,6 +33,8 @@ const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 12;
 /// Maximum size in bytes of command output that is computed, such as that of `echo`.
 const TEXT_BYTES_MAX: usize = 1 << 14;
+/// Maximum number of substitutions in a command whose output is used as names of files.
+const SUBSTITUTIONS_MAX: usize = 8;
 /// Maximum number of words of a command after brace expansion.
 const WORDS_MAX: usize = 1 << 16;
 
@@ -86,6 +90,8 @@ struct CommandInput {
     taint: Taint,
     /// Text of the input. `None` if it is unknown.
     text: Option<Rc<str>>,
+    /// System folders whose files the input names.
+    listing: SystemListing,
 }
 
 /// Effects of a command on the commands around it.
@@ -97,6 +103,8 @@ struct Effects {
     runs_input: bool,
     /// Text of the output. `None` if it is unknown.
     text: Option<Rc<str>>,
+    /// System folders whose files the output names.
+    listing: SystemListing,
 }
 
 /// Argument of a command, after brace and home expansion. Globs are still marked.
@@ -165,11 +173,13 @@ impl Level {
         let stage = std::mem::take(&mut self.stage);
         let before = self.piped.take();
         self.all.taint |= stage.taint;
+        self.all.listing |= stage.listing;
         self.all.runs_input |= stage.runs_input && before.is_none();
         if pipes {
             let read = before.as_ref().unwrap_or(&self.input);
             let taint = stage.taint | read.taint;
-            self.piped = Some(CommandInput { taint, text: stage.text });
+            let listing = stage.listing;
+            self.piped = Some(CommandInput { taint, text: stage.text, listing });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
                 (Some(before), Some(more)) if before.len() + more.len() <= TEXT_BYTES_MAX => {
@@ -186,6 +196,8 @@ struct Pass<'a> {
     outline: &'a Outline,
     /// Sources of unknown content in each substitution.
     taints: Vec<Taint>,
+    /// Output of each substitution that has been walked through.
+    outputs: Vec<CommandInput>,
     /// For each substitution, true if it is a `>(…)` that executes its input.
     writing: Vec<bool>,
     levels: Vec<Level>,
@@ -272,6 +284,7 @@ impl Walker {
         let mut pass = Pass {
             outline,
             taints: coarse::taints(outline),
+            outputs: vec![CommandInput::default(); outline.substitutions],
             writing: vec![false; outline.substitutions],
             levels: vec![Level { input, ..Level::default() }],
         };
@@ -305,6 +318,10 @@ impl Walker {
                 if let Some(taint) = pass.taints.get_mut(id) {
                     *taint |= closed.all.taint;
                 }
+                if let Some(output) = pass.outputs.get_mut(id) {
+                    output.text = closed.all.text;
+                    output.listing = closed.all.listing;
+                }
             }
             Some(Scope::Writing(id)) => {
                 if let Some(runs) = pass.writing.get_mut(id) {
@@ -319,6 +336,7 @@ impl Walker {
                 level.stage.taint |= closed.all.taint;
                 level.stage.runs_input |= closed.all.runs_input;
                 level.stage.text = closed.all.text;
+                level.stage.listing = closed.all.listing;
             }
         }
     }
@@ -439,7 +457,7 @@ impl Walker {
                     "<<" | "<<-" => body.map(|body| text_of(&body.text).into()),
                     _ => None,
                 };
-                input = CommandInput { taint, text };
+                input = CommandInput { taint, text, listing: SystemListing::default() };
                 taints |= taint;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
@@ -465,6 +483,12 @@ impl Walker {
         let named = targets.clone().chain(&command.assignments).map(|word| shown(&word.text));
         self.findings.files.extend(named);
         self.findings.unsure |= command.assignments.iter().any(|word| changes_names(&word.text));
+        let substitutions = command.words.iter().flat_map(|word| &word.substitutions);
+        for output in substitutions.take(SUBSTITUTIONS_MAX) {
+            if let Some(output) = pass.outputs.get(*output) {
+                self.fed_words(&arguments, output);
+            }
+        }
         let mut effects = self.run(&arguments, &input);
         let feeds_runner = (command.words.iter().chain(targets))
             .flat_map(|word| &word.substitutions)
@@ -489,6 +513,7 @@ impl Walker {
 
     fn unwrap(&mut self, arguments: &[Arg], run: &mut Run, input: &CommandInput) -> Effects {
         let mut at = 0;
+        let mut feeds = false;
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
             if first.text.contains(UNKNOWN) {
@@ -511,6 +536,9 @@ impl Walker {
             let rest = arguments.get(at + 1..).unwrap_or_default();
             let words = all.get(at + 1..).unwrap_or_default();
             let Some(wrapper) = wrapper_named(name) else {
+                if feeds {
+                    self.fed(name, words, input);
+                }
                 return self.program(&Call { name, rest, words, at: at + 1, input }, run);
             };
             let looks_up = |word: &&str| word.starts_with('-') && word.contains(['v', 'V']);
@@ -531,6 +559,8 @@ impl Walker {
                     self.runs_unknown(input.taint);
                 }
                 self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
+                feeds = true;
+                self.replaced(&arguments[at + 1..], skipped, input);
             }
             at += 1 + skipped;
         }
@@ -543,6 +573,11 @@ impl Walker {
         if let Some(danger) = program_danger(call.name, call.words, place) {
             self.found(danger);
         }
+        if call.words.iter().any(|word| word.contains(UNKNOWN)) {
+            // The loop around it may read the names: `while read`.
+            self.fed(call.name, call.words, call.input);
+        }
+        let listing = self.listing(call);
         let mut taint = Taint::of_program(call.name, call.words.iter().copied());
         if let Some(effects) = self.functions.get(call.name) {
             taint |= effects.taint;
@@ -552,6 +587,7 @@ impl Walker {
         }
         let mut effects = self.hidden(call, run);
         effects.taint |= taint;
+        effects.listing |= listing;
         effects
     }
 

@@ -53,6 +53,9 @@ impl Form {
     pub(crate) const ARRAY: Form = Form(32);
     /// Contains a line continuation, or is followed by one. It quotes nothing.
     pub(crate) const CONTINUED: Form = Form(64);
+    /// Contains `$"…"`, or `$'…'` with characters given by their codes, which versions of bash
+    /// decode differently.
+    pub(crate) const CODED: Form = Form(128);
 
     pub(crate) fn add(&mut self, other: Form) {
         self.0 |= other.0;
@@ -90,10 +93,10 @@ pub(crate) fn is_reserved(c: char) -> bool {
 
 impl Word {
     /// Returns the text if the shell would leave it as it is. `None` if it contains active
-    /// characters, placeholders, `$'…'`, `$"…"` or an array.
+    /// characters, placeholders, `$"…"`, coded characters in `$'…'`, or an array.
     pub(crate) fn literal(&self) -> Option<&str> {
         let fixed = !self.text.chars().any(is_reserved)
-            && !self.form.has(Form::DOLLAR_QUOTED)
+            && !self.form.has(Form::CODED)
             && !self.form.has(Form::ARRAY);
         fixed.then_some(self.text.as_str())
     }
@@ -111,6 +114,11 @@ impl Word {
     pub(crate) fn is_evenly_quoted(&self) -> bool {
         let mixed = self.form.has(Form::QUOTED) && self.form.has(Form::BARE);
         !mixed && !self.form.has_backslash() && !self.form.has(Form::DOLLAR_QUOTED)
+    }
+
+    /// True if the word contains neither backslashes that quote nor `$'…'` or `$"…"`.
+    pub(crate) fn is_written_plainly(&self) -> bool {
+        !self.form.has_backslash() && !self.form.has(Form::DOLLAR_QUOTED)
     }
 
     /// True if a part of the word is known only at run time, including `$HOME` and `$PWD`.

@@ -35,6 +35,7 @@ impl ShellReader {
             Some('"') if !quoted => {
                 self.raw();
                 self.word().form.add(Form::DOLLAR_QUOTED);
+                self.word().form.add(Form::CODED);
                 self.open(ReaderMode::Quotes { body: false });
             }
             Some(c) if c.is_ascii_alphabetic() || c == '_' => {
@@ -113,6 +114,9 @@ impl ShellReader {
                     break;
                 }
             }
+        }
+        if has_codes(&text) {
+            self.word().form.add(Form::CODED);
         }
         for c in ansi_c(&text).chars() {
             self.push(c, Form::DOLLAR_QUOTED);
@@ -303,4 +307,16 @@ impl ShellReader {
         let scope = if operator == '<' { Scope::Reading } else { Scope::Writing };
         self.open_substitution(scope, Closer::Substitution);
     }
+}
+
+/// True if the text of `$'…'` contains an escape other than those of one letter and of punctuation.
+fn has_codes(text: &str) -> bool {
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let known = |c: char| "abefnrtv".contains(c) || c.is_ascii_punctuation();
+        if c == '\\' && !chars.next().is_some_and(known) {
+            return true;
+        }
+    }
+    false
 }

@@ -1,16 +1,12 @@
 //! Scripts and commands in the arguments of programs.
 
+use super::fed::REMOVES;
 use super::taint::{Taint, runs_decoded_text};
 use super::{Arg, Call, CommandInput, Effects, Run, Walker, text_of};
 use crate::shell::Names;
-use crate::shell::danger::{CommandLocation, DECODED, DELETES, is_system};
-use crate::shell::word::{UNKNOWN, ansi_c, resolve};
+use crate::shell::danger::{DECODED, DELETES};
+use crate::shell::word::{UNKNOWN, ansi_c};
 use crate::shell::wrappers::{SHELLS, is_assignment, is_interpreter};
-
-/// Tests of `find` that select by name or age.
-const SELECTORS: Names = Names(
-    "name path regex newer wholename lname empty size mtime mmin atime amin ctime cmin samefile",
-);
 
 impl Walker {
     /// Walks through scripts and commands in the arguments of a program, and returns its effects.
@@ -221,6 +217,9 @@ impl Walker {
         let rest = call.rest.get(at + usize::from(has_host)..).unwrap_or_default();
         let end = rest.iter().position(|argument| argument.text.starts_with(":::"));
         let rest = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        if call.name == "parallel" {
+            self.fed_words(rest, call.input);
+        }
         if rest.is_empty() {
             return Effects { runs_input: true, ..Effects::default() };
         }
@@ -271,35 +270,11 @@ impl Walker {
         effects
     }
 
-    /// True if a search with `find` or `fd` starts at a whole system or home folder. A search by
-    /// name or age may start at the home folder.
-    fn searches_all(&self, name: &str, words: &[&str]) -> bool {
-        let starts =
-            |word: &&str| !word.starts_with(['-', '(', '!']) || matches!(*word, "-H" | "-L" | "-P");
-        let roots = words.iter().copied().take_while(starts);
-        let mut roots: Vec<&str> = roots.filter(|word| !word.starts_with('-')).collect();
-        if roots.is_empty() {
-            roots.push(".");
-        }
-        if name != "find" && name != "gfind" && roots.len() > 1 {
-            roots.remove(0);
-        }
-        let selects = words.iter().filter(|word| word.starts_with('-')).any(|word| {
-            let test = word.trim_start_matches('-');
-            SELECTORS.has(test.strip_prefix('i').unwrap_or(test))
-        });
-        let place = CommandLocation { cwd: self.cwd.as_deref(), home: &self.home };
-        roots.into_iter().any(|root| {
-            let is_home = resolve(root, place.cwd).is_some_and(|path| path == self.home);
-            is_system(root, place) && !(selects && is_home)
-        })
-    }
-
     /// Handles `find … -delete`, `find … -exec PROGRAM … ;` and `fd … -x PROGRAM …`.
     fn find(&mut self, call: &Call<'_>, run: &mut Run) {
         const EXECUTES: Names = Names("-exec -execdir -ok -okdir -x -X --exec --exec-batch");
-        const REMOVES: Names = Names("rm shred unlink srm mv truncate chmod chown");
-        let whole = self.searches_all(call.name, call.words);
+        let listing = self.searched(call.name, call.words);
+        let whole = !listing.is_empty();
         let mut index = 0;
         while let Some(word) = call.words.get(index) {
             index += 1;
@@ -313,7 +288,7 @@ impl Walker {
             let end = tail.iter().position(|argument| matches!(&*argument.text, ";" | "+"));
             let inner = tail.get(..end.unwrap_or(tail.len())).unwrap_or_default();
             let before = run.programs.len();
-            let input = CommandInput::default();
+            let input = CommandInput { listing, ..CommandInput::default() };
             self.with_unknown_cwd(|walker| walker.part(inner, run, call.at + index, &input));
             let mut programs = run.programs.iter().skip(before).filter_map(|at| run.words.get(*at));
             if whole && programs.any(|program| REMOVES.has(super::base(program))) {
