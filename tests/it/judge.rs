@@ -153,3 +153,73 @@ fn answers_lines_that_are_no_commands_without_allowing_them() {
     assert_eq!(decisions, ["allow", "ask", "ask", "deny", "ask"]);
     assert!(ended.stderr.contains("3 line(s)"), "{}", ended.stderr);
 }
+
+/// Command lines that were written without knowledge of the judge, for another user's workspace.
+const FRESH: &str = include_str!("../corpus/bash-commands-fresh.jsonl");
+/// Home of the user of [`FRESH`]; the workspace is `work/app` in it.
+const FRESH_HOME: &str = "/home/ana";
+/// Grants of that user.
+const FRESH_GRANTS: [&str; 15] = [
+    "git status",
+    "git log",
+    "npm test",
+    "cargo test",
+    "ls",
+    "cat",
+    "grep",
+    "rg",
+    "pytest",
+    "head",
+    "tail",
+    "wc",
+    "git diff",
+    "git show",
+    "find",
+];
+
+#[test]
+fn fresh_command_lines_are_judged_as_their_authors_expect() {
+    // Some lines name the folder for temporary files.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = folder.path().canonicalize().unwrap().join("ana");
+    let workspace = home.join("work/app");
+    for path in ["src", "tests", "docs", ".git", "../../.ssh"] {
+        std::fs::create_dir_all(workspace.join(path)).unwrap();
+    }
+    for file in ["README.md", "Cargo.toml", "package.json", "src/main.rs", "src/lib.rs", ".env"] {
+        std::fs::write(workspace.join(file), "x\n").unwrap();
+    }
+    std::os::unix::fs::symlink("/etc", workspace.join("dirlink")).unwrap();
+    std::os::unix::fs::symlink(home.join(".ssh"), workspace.join("keys")).unwrap();
+    let corpus = FRESH.replace(FRESH_HOME, home.to_str().unwrap());
+    let machine = Machine::new();
+    let mut arguments = vec!["permissions", "check", "--jsonl"];
+    arguments.extend(FRESH_GRANTS.iter().flat_map(|grant| ["--grant", grant]));
+    let mut command = machine.command(&arguments);
+    command.current_dir(&workspace).env("HOME", &home);
+    let input = folder.path().join("lines.jsonl");
+    std::fs::write(&input, &corpus).unwrap();
+    let output = command.stdin(std::fs::File::open(&input).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let given = rows(&corpus);
+    let answered = rows(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(given.len(), answered.len());
+    let (mut wrong, mut friction, mut over_blocks) = (String::new(), Vec::new(), Vec::new());
+    let (mut allowed, mut asked) = (0, 0);
+    for (row, checked) in given.iter().zip(&answered) {
+        let expected = row["expect"].as_str().unwrap().split('-').next().unwrap();
+        let decision = checked["decision"].as_str().unwrap();
+        (allowed, asked) =
+            (allowed + usize::from(expected == "allow"), asked + usize::from(expected == "ask"));
+        match (expected, decision) {
+            (expected, decision) if expected == decision => {}
+            (_, "allow") | ("deny", _) => writeln!(wrong, "{row} {checked}").unwrap(),
+            ("allow", _) => friction.push(row["command"].to_string()),
+            _ => over_blocks.push(row["command"].to_string()),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    // At most 5 % of the allowed and 2 % of the asked ones.
+    assert!(friction.len() * 20 <= allowed, "{friction:#?}");
+    assert!(over_blocks.len() * 50 <= asked, "{over_blocks:#?}");
+}
