@@ -49,7 +49,7 @@ const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 /// Paths of credential stores below the home folder: files, and folders with all their contents.
 /// Paths that [`is_secret`] recognises are listed as well, because the sandbox does not scan the
 /// home folder for them.
-pub const HOME_STORES: [&str; 72] = [
+pub const HOME_STORES: [&str; 85] = [
     ".ssh",
     ".gnupg",
     ".aws",
@@ -77,6 +77,19 @@ pub const HOME_STORES: [&str; 72] = [
     ".gem/credentials",
     ".m2/settings-security.xml",
     ".streamlit/secrets.toml",
+    ".config/composer/auth.json",
+    ".composer/auth.json",
+    ".config/pypoetry/auth.toml",
+    ".authinfo",
+    ".authinfo.gpg",
+    // Commands that were typed often contain passwords and tokens.
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".local/share/fish/fish_history",
     ".config/gh/hosts.yml",
     ".config/hub",
     ".config/glab-cli",
@@ -117,6 +130,7 @@ pub const HOME_STORES: [&str; 72] = [
     ".claude/.credentials.json",
     ".claude.json",
     ".gemini/oauth_creds.json",
+    ".qwen/oauth_creds.json",
     ".local/share/opencode/auth.json",
     ".config/github-copilot",
     "Library/Keychains",

@@ -51,7 +51,9 @@ impl LayerReader {
         let (Some(small), Some(large)) = (self.layers.get(less), self.layers.get(more)) else {
             return;
         };
-        if size(&small.value) <= size(&large.value) {
+        // A word such as `auto` cannot be compared: its value depends on the model.
+        let sizes = size(&small.value).zip(size(&large.value));
+        if sizes.is_none_or(|(small, large)| small <= large) {
             return;
         }
         let what = format!(

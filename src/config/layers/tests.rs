@@ -37,6 +37,14 @@ fn layer_conflict_names_both_places() {
 }
 
 #[test]
+fn automatic_context_conflicts_with_no_number() {
+    let place = ConfigFolders::new().user(
+        r#"{ "context": { "main": { "maxContextTokens": "auto", "summaryTargetTokens": 3000 } } }"#,
+    );
+    assert!(place.load().is_ok());
+}
+
+#[test]
 fn repository_conflict_does_not_prevent_start() {
     let place = ConfigFolders::new()
         .user(r#"{ "context": { "main": { "recentTurns": 4, "minRecentTurns": 2 } } }"#)
