@@ -10,6 +10,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 /// Maximum size in bytes of a file that refers to a folder.
@@ -37,10 +38,16 @@ impl Identity {
 }
 
 /// Returns the nearest folder at or above `cwd` that contains `.git`; `cwd` itself if there is
-/// none.
+/// none, or if the `.git` above belongs neither to this user nor to the owner of `cwd`: any user can
+/// put one into a shared folder such as `/tmp`.
 pub fn root_of(cwd: &Path) -> PathBuf {
-    let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
-    cwd.ancestors().find(has_git).unwrap_or(cwd).to_owned()
+    let owner = |path: &Path| path.symlink_metadata().map(|found| found.uid());
+    for folder in cwd.ancestors() {
+        let Ok(found) = owner(&folder.join(".git")) else { continue };
+        let is_theirs = found == geteuid().as_raw() || owner(cwd).is_ok_and(|uid| uid == found);
+        return if is_theirs || folder == cwd { folder } else { cwd }.to_owned();
+    }
+    cwd.to_owned()
 }
 
 /// Returns the project whose grants apply in `root`: the repository that lists `root` as its

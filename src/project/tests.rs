@@ -128,3 +128,23 @@ fn finds_the_project_root() {
     assert_eq!(root_of(&place.path("p/a/b")), place.path("p"));
     assert_eq!(root_of(Path::new("/nowhere/at/all")), Path::new("/nowhere/at/all"));
 }
+
+/// Only root can give a folder to another user.
+#[test]
+fn repository_of_another_user_above_is_not_the_project() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let shared = folder.path().canonicalize().unwrap();
+    let cwd = shared.join("mine");
+    fs::create_dir_all(&cwd).unwrap();
+    fs::create_dir(shared.join(".git")).unwrap();
+    assert_eq!(root_of(&cwd), shared);
+    std::os::unix::fs::chown(shared.join(".git"), Some(12_345), None).unwrap();
+    assert_eq!(root_of(&cwd), cwd);
+    // A working directory of that user belongs to it, and so does the repository in it.
+    std::os::unix::fs::chown(&cwd, Some(12_345), None).unwrap();
+    assert_eq!(root_of(&cwd), shared);
+    assert_eq!(root_of(&shared), shared);
+}
