@@ -30,8 +30,8 @@ pub struct CompactionGoal {
     pub turns_kept: usize,
     /// Approximate maximum size of the summary in tokens.
     pub summary_tokens: u64,
-    /// Topic that the user wants to keep: the summary contains it and sentences with its words.
-    /// `None`: no topic.
+    /// Topic that the user wants to keep: the summary contains it, and sentences of the removed
+    /// turns with its words. `None`: no topic.
     pub keep: Option<String>,
     /// Summary of the removed turns, written by a model. `None`: the rules list the beginnings of
     /// the answers instead.
