@@ -1,8 +1,9 @@
-//! Compaction of a history, in steps until it fits: removal of repeated outputs, then of old
-//! outputs, then of the oldest turns, which a summary replaces.
+//! Compaction of a history, in steps until it fits: shortening of unanswered user messages, removal
+//! of repeated outputs, then of old outputs, then of the oldest turns, which a summary replaces.
 //!
 //! Pure, deterministic and without a model. The result is as valid as the input: the results of a
-//! reply's calls still follow the reply. The latest turns stay unchanged.
+//! reply's calls still follow the reply. The latest turns stay unchanged, unless the goal permits
+//! more.
 
 mod outputs;
 mod segments;

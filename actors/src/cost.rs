@@ -96,8 +96,9 @@ pub struct Billing {
     pub prices: Option<String>,
     /// Cost in billionths of a dollar; `None` if the price or the token counts are unknown.
     pub cost_nano_usd: Option<u64>,
-    /// Reserved worst case, if it counts against the budget in place of the actual usage; `None` if
-    /// the actual usage counts.
+    /// Amount that counts against the budget in place of the tokens and cost of this record: the
+    /// reserved worst case, or an amount that the repair of a damaged journal computed. `None`: the
+    /// tokens and the cost of this record count.
     pub charged: Option<Amount>,
 }
 

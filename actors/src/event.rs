@@ -44,7 +44,7 @@ pub enum Event {
     SessionStarted {
         /// Version of posse that started the session.
         posse: String,
-        /// The working directory.
+        /// Working directory of the session.
         cwd: String,
         /// Name of the main agent.
         agent: String,
@@ -648,7 +648,7 @@ pub enum Event {
         scopes: Vec<Scope>,
         /// Hash of the effect in question.
         digest: String,
-        /// Working directory of the effect.
+        /// Working directory of the call; empty in older journals.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cwd: String,
         /// Hash over the call, `digest`, `cwd`, the invocation and the agent's path: an answer is
@@ -704,7 +704,7 @@ pub enum Event {
     /// An actor crashed.
     #[serde(rename = "actor.crashed")]
     ActorCrashed {
-        /// Type of the actor.
+        /// Type of the actor, such as `TranscriptWriter`.
         actor: String,
         /// The panic or error.
         cause: String,
@@ -712,7 +712,7 @@ pub enum Event {
     /// A crashed actor is restarted.
     #[serde(rename = "actor.restarted")]
     ActorRestarted {
-        /// Type of the actor.
+        /// Type of the actor, such as `TranscriptWriter`.
         actor: String,
         /// Number of restarts of this actor within `restart_window`, including this one.
         restarts: u32,

@@ -111,7 +111,7 @@ pub struct Replayed {
 pub struct LostJob {
     /// The call that started the job, which is also its id.
     pub call_id: CallId,
-    /// Invocation that made the call.
+    /// Invocation that made the call; `None` if the record names none.
     pub origin: Option<Arc<Origin>>,
     /// Summary in one line.
     pub summary: String,
@@ -157,7 +157,7 @@ pub struct StartedWith {
     pub model: String,
     /// `single-agent` or `multi-agent`.
     pub mode: String,
-    /// The working directory.
+    /// Working directory of the session.
     pub cwd: String,
     /// Sandbox tier of processes; `Unknown` with an empty text if not recorded.
     pub tier: SandboxTier,
@@ -192,7 +192,7 @@ pub struct OpenCall {
 pub struct OpenQuestion {
     /// Id of the request. If the call runs again, the request is repeated with the same id.
     pub request_id: QuestionId,
-    /// Invocation that made the call.
+    /// Invocation that made the call; `None` if the record names none.
     pub origin: Option<Arc<Origin>>,
     /// Id of the call.
     pub call_id: CallId,

@@ -22,7 +22,7 @@ pub struct Branch {
 pub struct ResumedConfig {
     /// Version of posse that resumes the session.
     pub posse: String,
-    /// The working directory.
+    /// Working directory of the session.
     pub cwd: String,
     /// Name of the main agent.
     pub agent: String,
@@ -64,14 +64,14 @@ pub enum MessageKind {
     /// Message of the user, delivered after the running calls and before the next model request.
     /// Calls of the turn that have not started are skipped.
     Steer,
-    /// Message of the user, delivered when the agent has given its final answer, which then does
-    /// not end the run.
+    /// Message of the user, or reason of a `Stop` hook that does not accept the answer. Delivered
+    /// when the agent has given its final answer, which then does not end the run.
     FollowUp,
     /// Message of posse, such as the end of background work, delivered before the next model
     /// request. It skips no calls.
     Notice,
-    /// Message about an action of the user outside the conversation, such as a tool call of the
-    /// user, delivered before the next model request. It never starts a run.
+    /// Message about a tool call of the user, delivered before the next model request. It never
+    /// starts a run.
     Aside,
 }
 

@@ -129,7 +129,8 @@ word_enum! {
 word_enum! {
     /// Reason for the end of a session.
     SessionEndReason {
-        /// The user ended it, or a headless run gave its final answer.
+        /// The user ended it or opened another conversation, or a headless run gave its final
+        /// answer.
         Completed = "completed",
         /// The last run failed.
         Failed = "failed",
@@ -143,7 +144,7 @@ word_enum! {
         Provider = "provider",
         /// A permission was needed and no person could be asked.
         Permission = "permission",
-        /// The front end ended it to continue with another session or other settings.
+        /// The front end ended it to continue the same conversation with other settings.
         Switched = "switched",
     }
 }

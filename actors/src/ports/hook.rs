@@ -142,7 +142,8 @@ pub struct HookReport {
     /// Decision or failure of the hook.
     pub says: HookResult,
     /// Message of the hook for the user; `None` if it gave none. The model also gets it if the hook
-    /// denies a call or withholds its result, changes the arguments, or warns before the call.
+    /// denies a call, withholds its result, does not accept the final answer, changes the
+    /// arguments, or warns before a call.
     pub message: Option<String>,
     /// Data for programs, from the hook.
     pub metadata: Value,
