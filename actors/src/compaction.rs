@@ -1,8 +1,9 @@
-//! Compaction of a history, in steps until it fits: removal of repeated outputs, then of old
-//! outputs, then of the oldest turns, which a summary replaces.
+//! Compaction of a history, in steps until it fits: shortening of unanswered user messages, removal
+//! of repeated outputs, then of old outputs, then of the oldest turns, which a summary replaces.
 //!
 //! Pure, deterministic and without a model. The result is as valid as the input: the results of a
-//! reply's calls still follow the reply. The latest turns stay unchanged.
+//! reply's calls still follow the reply. The latest turns stay unchanged, unless the goal permits
+//! more.
 
 mod outputs;
 mod segments;
@@ -30,8 +31,8 @@ pub struct CompactionGoal {
     pub turns_kept: usize,
     /// Approximate maximum size of the summary in tokens.
     pub summary_tokens: u64,
-    /// Topic that the user wants to keep: the summary contains it and sentences with its words.
-    /// `None`: no topic.
+    /// Topic that the user wants to keep: the summary contains it, and sentences of the removed
+    /// turns with its words. `None`: no topic.
     pub keep: Option<String>,
     /// Summary of the removed turns, written by a model. `None`: the rules list the beginnings of
     /// the answers instead.

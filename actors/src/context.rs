@@ -104,7 +104,7 @@ pub type Windows = dyn Fn(&ProviderInfo) -> Option<u64> + Send + Sync;
 /// Settings of a session for context windows, summaries and titles.
 #[derive(Clone, Default)]
 pub struct ContextSettings {
-    /// Lookup of context windows; `None`: no window is known.
+    /// Function that looks up context windows; `None`: no window is known.
     pub windows: Option<Arc<Windows>>,
     /// Model that writes summaries for compaction (`roles.compact`); `None`: summaries are made by
     /// rules.
@@ -115,7 +115,7 @@ pub struct ContextSettings {
     pub title: Option<Fallback>,
     /// Reasoning effort of the title model; `None`: the provider's default.
     pub title_thinking: Option<Thinking>,
-    /// Number of bytes of the system prompt that are instructions of the user and the project.
+    /// Size of the instruction files (`AGENTS.md` and similar) in the system prompt, in bytes.
     pub instructions_bytes: usize,
 }
 

@@ -75,7 +75,8 @@ pub enum Message {
         /// Text of the system prompt.
         content: String,
     },
-    /// Message of the user, or a notice of posse.
+    /// Message in the user's role: of the user, of the calling agent (the task of a subagent), or
+    /// of posse (a notice, or the summary of a compaction).
     User {
         /// Text and images, in order.
         content: Vec<ContentPart>,
@@ -85,7 +86,7 @@ pub enum Message {
     /// Result of a tool call.
     #[serde(rename_all = "camelCase")]
     Tool {
-        /// The call that returned this result.
+        /// Id of the call that this result answers.
         tool_call_id: CallId,
         /// Name of the tool.
         name: String,
@@ -184,13 +185,14 @@ pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
     }
 }
 
-/// A tool call as the model wrote it. Its name and arguments are unchecked.
+/// A tool call as the model, or the user, wrote it. Its name and arguments are unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
     /// Id assigned by posse, unique in the session.
     pub id: CallId,
-    /// Id given by the model, which may be repeated. `None` if the model left it empty.
+    /// Id given by the model, which may be repeated. `None` if the model left it empty, and for a
+    /// call of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// Name of the requested tool.

@@ -81,7 +81,7 @@ pub struct Billing {
     pub provider: String,
     /// The requested model.
     pub model: String,
-    /// Model that the reply names, if it differs from `model`.
+    /// Model that the reply names as its author; `None` if it names none, or the requested one.
     pub answered_by: Option<String>,
     /// Number of the attempt for its model request, from 1. An attempt above 1 is a retry.
     pub attempt: u32,
@@ -89,14 +89,16 @@ pub struct Billing {
     pub outcome: String,
     /// Origin of the token counts of the record.
     pub counted: UsageSource,
-    /// Token counts reported by the server, if they are implausible and therefore not used.
+    /// Token counts reported by the server that are implausible and therefore not used; `None` if
+    /// the counts are used or there are none.
     pub claimed: Option<Usage>,
     /// Version of the price table used for the cost; `None` if no price is known.
     pub prices: Option<String>,
     /// Cost in billionths of a dollar; `None` if the price or the token counts are unknown.
     pub cost_nano_usd: Option<u64>,
-    /// Amount that counts against the budget, if it differs from the actual usage: the reserved
-    /// worst case.
+    /// Amount that counts against the budget in place of the tokens and cost of this record: the
+    /// reserved worst case, or an amount that the repair of a damaged journal computed. `None`: the
+    /// tokens and the cost of this record count.
     pub charged: Option<Amount>,
 }
 

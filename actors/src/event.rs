@@ -44,7 +44,7 @@ pub enum Event {
     SessionStarted {
         /// Version of posse that started the session.
         posse: String,
-        /// The working directory.
+        /// Working directory of the session.
         cwd: String,
         /// Name of the main agent.
         agent: String,
@@ -52,7 +52,7 @@ pub enum Event {
         provider: String,
         /// Model of the main agent.
         model: String,
-        /// `single-agent` or `multi-agent`.
+        /// Agent mode: `single-agent` (no subagents) or `multi-agent`.
         mode: String,
         /// Sandbox tier of processes: `none`, `reduced` or `full`; empty in records of earlier
         /// versions.
@@ -118,7 +118,7 @@ pub enum Event {
         reason: SessionEndReason,
         /// Exit code of the front end that ended the session.
         exit_code: i32,
-        /// Known tokens of the whole session.
+        /// Tokens of the whole session, including subagents, as far as providers reported them.
         usage: Usage,
         /// Cost in dollars; `None` if it is not completely known.
         #[serialize_always]
@@ -130,14 +130,14 @@ pub enum Event {
         unpriced_requests: u64,
         /// Number of model replies in the session, including those of subagents.
         turns: u32,
-        /// Final answer of a headless run. `null` in JSON if there is no answer, and in other front
-        /// ends.
+        /// Final answer of a headless run. `None` (`null` in JSON) if there is no answer, and in
+        /// other front ends.
         #[serialize_always]
         result: Option<String>,
     },
 
-    /// A user message entered the history of an agent: a prompt, a queued message, or the task of a
-    /// subagent.
+    /// A message in the user's role entered the history of an agent: a prompt, a queued message, or
+    /// the task of a subagent.
     #[serde(rename = "user.message")]
     UserMessage {
         /// Text and images.
@@ -273,7 +273,7 @@ pub enum Event {
         model: String,
         /// Names of the tools that the model sees.
         tools: Vec<String>,
-        /// Always `None`; other versions may write the number of a record here.
+        /// Reserved for the number of a record; this version always writes `None`.
         after: Option<u64>,
     },
     /// An invocation gave its final answer.
@@ -449,7 +449,8 @@ pub enum Event {
         class: String,
         /// Cause of the switch in words.
         cause: String,
-        /// Provider profiles between both models that were skipped, each with the reason.
+        /// Provider profiles of models in the list between `from_model` and `to_model` that were
+        /// skipped, each with the reason.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<String>,
     },
@@ -461,7 +462,7 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Arguments as JSON text, as the model wrote them.
+        /// Arguments as JSON text, as the model or the user wrote them; they may be invalid.
         arguments: String,
     },
     /// A call starts: the intent record, written before any side effect.
@@ -567,7 +568,7 @@ pub enum Event {
         detail: String,
         /// Exit code; `None` if the command did not exit by itself.
         exit_code: Option<i32>,
-        /// Number of printed bytes; 0 if unknown.
+        /// Size of the command's output in bytes; 0 if unknown.
         bytes: u64,
         /// Duration in milliseconds; 0 if unknown.
         duration_ms: u64,
@@ -591,7 +592,7 @@ pub enum Event {
         tool: Option<String>,
         /// Decision of the hook.
         decision: HookDecision,
-        /// Message of the hook, if there is one.
+        /// Message of the hook; `None` if it gave none.
         message: Option<String>,
         /// Arguments by which the hook replaces those of the call; `None` if it changes none. The
         /// policy judges the new ones.
@@ -599,7 +600,7 @@ pub enum Event {
         /// Result that the model gets instead of the recorded one; `None` if the hook changes
         /// nothing.
         output: Option<Vec<ContentPart>>,
-        /// Data for programs, from the hook.
+        /// Data for programs, from the hook; `None` if it gave none.
         metadata: Option<Box<Value>>,
         /// Duration in milliseconds.
         duration_ms: u64,
@@ -647,7 +648,7 @@ pub enum Event {
         scopes: Vec<Scope>,
         /// Hash of the effect in question.
         digest: String,
-        /// Working directory of the effect.
+        /// Working directory of the call; empty in older journals.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cwd: String,
         /// Hash over the call, `digest`, `cwd`, the invocation and the agent's path: an answer is
@@ -673,14 +674,15 @@ pub enum Event {
         /// session.
         answered_by: Option<String>,
     },
-    /// A permission request was denied, or no person could be asked.
+    /// A permission request was denied: by the answer of a person, by the policy after another
+    /// answer, or because no person could be asked.
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         /// Id of the request.
         request_id: QuestionId,
         /// Source of the answer.
         by: DecisionSource,
-        /// Reason for the model.
+        /// Reason for the denial, as the model reads it.
         reason: String,
         /// Rule that would allow the call if the user configured it, as JSON text; `None` if there
         /// is no such rule.
@@ -702,7 +704,7 @@ pub enum Event {
     /// An actor crashed.
     #[serde(rename = "actor.crashed")]
     ActorCrashed {
-        /// Type of the actor.
+        /// Type of the actor, such as `TranscriptWriter`.
         actor: String,
         /// The panic or error.
         cause: String,
@@ -710,7 +712,7 @@ pub enum Event {
     /// A crashed actor is restarted.
     #[serde(rename = "actor.restarted")]
     ActorRestarted {
-        /// Type of the actor.
+        /// Type of the actor, such as `TranscriptWriter`.
         actor: String,
         /// Number of restarts of this actor within `restart_window`, including this one.
         restarts: u32,
@@ -728,18 +730,19 @@ pub enum Event {
         /// than a budget.
         needed: Option<u64>,
     },
-    /// A setting of a project's configuration was ignored, because a project may not set it.
+    /// A part of a project's configuration was ignored: a setting that a project may not make, or
+    /// content that the user does not trust.
     #[serde(rename = "config.ignored")]
     ConfigIgnored {
         /// Error code: `CFG005`, …
         code: String,
-        /// The ignored setting and the reason.
+        /// The ignored setting, file or project, and the reason.
         message: String,
     },
-    /// Warning in one line.
+    /// A warning for the user.
     #[serde(rename = "warning")]
     Warning {
-        /// The warning.
+        /// The warning in one line.
         message: String,
     },
 

@@ -1,5 +1,5 @@
-//! Results of work: endings of invocations and subagents, changes in a subagent's workspace, and
-//! the memory of subagents.
+//! Results of work: endings of invocations and subagents, changes in the isolated workspace of a
+//! subagent, and the memory of subagents.
 
 use std::fmt;
 
@@ -95,7 +95,7 @@ impl fmt::Display for SubagentOutcome {
     }
 }
 
-/// Changes that a subagent left in its workspace.
+/// Changes that a subagent left in its isolated workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceChanges {
@@ -120,7 +120,7 @@ fn is_none(count: &usize) -> bool {
 /// A file that an agent has changed, with the size of the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedFile {
-    /// Path relative to the working directory.
+    /// Path relative to the agent's working directory, separated by `/`.
     pub path: String,
     /// Number of added lines.
     pub added: usize,
@@ -132,18 +132,19 @@ pub struct ChangedFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorktreeSummary {
-    /// Working directory in the workspace.
+    /// Absolute path of the subagent's working directory, in its isolated workspace.
     pub cwd: String,
-    /// True if the workspace still exists; false if it was removed because nothing in it had
-    /// changed.
+    /// True if the isolated workspace still exists; false if it was removed because nothing in it
+    /// had changed.
     pub kept: bool,
-    /// Changes in the workspace. `None` if there are none or they are unknown.
+    /// Changes in the isolated workspace. `None` if there are none or they are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<WorkspaceChanges>,
 }
 
 impl WorktreeSummary {
-    /// Summary of a workspace that was not examined: it is kept, and its changes are unknown.
+    /// Summary of an isolated workspace that was not examined: it is kept, and its changes are
+    /// unknown. `cwd`: the subagent's working directory in it.
     pub fn unknown(cwd: String) -> WorktreeSummary {
         WorktreeSummary { cwd, kept: true, left: None }
     }
@@ -188,7 +189,7 @@ pub struct Memory {
     pub decisions: Vec<String>,
     /// Open questions from the answers, newest last.
     pub open_questions: Vec<String>,
-    /// Files that the subagents read or changed, newest last.
+    /// Files that calls of the subagents named in the argument `path`, newest last.
     pub relevant_files: Vec<String>,
 }
 

@@ -56,7 +56,8 @@ pub(crate) struct ApprovalRequest {
     /// Policy that judges the call; like `cwd`, a subagent in an isolated workspace has its own.
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) cwd: String,
-    /// Its strong reference is dropped when the call no longer waits for the answer.
+    /// Weak reference to the token of the call's [`ApprovalGuard`]; it is dead when the call no
+    /// longer waits for the answer.
     pub(crate) asker: Weak<()>,
     pub(crate) reply: Report<ApprovalResult>,
 }

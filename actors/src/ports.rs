@@ -65,9 +65,9 @@ pub struct Ports {
     pub provider: Arc<dyn Provider>,
     /// Fallback models, in order of preference.
     pub fallbacks: Vec<Fallback>,
-    /// The tools.
+    /// Tools of the session.
     pub tools: Arc<Toolbox>,
-    /// Hooks.
+    /// Hooks of the session.
     pub hooks: Arc<dyn Hook>,
     /// Permission policy.
     pub policy: Arc<dyn Policy>,

@@ -72,7 +72,7 @@ pub struct Replayed {
     pub last_record: u64,
     /// Reason for the end of the session; `None` if it did not end or was resumed later.
     pub ended: Option<String>,
-    /// Configuration of the last start or resume; `None` without its record.
+    /// Configuration of the last start or resume; `None` if the start is not recorded.
     pub started: Option<StartedWith>,
     /// Point in the original session at which a fork began; `None` for a session that is no fork.
     pub forked_from: Option<Branch>,
@@ -80,7 +80,8 @@ pub struct Replayed {
     pub last: Option<LastInvocation>,
     /// Reason why the session is parked; `None` if it is not.
     pub parked: Option<Parked>,
-    /// Tool call of the user about which no message for the model is queued yet.
+    /// Tool call of the user whose message for the model is not queued yet; `None` if there is
+    /// none.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
     /// Background jobs that ended with their process and whose end was not reported to the agent.
@@ -92,7 +93,8 @@ pub struct Replayed {
     /// Memory of subagents that a fork took over from its original session.
     #[serde(default, skip_serializing_if = "Memories::is_empty")]
     pub inherited: Memories,
-    /// Actions of the calls of the folded invocation. Empty in the fold of the main agent.
+    /// Number of calls of the folded invocation, with the latest that may have changed something.
+    /// Empty in the fold of the main agent.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
     /// Title of the session; `None` if it has none.
@@ -109,7 +111,7 @@ pub struct Replayed {
 pub struct LostJob {
     /// The call that started the job, which is also its id.
     pub call_id: CallId,
-    /// Invocation that made the call.
+    /// Invocation that made the call; `None` if the record names none.
     pub origin: Option<Arc<Origin>>,
     /// Summary in one line.
     pub summary: String,
@@ -155,11 +157,11 @@ pub struct StartedWith {
     pub model: String,
     /// `single-agent` or `multi-agent`.
     pub mode: String,
-    /// The working directory.
+    /// Working directory of the session.
     pub cwd: String,
-    /// Sandbox tier; `Unknown` with an empty text if not recorded.
+    /// Sandbox tier of processes; `Unknown` with an empty text if not recorded.
     pub tier: SandboxTier,
-    /// Hash of the instructions; empty if not recorded.
+    /// Hash of the main agent's instructions; empty if not recorded.
     pub instructions: String,
     /// Limits that were set for this session only.
     pub budget: Budget,
@@ -170,7 +172,7 @@ pub struct StartedWith {
 pub struct OpenCall {
     /// The call, as the model wrote it.
     pub call: ToolCall,
-    /// True if the event `tool.requested` is recorded.
+    /// True if the event `tool.requested` of the call is recorded.
     pub requested: bool,
     /// True if the intent is recorded. If false, the call has had no effect.
     pub started: bool,
@@ -181,7 +183,7 @@ pub struct OpenCall {
     pub begun: Option<StartedCall>,
     /// Hash of the effect that a person or `--yes` approved; `None` without an approval.
     pub approved: Option<String>,
-    /// Index of the message that stands for the missing result.
+    /// Index in [`Replayed::messages`] of the placeholder for the missing result.
     pub message: usize,
 }
 
@@ -190,7 +192,7 @@ pub struct OpenCall {
 pub struct OpenQuestion {
     /// Id of the request. If the call runs again, the request is repeated with the same id.
     pub request_id: QuestionId,
-    /// Invocation that made the call.
+    /// Invocation that made the call; `None` if the record names none.
     pub origin: Option<Arc<Origin>>,
     /// Id of the call.
     pub call_id: CallId,
@@ -220,7 +222,8 @@ impl QueuedInput {
 }
 
 impl OpenCall {
-    /// Replaces the message that stands for the missing result by an error result with `text`.
+    /// Replaces the placeholder for the missing result in `messages` by an error result with
+    /// `text`.
     fn set_result(&self, messages: &mut [Arc<Message>], text: impl Into<String>) {
         if let Some(place) = messages.get_mut(self.message) {
             *place = Arc::new(Message::Tool {
@@ -307,7 +310,7 @@ pub struct Replay {
     seen: HashSet<RecordId>,
     history: FoldedHistory,
     questions: BTreeMap<u64, OpenQuestion>,
-    /// Ids of messages that were delivered or withdrawn.
+    /// Ids of queued messages that were delivered or withdrawn.
     delivered: HashSet<MessageId>,
     /// Process and time of the last record, for the running time of subagents.
     written: Option<(u32, u64)>,

@@ -34,7 +34,8 @@ pub fn name_of(part: &ContentPart) -> Option<&str> {
     named(part).map(|(name, _)| name)
 }
 
-/// True if `message` activates a skill.
+/// True if `message` activates a skill: it is a user message or a successful result of the tool
+/// `skill`, and contains the text of a skill.
 pub fn activates(message: &Message) -> bool {
     parts(message).iter().any(is_skill)
 }

@@ -193,7 +193,7 @@ pub struct SessionBuilder {
     pub tools: Toolbox,
     /// The policy.
     pub policy: Arc<dyn Policy>,
-    /// Stored grants.
+    /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
     /// The hooks.
     pub hooks: Arc<dyn Hook>,

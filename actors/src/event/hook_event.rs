@@ -44,7 +44,8 @@ impl HookEvent {
         self.into()
     }
 
-    /// True for points that concern a single tool call.
+    /// True for points that concern a single tool call: `PreToolUse`, `PostToolUse`, `ToolError`
+    /// and `PermissionRequest`.
     pub fn is_of_tool(self) -> bool {
         matches!(
             self,
@@ -55,8 +56,8 @@ impl HookEvent {
         )
     }
 
-    /// True if a hook that fails at this point may count as a denial. False at the end of a
-    /// session, and before a final answer, where a denial would cause more work.
+    /// True if the failure of a hook at this point may count as a denial. False for `SessionEnd`,
+    /// where a denial has no effect, and for `Stop`, where it would cause more work.
     pub fn may_fail_closed(self) -> bool {
         !matches!(self, HookEvent::SessionEnd | HookEvent::Stop)
     }
@@ -68,7 +69,8 @@ impl HookEvent {
 pub enum HookDecision {
     /// The hook has no objection.
     Pass,
-    /// The hook has no objection; its message is shown to the user.
+    /// The hook has no objection. Its message is shown to the user, and before a tool call also
+    /// added to the result for the model.
     Warn,
     /// The hook denies; [`HookEvent`] defines the effect.
     Block,

@@ -22,7 +22,7 @@ pub struct Branch {
 pub struct ResumedConfig {
     /// Version of posse that resumes the session.
     pub posse: String,
-    /// The working directory.
+    /// Working directory of the session.
     pub cwd: String,
     /// Name of the main agent.
     pub agent: String,
@@ -47,7 +47,7 @@ pub struct ResumedConfig {
 pub enum JobEnd {
     /// The command exited by itself, or a signal from outside posse ended it.
     Exited,
-    /// posse killed the command: it ran too long or printed too much.
+    /// posse killed the command, because it ran too long or wrote too much output.
     Killed,
     /// The command was stopped on request of a person or the agent, or with its subagent.
     Stopped,
@@ -64,13 +64,14 @@ pub enum MessageKind {
     /// Message of the user, delivered after the running calls and before the next model request.
     /// Calls of the turn that have not started are skipped.
     Steer,
-    /// Message of the user, delivered when the agent has given its final answer, which then does
-    /// not end the run.
+    /// Message of the user, or reason of a `Stop` hook that does not accept the answer. Delivered
+    /// when the agent has given its final answer, which then does not end the run.
     FollowUp,
-    /// Message of posse, delivered before the next model request. It skips no calls.
+    /// Message of posse, such as the end of background work, delivered before the next model
+    /// request. It skips no calls.
     Notice,
-    /// Message about an action of the user outside the conversation, delivered before the next
-    /// model request. It never starts a run.
+    /// Message about a tool call of the user, delivered before the next model request. It never
+    /// starts a run.
     Aside,
 }
 
@@ -88,29 +89,32 @@ pub enum Scope {
     Global,
 }
 
-/// A permission that the user gave for more than one call.
+/// A permission that the user gave for more than one call: an operation on a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// The permitted kind of operation, such as `write`, or the name of a tool.
+    /// The permitted operation: `write` (files), `execute` (commands) or `agent` (start of a
+    /// subagent).
     pub operation: String,
-    /// The permitted target, such as a folder relative to its root, which includes everything below
-    /// it, or a command.
+    /// The permitted target. `write`: absolute path of a folder, including everything below it;
+    /// `execute`: first words of a command; `agent`: name and provider profile, as `NAME:PROVIDER`.
     pub target: String,
     /// Scope of the permission.
     pub scope: Scope,
 }
 
-/// Invocation that an event, a call or a message belongs to, with its agent.
+/// Invocation that an event, a call or a message belongs to, with its agent. An auxiliary request
+/// (title or summary) counts as an invocation of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     /// Id of the invocation.
     pub invocation_id: InvocationId,
-    /// Invocation that delegated the task; `None` for the main agent.
+    /// Invocation that delegated the task, or on whose behalf an auxiliary request is made; `None`
+    /// for the main agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_invocation_id: Option<InvocationId>,
-    /// Name of the agent.
+    /// Name of the agent; for an auxiliary request its purpose, `title` or `compact`.
     pub agent: String,
     /// Names of the agents from the main agent down to this one, separated by `/`.
     pub agent_path: String,
@@ -120,9 +124,9 @@ pub struct Origin {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContextUse {
-    /// Tokens of the system prompt without the instructions of user and project.
+    /// Tokens of the system prompt without the instruction files.
     pub system: u64,
-    /// Tokens of the instructions of user and project.
+    /// Tokens of the instruction files (`AGENTS.md` and similar) in the system prompt.
     pub instructions: u64,
     /// Tokens of the descriptions of tools.
     pub tools: u64,

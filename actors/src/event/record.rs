@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::conversation::SessionId;
 use crate::event::{Event, Origin};
 
-/// Id of a record, assigned before the record has a number. If a record with a known id is
-/// submitted again, it is not stored twice.
+/// Id of a record, assigned before the record has a number. A record that is submitted to the
+/// journal again with the same id is not stored twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
     /// Random number of the process that created the record.

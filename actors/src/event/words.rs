@@ -62,7 +62,8 @@ macro_rules! word_enum {
 word_enum! {
     /// Source of the answer to a permission request.
     DecisionSource {
-        /// A person answered.
+        /// A person answered, or the policy denied the call after the person's answer to another
+        /// request.
         User = "user",
         /// The flag `--yes` allowed the call.
         Yes = "--yes",
@@ -76,16 +77,17 @@ word_enum! {
     ToolFailureClass {
         /// The arguments are invalid, or the tool could not prepare the call.
         Invalid = "invalid",
-        /// A rule, a person or a hook denied the call.
+        /// A rule, a person or a hook denied the call, or no person could be asked.
         Denied = "denied",
-        /// The tool reported a failure.
+        /// The tool reported a failure, or the intent could not be recorded, so that the tool did
+        /// not run.
         Failed = "failed",
         /// The call was stopped.
         Cancelled = "cancelled",
-        /// The tool, or the actor that ran it, crashed.
+        /// The tool, the actor that ran it, or posse itself crashed.
         Crashed = "crashed",
-        /// The call was skipped before it started: by a message of the user, by the end of the run,
-        /// because the reply was cut off, or because the turn had too many calls.
+        /// The call did not start: a message of the user or the end of the run came first, the
+        /// session was interrupted, the reply was cut off, or the turn had too many calls.
         Skipped = "skipped",
         /// The agent sees no tool of that name.
         UnknownTool = "unknown_tool",
@@ -104,8 +106,8 @@ impl ToolFailureClass {
         }
     }
 
-    /// `result` without the prefix that repeats the class; unchanged for other classes than
-    /// `Denied`.
+    /// `result` without the prefix `Denied: `; unchanged for other classes than `Denied`, and if
+    /// the prefix is missing.
     pub fn reason_in<'t>(&self, result: &'t str) -> &'t str {
         let is_denial = *self == ToolFailureClass::Denied;
         result.strip_prefix(DENIED).filter(|_| is_denial).unwrap_or(result)
@@ -127,7 +129,8 @@ word_enum! {
 word_enum! {
     /// Reason for the end of a session.
     SessionEndReason {
-        /// The user or the task ended it.
+        /// The user ended it or opened another conversation, or a headless run gave its final
+        /// answer.
         Completed = "completed",
         /// The last run failed.
         Failed = "failed",
@@ -141,7 +144,7 @@ word_enum! {
         Provider = "provider",
         /// A permission was needed and no person could be asked.
         Permission = "permission",
-        /// The front end continues the conversation with other settings.
+        /// The front end ended it to continue the same conversation with other settings.
         Switched = "switched",
     }
 }

@@ -1,11 +1,11 @@
-//! Binding of an answer to one call of one agent in one folder, with exactly one effect.
+//! Binding of an answer to one call of one agent in one working directory, with exactly one effect.
 
 use crate::conversation::CallId;
 use crate::digest::digest_of;
 use crate::event::Origin;
 
-/// Hash that identifies the call, its effect, its folder and its agent. An answer is valid for this
-/// hash only.
+/// Hash that identifies the call, its effect, its working directory and its agent. An answer is
+/// valid for this hash only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binding(String);
 

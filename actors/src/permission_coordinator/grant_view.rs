@@ -144,8 +144,8 @@ impl GrantView {
         self.questions.lock().shown.contains_key(id)
     }
 
-    /// True if this process has shown the request, open or recently ended, and so takes care of its
-    /// end.
+    /// True if this process has shown the request to observers, and the request is open or among
+    /// the last 1,024 that ended. Then this process also records its end.
     pub(crate) fn has_shown(&self, id: &QuestionId) -> bool {
         let questions = self.questions.lock();
         questions.shown.contains_key(id) || questions.ended.iter().any(|(ended, _)| ended == id)

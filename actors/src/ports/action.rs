@@ -43,8 +43,9 @@ pub enum Operation {
         relative: String,
         /// Workspace root through which the path is accessed.
         root: String,
-        /// Set if the write controls git: the folder, relative to `root`, of the git repository
-        /// that exists or that this call makes. `None` for all other writes.
+        /// Folder, relative to `root`, of the git repository that the written file controls, such
+        /// as its `config` or `hooks`. The repository exists already, or this call makes it. `None`
+        /// for all other writes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repository: Option<String>,
     },
@@ -92,7 +93,8 @@ pub struct PathLink {
 pub struct Prepared {
     /// The effect, which is judged and shown.
     pub action: Action,
-    /// Private data of the tool for performing the effect: descriptors, bytes, parsed arguments.
+    /// Private data of the tool for performing the effect, such as descriptors, bytes or parsed
+    /// arguments.
     pub payload: Box<dyn Any + Send>,
 }
 

@@ -19,7 +19,7 @@ pub struct GrantTime {
 /// Grants that are valid at a [`GrantTime`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveGrants {
-    /// Verified grants for this project and for all projects that have not expired.
+    /// Verified grants that have not expired, for this project or for all projects.
     pub grants: Arc<[Grant]>,
     /// Warning for the user if the store failed verification, with the reason. Returned once.
     pub alarm: Option<String>,

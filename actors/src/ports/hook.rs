@@ -18,7 +18,7 @@ use crate::ports::{PortFuture, ToolAnnotations};
 pub struct HookInvocation {
     /// Id of the session.
     pub session_id: SessionId,
-    /// The invocation; `None` for events of the session.
+    /// Invocation in which the event happened; `None` for `SessionStart` and `SessionEnd`.
     pub origin: Option<Arc<Origin>>,
     /// The hook event with its data.
     pub moment: HookPayload,
@@ -95,8 +95,8 @@ pub struct HookedCall {
     pub tool: String,
     /// Annotations of the tool; the defaults if no tool has this name.
     pub annotations: ToolAnnotations,
-    /// Arguments of the call. They match the tool's schema, unless the call failed because they do
-    /// not.
+    /// Arguments of the call. Before the call and after it ran they match the tool's schema; after
+    /// a call that was refused or crashed they are those that the model wrote, unchecked.
     pub input: Value,
 }
 
@@ -141,8 +141,9 @@ pub struct HookReport {
     pub hook: String,
     /// Decision or failure of the hook.
     pub says: HookResult,
-    /// Message of the hook for the user and, if the hook denies or changes something that the model
-    /// sees, for the model. `None` if there is none.
+    /// Message of the hook for the user; `None` if it gave none. The model also gets it if the hook
+    /// denies a call, withholds its result, does not accept the final answer, changes the
+    /// arguments, or warns before a call.
     pub message: Option<String>,
     /// Data for programs, from the hook.
     pub metadata: Value,

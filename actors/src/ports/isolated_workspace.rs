@@ -8,11 +8,11 @@ use crate::event::Origin;
 use crate::outcome::WorkspaceChanges;
 use crate::ports::{Policy, PortFuture, Toolbox};
 
-/// Factory of isolated workspaces: copies of the session's workspace, one per subagent.
+/// Factory of isolated workspaces: copies of the caller's workspace, one per subagent.
 pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
-    /// Creates a workspace for the invocation `id` of the agent `agent`: a copy of the current
-    /// workspace of its caller `caller`. Dropping the future cancels the creation. `Err`: reason in
-    /// words.
+    /// Creates the isolated workspace for the invocation `id` of the agent `agent`: a copy of the
+    /// workspace in which the caller `caller` works. Dropping the future cancels the creation.
+    /// `Err`: reason in words.
     fn open(
         &self,
         id: &InvocationId,
@@ -20,37 +20,38 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
         caller: &Origin,
     ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
-    /// Reopens the existing workspace of the invocation `id`. `Err`: reason in words, for example
-    /// that it is gone.
+    /// Reopens the existing isolated workspace of the invocation `id`. `Err`: reason in words, for
+    /// example that it is gone.
     fn reopen(
         &self,
         id: &InvocationId,
         agent: &str,
     ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
-    /// True if the workspace of the invocation `id` exists.
+    /// True if the isolated workspace of the invocation `id` exists.
     fn is_there(&self, id: &InvocationId) -> bool;
 
-    /// Examines the workspace of a subagent that has ended and returns its changes. `None`: there
-    /// were no changes, and the workspace was removed. `Err`: reason in words.
+    /// Examines the isolated workspace of the ended subagent `id` and returns its changes. `None`:
+    /// there were no changes, and the isolated workspace was removed. `Err`: reason in words.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>>;
 
-    /// Removes the workspace of a subagent that never started. May return before the removal is
-    /// complete.
+    /// Removes the isolated workspace of a subagent that never started. May return before the
+    /// removal is complete.
     fn discard(&self, id: &InvocationId);
 }
 
 /// An open isolated workspace of one subagent.
 #[derive(Clone)]
 pub struct IsolatedWorkspace {
-    /// Working directory in the workspace.
+    /// Absolute path of the subagent's working directory, in its isolated workspace.
     pub cwd: String,
     /// System prompt for the subagent, instead of that of its definition.
     pub system_prompt: String,
-    /// Tools that work in this workspace. They replace tools of the session with the same names.
+    /// Tools that work in the isolated workspace. They replace tools of the session with the same
+    /// names.
     pub tools: Toolbox,
-    /// Permission policy for calls in this workspace. It never permits more than the session's
-    /// policy.
+    /// Permission policy for calls in the isolated workspace. It never permits more than the
+    /// session's policy.
     pub policy: Arc<dyn Policy>,
 }
 

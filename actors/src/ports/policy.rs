@@ -15,7 +15,8 @@ pub trait Policy: Send + Sync + 'static {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict;
 }
 
-/// Facts besides the action on which a decision depends.
+/// Facts besides the action on which a decision depends: tool, calling agent, grants, the party
+/// that answers permission requests, time and sandbox tier.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     /// Annotations of the tool.
@@ -51,8 +52,8 @@ pub enum AnswerSource {
 pub enum Verdict {
     /// The call may run within this confinement.
     Allow(Confinement),
-    /// A person has to decide. If they allow the call, it runs within the confinement of the
-    /// question.
+    /// The answer to this permission request decides. A call that it allows runs within the
+    /// confinement of the question.
     Ask(PermissionQuestion),
     /// The call is denied.
     Deny {
@@ -85,7 +86,7 @@ pub struct PermissionQuestion {
 /// Confinement of a call: the sandbox profile and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// Name of a file in `sandbox-profiles/`.
+    /// Name of the sandbox profile: a file in `sandbox-profiles/`.
     pub profile: String,
     /// Absolute paths of folders that the call may write, including everything below.
     pub writable_roots: Vec<String>,

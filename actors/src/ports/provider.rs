@@ -40,7 +40,7 @@ pub trait Provider: Send + Sync + 'static {
     ) -> PortFuture<Result<Completion, ProviderError>>;
 
     /// Number of tokens of `request`: counted by the server if that is free of charge, otherwise
-    /// estimated. An error comes from the server.
+    /// estimated. `Err`: the server could not count them.
     fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
         if let Some(inner) = self.inner() {
             return inner.count_tokens(request);
@@ -209,7 +209,7 @@ pub enum Delta {
     Text(String),
     /// Piece of thinking.
     Thinking(String),
-    /// Sign of activity without text, such as arguments of a tool call.
+    /// Sign of activity without text: for example, arguments of a tool call are arriving.
     Alive,
     /// Token counts so far of the arriving reply.
     Usage(Usage),
@@ -343,8 +343,8 @@ impl ProviderError {
         class
     }
 
-    /// Creates an error of class `class` without wait or partial text. Another class, also `budget`
-    /// and `journal`, becomes `Rejected`.
+    /// Creates an error of class `class` without a requested wait and without partial text.
+    /// `budget`, `journal` and unknown classes become `Rejected`.
     pub fn of_class(class: &str, source: BoxError) -> ProviderError {
         let (retry_after, partial) = (None, String::new());
         match class {

@@ -26,7 +26,7 @@ pub struct PermittedCall {
 }
 
 impl PermittedCall {
-    /// The tool call, as the model wrote it.
+    /// The tool call with its original arguments, before corrections and changes by hooks.
     pub fn call(&self) -> &ToolCall {
         &self.call
     }

@@ -19,7 +19,7 @@ use crate::ports::{PermittedCall, PortFuture, Prepared};
 /// resolved descriptors, the bytes to write. [`run`](Tool::run) accepts only a [`PermittedCall`],
 /// which contains that value, so exactly the judged effect is performed.
 pub trait Tool: Send + Sync + 'static {
-    /// Name, description and schema, as the model sees them.
+    /// Name, description and schema for the model; side effects, source and annotations for posse.
     fn spec(&self) -> &ToolSpec;
 
     /// The tool that this one wraps; `None` if it wraps none. The default implementations of the
@@ -125,12 +125,14 @@ pub struct ToolSpec {
     pub side_effect: SideEffect,
     /// Origin of the tool: `builtin`, `user`, `project`, `programmatic`.
     pub source: String,
-    /// Facts for permissions, hooks and agents. Not sent to models.
+    /// Resource, names in rules and visibility of the tool, for permissions, hooks and agents. Not
+    /// sent to models.
     pub annotations: ToolAnnotations,
 }
 
-/// Facts about a tool on which permissions, hooks and agents depend, so that they need no list of
-/// tool names. The default describes a tool about which nothing is known.
+/// Accessed resource, names in permission rules, and visibility of a tool. Permissions, hooks and
+/// agents use them, so that they need no list of tool names. The default describes a tool about
+/// which nothing is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolAnnotations {
     /// Resource that the tool accesses.
@@ -241,7 +243,8 @@ impl CallContext {
     }
 }
 
-/// Failure of a preparation. The text is for the model and contains the error and its fix.
+/// Failure to validate the arguments of a call or to prepare it. The text is for the model and
+/// contains the error and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code} {message}")]
 pub struct ToolError {
@@ -276,7 +279,7 @@ pub struct RunContext {
     /// Channel for events to record, such as [`Event::SandboxEnforced`]. It is bounded: sending
     /// waits.
     pub facts: mpsc::Sender<Event>,
-    /// Sender for background work that continues after the call has ended.
+    /// Sender of events and notices for background work that continues after the call has ended.
     pub post_call: PostCallSink,
     /// Maximum bytes of text that a tool should return. The tool itself cuts longer text or spills
     /// it to a file; the kernel cuts only at `Limits::result_bytes_max`.

@@ -22,7 +22,7 @@ pub struct Delegated {
     pub call_id: CallId,
     /// Name of the provider profile.
     pub provider: String,
-    /// Working directory of the session at its last start.
+    /// Working directory of the session when the subagent was last started.
     pub cwd: String,
     /// Its latest task in one line.
     pub task: String,
@@ -32,11 +32,12 @@ pub struct Delegated {
     pub starts: u32,
     /// True if its task, the first user message, is recorded since the last start.
     pub briefed: bool,
-    /// True if the start of its invocation is recorded since the last start.
+    /// True if `agent.invocation.started` is recorded since the last start; false while the
+    /// subagent is only requested.
     pub began: bool,
     /// Files that its calls named in the argument `path`, newest last.
     pub files: Vec<String>,
-    /// Actions of all its calls.
+    /// Number of its calls, with the latest that may have changed something.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
     /// Running time since its last start in milliseconds, without the time between processes.

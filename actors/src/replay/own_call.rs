@@ -21,8 +21,8 @@ pub struct OpenOwnCall {
     pub message_id: MessageId,
     /// Beginning of that message; the output follows it.
     pub said: String,
-    /// Description and start time. `None` if the intent is not recorded, so the call has had no
-    /// effect.
+    /// Description and start time of the call. `None` if the intent is not recorded; then the call
+    /// has had no effect.
     pub begun: Option<StartedCall>,
     /// Output of the call; `None` if no end is recorded.
     pub output: Option<Vec<ContentPart>>,

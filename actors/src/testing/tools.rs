@@ -52,7 +52,7 @@ type PrepareResult = PortFuture<Result<Prepared, ToolError>>;
 pub struct RunCounter {
     /// Number of runs that began.
     pub began: Arc<AtomicU32>,
-    /// Number of runs that were dropped before they ended.
+    /// Number of runs that were dropped before they ended; only [`HangingTool`] counts them.
     pub dropped: Arc<AtomicU32>,
 }
 
@@ -108,7 +108,7 @@ impl Tool for WritingTool {
     }
 }
 
-/// Tool with a side effect that starts and never ends by itself.
+/// Tool with a side effect that outputs `begun` and then never ends by itself.
 #[derive(Debug)]
 pub struct HangingTool(ToolSpec, RunCounter);
 
@@ -206,7 +206,8 @@ impl Tool for GatedTool {
     }
 }
 
-/// Tool with a side effect whose prepared effect differs each time, for the first preparations.
+/// Tool with a side effect whose prepared effect changes with each of the first preparations and
+/// then stays the same.
 #[derive(Debug)]
 pub struct ChangingTool(ToolSpec, RunCounter, AtomicU32, u32);
 

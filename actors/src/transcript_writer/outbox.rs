@@ -24,7 +24,7 @@ const PASSING_MAX: usize = 1024;
 /// Number of waiting entries from which on senders that can wait have to wait.
 const ROOM: usize = 1024;
 
-/// Error: an event was not recorded and will not be, because the writer has given up.
+/// Error: an event is not recorded, because the writer gave up or the disk was too full too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be written: {cause}")]
 pub(crate) struct Unrecorded {

@@ -67,8 +67,8 @@ fn check_fields(place: &str, schema: &Value, value: &Value, problems: &mut Vec<S
     }
 }
 
-/// True if the schema allows fields that it does not list. A schema without `properties` allows all
-/// fields.
+/// True if the schema allows fields that it does not list: `additionalProperties` is present and
+/// not `false`, or both it and `properties` are missing.
 fn is_open(schema: &Value) -> bool {
     match schema.get("additionalProperties") {
         Some(rule) => *rule != Value::Bool(false),

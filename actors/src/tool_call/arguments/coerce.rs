@@ -4,7 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::{allows, kind_of, shown};
 
-/// Fields that select a target. They are never corrected.
+/// Fields that select a target. Their values are never corrected.
 const EXACT: [&str; 3] = ["command", "path", "workdir"];
 
 /// Largest integer up to which all integers are exact as floating point numbers.
