@@ -114,7 +114,8 @@ pub(crate) struct StartRequest {
     pub(crate) turns_max: Option<u32>,
     /// Ended subagent to resume; `None` for a new one.
     pub(crate) resume: Option<InvocationId>,
-    /// Informs the tool that the subagent waits for a slot, with the number of slots.
+    /// Informs the tool that the subagent waits for a concurrency slot, with the number of slots;
+    /// `None` after that.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Its strong reference is dropped when the caller no longer wants the subagent.
     pub(crate) wanted: Weak<()>,

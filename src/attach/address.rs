@@ -84,7 +84,7 @@ impl SocketAddress {
     }
 
     /// Returns the token of the state directory, and creates it if it is missing. A token file that
-    /// is not safe is an error.
+    /// is a link, belongs to another user, is accessible to others or is malformed is an error.
     pub(crate) fn token(&self) -> io::Result<String> {
         let path = self.state.join(TOKEN);
         match read(&path) {

@@ -367,7 +367,8 @@ impl AgentLoop {
         self.advance()
     }
 
-    /// Returns the ending of the run if the same call has failed too often in a row.
+    /// Returns the ending of the run if the same call (name and arguments) has failed too often in
+    /// a row.
     fn repetition(&mut self, call: &ToolCall, failed: bool) -> Option<Ending> {
         if !failed {
             self.repeated = None;
@@ -416,7 +417,8 @@ impl AgentLoop {
         effects
     }
 
-    /// Stops all calls. The run finishes when every call has ended.
+    /// Stops the run with `ending`: cancels its calls, and finishes when all have ended. If no
+    /// calls are open, cancels the model request and finishes at once.
     fn stop(&mut self, ending: Ending) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else {
             let mut effects = vec![Effect::Cancel(Vec::new())];

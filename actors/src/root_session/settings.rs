@@ -35,7 +35,8 @@ pub struct SessionSettings {
     pub asking: AnswerSource,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: SandboxTier,
-    /// Bounds of the session.
+    /// Bounds of the session, such as restarts, waits, queue lengths, output sizes and context
+    /// budgets.
     pub limits: Limits,
     /// Earlier messages for a new session, valid and without system messages. Not used together
     /// with `resumption`.

@@ -484,8 +484,8 @@ impl SessionBase {
         }
     }
 
-    /// Returns a refusal if the definition of a subagent above the new one limits the depth below
-    /// itself.
+    /// Returns a refusal if the new subagent would exceed the maximum depth in the definition of a
+    /// subagent above it.
     fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
         let Some(delegation_handle) = &self.delegation_handle else { return Ok(()) };
