@@ -193,7 +193,7 @@ pub(crate) struct State {
     asking: Option<OpenTurn>,
     /// Summary that a model is writing before the next request; `None` if there is none.
     fitting: Option<PendingSummary>,
-    /// The last message of the history at the start, if it is a user message.
+    /// The last message of the history at the start; `None` if it is not in the user's role.
     prompt: Option<Arc<Message>>,
     /// Number of consecutive requests that the provider rejected for their size.
     overflows: u32,

@@ -32,7 +32,8 @@ pub(super) struct HookExit<'a> {
     pub(super) timeout_ms: u128,
 }
 
-/// Properties of the hook and the event that the answer depends on.
+/// Name, event, call arguments and failure setting of a hook, on which the interpretation of its
+/// answer depends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookInput<'a> {
     /// Name of the hook.

@@ -58,8 +58,8 @@ pub(crate) struct TurnCall {
 pub(crate) enum LoopInput {
     /// Start: take the first step from the initial state.
     Begin,
-    /// The model finished a reply. The ids of its calls were assigned by posse; `alone` tells for
-    /// each call if it has side effects.
+    /// The model finished a reply. The ids of its calls were assigned by posse; `alone`: for each
+    /// call, true if it has side effects. `usage`: `None` if the provider reported none.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
     /// There is no usable reply; the run ends with this ending.
     Unanswered(Ending),
