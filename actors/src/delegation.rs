@@ -44,7 +44,7 @@ pub struct Delegation {
     pub main_calls: Vec<String>,
     /// Definitions of the subagents that can be called.
     pub subagents: Vec<Subagent>,
-    /// Common limits of all subagents.
+    /// Common limits of all subagents: depth, number, tokens, cost and running time.
     pub limits: GovernorLimits,
     /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,

@@ -1,7 +1,8 @@
 //! Interpretation of a hook's exit code and output. Pure.
 //!
 //! The exit code is evaluated first: 0 continues, 2 denies, others are failures. Output that begins
-//! like a JSON object is parsed. A denial in either of them counts.
+//! like a JSON object is parsed. A denial by the exit code or in the JSON object denies, whatever
+//! the other says.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::HookEvent;

@@ -75,7 +75,7 @@ pub struct Accounts {
     spent: Amount,
     /// Reservations of attempts that have not ended, by attempt number.
     held: BTreeMap<u64, Amount>,
-    /// Provider profile and model of the last model request.
+    /// Provider profile and model of the last model request; `None` before the first.
     asked: Option<(String, String)>,
     /// Model requests without a usage record yet, by invocation.
     #[serde(default)]

@@ -67,7 +67,7 @@ pub struct RunningPrompt {
 }
 
 impl RunningPrompt {
-    /// Invocation id of the run.
+    /// Invocation id of the run or tool call.
     pub fn invocation(&self) -> &InvocationId {
         &self.invocation
     }
@@ -178,9 +178,9 @@ impl SessionHandle {
         Ok(RunningPrompt { invocation, outcome })
     }
 
-    /// Queues a message for the current run, which receives it exactly once at a safe point that
-    /// depends on `kind`. Returns the id of the message, or an error if there is no run or the
-    /// queue is full.
+    /// Queues a message for the current run, which receives it exactly once, at the time that
+    /// `kind` determines (see [`MessageKind`]). Returns the id of the message, or an error if there
+    /// is no run or the queue is full.
     pub async fn deliver(
         &self,
         kind: MessageKind,
@@ -296,8 +296,8 @@ impl SessionHandle {
         tell(&self.session, Msg::Jobs(JobsMsg::Release(BackgroundScope::Call(call))));
     }
 
-    /// Answers a permission request, and returns when the answer is on disk and applied. The first
-    /// answer to a request counts.
+    /// Answers a permission request, and returns when the answer is on disk and applied. Only the
+    /// first answer to a request is applied; later ones are errors.
     pub async fn answer(&self, id: QuestionId, decision: HumanDecision) -> Result<(), AnswerError> {
         self.answer_by(id, decision, None).await
     }

@@ -1,5 +1,5 @@
-//! Background work of calls, such as jobs: messages to its agent, its end with the agent or the
-//! session, and the report of lost jobs on resume.
+//! Background work of calls, such as jobs: messages to the agent that made the call, the stop of
+//! the work with that agent or the session, and the report of lost jobs on resume.
 
 use std::sync::Arc;
 
