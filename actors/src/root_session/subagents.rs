@@ -408,8 +408,8 @@ impl SessionBase {
         delegation_handle.memories.lock().clone()
     }
 
-    /// Creates the entry of a subagent for a start request, and the first message with its task.
-    /// The subagent is not started yet.
+    /// Creates the entry of a subagent for a start request, and the message with its task. The
+    /// subagent is not started yet.
     fn child_for(
         &self,
         id: InvocationId,
