@@ -142,7 +142,8 @@ impl HookSet {
     }
 }
 
-/// Applies the change that one hook makes to the input of the next hook.
+/// Applies the changed arguments or the changed result that a hook returned to `moment`, which is
+/// the input of the next hook.
 fn chain_input(moment: &mut HookPayload, says: &HookResult) {
     match (moment, says) {
         (HookPayload::PreToolUse(used), HookResult::Input(input)) => used.input = input.clone(),

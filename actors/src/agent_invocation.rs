@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Limit for the sum of input and output tokens of all replies, checked before each model
     /// request; `None`: no limit.
     pub(crate) tokens_max: Option<u64>,
-    /// Context budget and compaction.
+    /// Context budget, token estimate and summary model.
     pub(crate) fitter: ContextFitter,
     pub(crate) presence: AliveToken,
     pub(crate) report: Report<InvocationOutcome>,
@@ -135,7 +135,8 @@ pub(crate) struct InvocationOutcome {
 
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
-    /// The hooks before a model request have finished, and the journal has space.
+    /// The checks before a model request have ended: its hooks, and the free disk space of the
+    /// journal.
     Cleared(Result<Result<RequestClearance, Unrecorded>, JoinError>),
     Replied(Result<ModelOutcome, JoinError>),
     /// The model has written the summary for a compaction, or failed.
@@ -190,9 +191,9 @@ pub(crate) struct State {
     report: Option<Report<InvocationOutcome>>,
     clearing: Option<OwnedTask>,
     asking: Option<OpenTurn>,
-    /// Summary that a model is writing before the next request.
+    /// Summary that a model is writing before the next request; `None` if there is none.
     fitting: Option<PendingSummary>,
-    /// The last message of the history at the start, if it is a user message.
+    /// The last message of the history at the start; `None` if it is not in the user's role.
     prompt: Option<Arc<Message>>,
     /// Number of consecutive requests that the provider rejected for their size.
     overflows: u32,

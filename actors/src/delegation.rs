@@ -44,7 +44,7 @@ pub struct Delegation {
     pub main_calls: Vec<String>,
     /// Definitions of the subagents that can be called.
     pub subagents: Vec<Subagent>,
-    /// Common limits of all subagents.
+    /// Common limits of all subagents: depth, number, tokens, cost and running time.
     pub limits: GovernorLimits,
     /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
@@ -114,7 +114,8 @@ pub(crate) struct StartRequest {
     pub(crate) turns_max: Option<u32>,
     /// Ended subagent to resume; `None` for a new one.
     pub(crate) resume: Option<InvocationId>,
-    /// Informs the tool that the subagent waits for a slot, with the number of slots.
+    /// Informs the tool that the subagent waits for a concurrency slot, with the number of slots;
+    /// `None` after that.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Its strong reference is dropped when the caller no longer wants the subagent.
     pub(crate) wanted: Weak<()>,

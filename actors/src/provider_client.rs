@@ -113,7 +113,8 @@ pub(crate) struct State {
     open: BTreeMap<RequestKey, InFlightRequest>,
     /// Circuit breakers by model name.
     breakers: HashMap<String, CircuitBreaker>,
-    /// Class and cause of the last refusal of each model, by model name.
+    /// Class and cause of the last failure of each model that concerns all requests (see
+    /// [`RetryDecision::Refused`]), by model name.
     open_causes: HashMap<String, (&'static str, String)>,
     alarm: Option<(Duration, OwnedTask)>,
     /// Number of timers set so far, which identifies the current one.

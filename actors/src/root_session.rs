@@ -103,8 +103,8 @@ struct State {
     end: SessionEnd,
 }
 
-/// Arguments for starting a session: ports, settings, channels for the references to supervised
-/// actors, and the event stream.
+/// Arguments for starting a session: ports, settings, channels for the references to transcript
+/// writer and permission coordinator, and the event stream.
 type SessionParts = (Ports, SessionSettings, ChildActors, Feed);
 
 impl Actor for RootSession {

@@ -66,14 +66,15 @@ const OF_DELEGATION: [&str; 6] =
 pub(super) struct DefinitionSource<'a> {
     pub(super) name: &'a str,
     pub(super) fields: &'a Map<String, Value>,
-    /// Text below the front matter. `None`: the definition is not a file.
+    /// Text below the front matter. `None`: the definition is an entry of the configuration.
     pub(super) body: Option<&'a str>,
     pub(super) source: AgentSource,
     /// Returns the location of the field with a dotted path, for messages.
     pub(super) place: &'a dyn Fn(&str) -> String,
 }
 
-/// True if an agent may have this name: a word that is safe in events, paths and tables.
+/// True if an agent may have this name: at most 40 of `a` to `z`, `0` to `9`, `-` and `_`,
+/// beginning with a letter.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_lowercase())
@@ -96,7 +97,8 @@ struct DefinitionReader<'a> {
     flaws: Vec<Failure>,
 }
 
-/// Group of fields, with its path, which is empty at the top level.
+/// Group of fields, with its path, which is empty at the top level. `fields`: `None` if the group
+/// is missing or not an object.
 struct FieldGroup<'a> {
     path: &'a str,
     fields: Option<&'a Map<String, Value>>,

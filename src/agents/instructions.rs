@@ -26,7 +26,8 @@ const POSITIONS_MAX: usize = 5;
 pub struct Instructions {
     /// The files in the order of reading. Later ones take precedence; the closest folder is last.
     pub blocks: Vec<Instruction>,
-    /// Skipped, truncated or questionable files; one line each for standard error.
+    /// Warnings about files that were skipped or truncated, or contain hidden characters; one line
+    /// each, for standard error.
     pub notices: Vec<String>,
 }
 
@@ -71,9 +72,9 @@ impl Instructions {
         instructions
     }
 
-    /// Reads the file `user`, if it exists, and the instruction files of the folders from `root`
-    /// down to `cwd`. `root` and `cwd` contain no symbolic links; without a repository, `root` is
-    /// `cwd`. At most the 64 folders closest to `cwd` are read.
+    /// Reads the file `user`, if it exists, and the instruction files of the folders from the
+    /// repository's root `root` down to `cwd`. `root` and `cwd` contain no symbolic links; without
+    /// a repository, `root` is `cwd`. At most the 64 folders closest to `cwd` are read.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };
@@ -100,7 +101,7 @@ impl Instructions {
         }
     }
 
-    /// Adds a file. Returns `false` if it does not exist; a skipped file counts as existing.
+    /// Adds a file. Returns true if it exists, even if it was skipped.
     fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, space: &mut Space) -> bool {
         if path.symlink_metadata().is_err() {
             return false;

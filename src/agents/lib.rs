@@ -73,7 +73,7 @@ pub struct Agent {
     pub delegation: Delegation,
     /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
-    /// Limits of the agent.
+    /// Maximum number of model replies, and maximum running time.
     pub limits: Limits,
     /// True if the agent always works in an isolated workspace.
     pub isolated: bool,
@@ -159,7 +159,8 @@ pub struct Delegation {
 /// Information about an agent for the agents that may call it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
-    /// Category, such as `builder`, `planner`, `reviewer`, `researcher` or `utility`.
+    /// Category, such as `builder`, `planner`, `reviewer`, `researcher` or `utility`. `None`: not
+    /// stated.
     pub category: Option<String>,
     /// Relative cost. `None`: not stated.
     pub cost: Option<Cost>,

@@ -107,8 +107,9 @@ impl Tool for Noticing {
 }
 
 impl Notes {
-    /// Text with the instruction files for `path` that the conversation `reader` has not seen, and
-    /// warnings about skipped, truncated or questionable files, one line each.
+    /// Text with the instruction files for `path` that the conversation `reader` has not seen
+    /// (`None`: there are none), and warnings about files that were skipped or truncated, or
+    /// contain hidden characters, one line each.
     fn about(&self, path: &Path, reader: &str) -> (Option<String>, Vec<String>) {
         let below =
             |folder: &&Path| folder.starts_with(&self.root) && !self.cwd.starts_with(folder);

@@ -25,7 +25,8 @@ pub struct Folders {
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
-/// Names and functions for checking definitions.
+/// Names of tools, and functions for provider profiles, permission rules and the user's trust,
+/// against which agent definitions are checked.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
 pub struct KnownNames<'a> {
     /// Names of all tools.
@@ -45,7 +46,7 @@ pub struct Roster {
     /// All agents, the default first.
     pub agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
-    /// Warnings about usable agents.
+    /// Warnings about usable agents: unknown names in their lists of agents, and hidden characters.
     pub remarks: Vec<Failure>,
     /// Names of agents of the project that are not loaded, because the user does not trust them.
     pub inert: Vec<String>,
@@ -87,7 +88,8 @@ impl Roster {
         roster
     }
 
-    /// Warns about unknown names in lists of agents: misspelled or rejected ones.
+    /// Warns about names in `allowedAgents` and `deniedAgents` that are not those of usable agents:
+    /// they are misspelled, or their agents are rejected or not trusted.
     fn warn_about_unknown_names(&mut self) {
         let mut remarks = Vec::new();
         for agent in &self.agents {
@@ -222,7 +224,7 @@ impl Roster {
         self.refused.iter().map(|(_, failure)| failure)
     }
 
-    /// Agent with this name.
+    /// Usable agent with this name; `None` if there is none.
     pub fn find(&self, name: &str) -> Option<&Agent> {
         self.agents.iter().find(|agent| agent.name == name)
     }

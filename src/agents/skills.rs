@@ -42,7 +42,8 @@ pub struct Skill {
     pub description: String,
     /// License. `None`: not stated.
     pub license: Option<String>,
-    /// Requirements of the skill. `None`: not stated.
+    /// Requirements of the skill, such as programs: text of the field `compatibility`. `None`: not
+    /// stated.
     pub compatibility: Option<String>,
     /// Entries of the field `metadata` of the front matter, value by name.
     pub metadata: BTreeMap<String, String>,
@@ -225,7 +226,7 @@ impl Skills {
         self.known.is_empty()
     }
 
-    /// All skills, by name.
+    /// All usable skills, sorted by name.
     pub fn all(&self) -> impl Iterator<Item = &Skill> {
         self.known.values()
     }

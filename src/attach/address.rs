@@ -84,7 +84,7 @@ impl SocketAddress {
     }
 
     /// Returns the token of the state directory, and creates it if it is missing. A token file that
-    /// is not safe is an error.
+    /// is a link, belongs to another user, is accessible to others or is malformed is an error.
     pub(crate) fn token(&self) -> io::Result<String> {
         let path = self.state.join(TOKEN);
         match read(&path) {
@@ -144,7 +144,8 @@ fn make(path: &Path) -> io::Result<()> {
     written
 }
 
-/// Compares two tokens in constant time, so that timing does not reveal where they differ.
+/// Returns true if two tokens are equal. Compares in constant time, so that timing does not reveal
+/// where they differ.
 pub(crate) fn constant_time_eq(ours: &str, theirs: &str) -> bool {
     let differ = ours.bytes().zip(theirs.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     ours.len() == theirs.len() && differ == 0

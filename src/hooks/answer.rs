@@ -1,7 +1,8 @@
 //! Interpretation of a hook's exit code and output. Pure.
 //!
 //! The exit code is evaluated first: 0 continues, 2 denies, others are failures. Output that begins
-//! like a JSON object is parsed. A denial in either of them counts.
+//! like a JSON object is parsed. A denial by the exit code or in the JSON object denies, whatever
+//! the other says.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::HookEvent;
@@ -32,7 +33,8 @@ pub(super) struct HookExit<'a> {
     pub(super) timeout_ms: u128,
 }
 
-/// Properties of the hook and the event that the answer depends on.
+/// Name, event, call arguments and failure setting of a hook, on which the interpretation of its
+/// answer depends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookInput<'a> {
     /// Name of the hook.

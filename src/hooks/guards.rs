@@ -16,7 +16,8 @@ use crate::hooks::report;
 use crate::secrets::is_secret;
 
 /// Built-in checks of a call, made before the user's hooks and after each hook that changed the
-/// call.
+/// call: the command must not be one that the policy denies, and the written file not a secret
+/// file.
 pub(super) struct Guards {
     pub(super) policy: Arc<dyn Policy>,
     pub(super) cwd: String,
@@ -24,8 +25,8 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Returns a denial if the call is always denied, else `None`. `agent`: path of the calling
-    /// agent.
+    /// Returns a denial if the policy denies the command of the call, or if the call writes a
+    /// secret file; otherwise `None`. `agent`: path of the calling agent.
     pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.annotations.access == Access::Process {
             return self.dangerous(used, agent).map(|why| denial("block-dangerous-bash", why));

@@ -41,7 +41,8 @@ struct Filter {
 }
 
 impl CommandHook {
-    /// True if the hook is registered for `event`, and its filter matches `tool`.
+    /// True if the hook is registered for `event`, and its filter names no tools or one that
+    /// matches `tool` (`None`: the event is not about a tool call).
     pub(super) fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool {
         let tools = &self.filter.tools;
         let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));

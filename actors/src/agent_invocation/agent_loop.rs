@@ -58,8 +58,8 @@ pub(crate) struct TurnCall {
 pub(crate) enum LoopInput {
     /// Start: take the first step from the initial state.
     Begin,
-    /// The model finished a reply. The ids of its calls were assigned by posse; `alone` tells for
-    /// each call if it has side effects.
+    /// The model finished a reply. The ids of its calls were assigned by posse; `alone`: for each
+    /// call, true if it has side effects. `usage`: `None` if the provider reported none.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
     /// There is no usable reply; the run ends with this ending.
     Unanswered(Ending),
@@ -367,7 +367,8 @@ impl AgentLoop {
         self.advance()
     }
 
-    /// Returns the ending of the run if the same call has failed too often in a row.
+    /// Returns the ending of the run if the same call (name and arguments) has failed too often in
+    /// a row.
     fn repetition(&mut self, call: &ToolCall, failed: bool) -> Option<Ending> {
         if !failed {
             self.repeated = None;
@@ -416,7 +417,8 @@ impl AgentLoop {
         effects
     }
 
-    /// Stops all calls. The run finishes when every call has ended.
+    /// Stops the run with `ending`: cancels its calls, and finishes when all have ended. If no
+    /// calls are open, cancels the model request and finishes at once.
     fn stop(&mut self, ending: Ending) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else {
             let mut effects = vec![Effect::Cancel(Vec::new())];

@@ -134,7 +134,8 @@ impl State {
         }
     }
 
-    /// Content that compactions of this invocation keep.
+    /// Content that compactions of this invocation keep: the list of its background work and, for a
+    /// subagent, its task.
     fn retained(&self) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
         let unanswered = unanswered_before(self.agent_loop.history(), self.prompt.as_ref());
@@ -312,7 +313,7 @@ fn conversation(history: &[Arc<Message>]) -> &[Arc<Message>] {
 }
 
 /// Number of user messages after the last reply and before `prompt`: prompts of earlier runs that
-/// were never answered. 0 if `prompt` is not among them.
+/// were never answered. 0 if `prompt` is `None` or precedes the last reply.
 fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
     let said = messages_since_reply(history);
     let waiting = &history[history.len() - said..];
@@ -320,7 +321,8 @@ fn unanswered_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) ->
     waiting.iter().position(is_it).unwrap_or_default()
 }
 
-/// Content that a compaction must keep, and number of messages that it may shorten.
+/// Content that a compaction keeps (`beside`: list of background work; `keeps_task`: true to keep a
+/// subagent's task), and number of messages that it may shorten.
 #[derive(Debug, Clone, Default)]
 struct RetainedContent {
     beside: Vec<String>,
@@ -348,8 +350,8 @@ fn goal(
 }
 
 /// Compacts `history` to the target size, keeping as many of the latest turns as this allows. If
-/// the target cannot be reached, returns the smallest result that fits or saves enough; `None` if
-/// there is none.
+/// the target cannot be reached, returns the smallest result if it is below the threshold or saves
+/// a tenth; otherwise `None`.
 fn shrink(
     history: &[Arc<Message>],
     reading: &ContextReading,

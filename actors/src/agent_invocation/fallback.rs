@@ -53,8 +53,9 @@ pub(crate) enum CandidateChoice {
     GiveUp { next_try: Option<Duration> },
 }
 
-/// True if another model may be used after `error`. False for errors of the request, the
-/// credentials, the content or the budget.
+/// True if another model may be used after `error`. False if the context is too small, the
+/// credentials or the request are rejected, the content is filtered, or the request was not sent
+/// because of the budget or the journal.
 pub(crate) fn may_fall_back(error: &ProviderError) -> bool {
     !matches!(
         error,

@@ -19,7 +19,7 @@ use crate::provider_client::{MeteredReply, PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-/// Result of the checks before a model request: it may be sent, or not.
+/// Result of the hooks before a model request: it may be sent, or not.
 pub(crate) enum RequestClearance {
     Clear,
     /// Denied by a hook, with its reason.
@@ -30,7 +30,8 @@ pub(crate) enum RequestClearance {
 pub(crate) enum ModelOutcome {
     /// Reply of a model, or the ending without one.
     Answer(Result<MeteredReply, Ending>),
-    /// A hook discarded the reply, with its reason.
+    /// A hook discarded the reply for the reason `why`. `said`: text of the reply; `None` if it had
+    /// none.
     Discarded { said: Option<String>, why: String },
 }
 

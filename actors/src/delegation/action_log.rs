@@ -1,4 +1,5 @@
-//! Log of a subagent's actions, which its caller reads if the subagent failed. Pure.
+//! Log of a subagent's calls, which its caller reads unless the subagent has completed its task.
+//! Pure.
 
 use std::fmt;
 

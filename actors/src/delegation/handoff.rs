@@ -41,7 +41,8 @@ pub(crate) struct DelegateInput {
 /// A complete handoff packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// Text of the packet, which is the first message for the subagent.
+    /// Text of the packet: the first message for a new subagent, the next message for a resumed
+    /// one.
     pub(crate) text: String,
     /// The task in one line, for lists.
     pub(crate) task: String,

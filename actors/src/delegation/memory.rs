@@ -245,7 +245,7 @@ pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     keep_last(files, FILES_MAX);
 }
 
-/// The files that the calls of a history name, newest last, at most 20.
+/// The files that the calls of a history name in their argument `path`: newest last, at most 20.
 pub(crate) fn files_of(history: &[std::sync::Arc<Message>]) -> Vec<String> {
     let mut files = Vec::new();
     for message in history {

@@ -101,8 +101,9 @@ pub(crate) struct UnmergedWorkspace {
 pub(crate) const WORKSPACE_GONE: &str = "worktree";
 
 impl SubagentEnd {
-    /// Text about the end for the caller: outcome, answer and workspace. An answer of more than
-    /// `bytes_max` bytes is shortened; the caller can read all of it with `agent_result`.
+    /// Text about the end for the caller: outcome, answer, and changes in the isolated workspace.
+    /// An answer of more than `bytes_max` bytes is shortened; the caller can read all of it with
+    /// `agent_result`.
     pub(crate) fn compact(&self, bytes_max: usize) -> String {
         let mut text = format!("agent {} ({}): {}\n", self.agent, self.id, self.outcome);
         if !self.said.is_empty() {

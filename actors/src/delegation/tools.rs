@@ -34,7 +34,8 @@ pub const STATUS: &str = "agent_status";
 pub const RESULT: &str = "agent_result";
 /// Name of the tool that shows the changes of a subagent in its worktree.
 pub const DIFF: &str = "agent_diff";
-/// Name of the tool that merges the changes of a subagent in its worktree into the workspace.
+/// Name of the tool that merges the changes of a subagent in its worktree into the session's
+/// workspace.
 pub const MERGE: &str = "agent_merge";
 /// Names of the tools of agents that can delegate, in the order in which models see them.
 pub const TOOLS: [&str; 5] = [STATUS, RESULT, DIFF, MERGE, DELEGATE];
@@ -47,7 +48,8 @@ const WAIT_SECONDS_MAX: u64 = 600;
 /// Interval between checks for the end of a subagent while a call waits for it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Registers the tools that start and query subagents. If a name is taken, the existing tool stays.
+/// Registers the tools `delegate_agent`, `agent_status` and `agent_result`. If a name is taken, the
+/// existing tool stays.
 pub(crate) fn register(
     toolbox: &mut Toolbox,
     handle: &Arc<DelegationHandle>,
@@ -212,8 +214,8 @@ impl DelegateTool {
     }
 
     /// True if the call must create an isolated workspace: the caller or the definition of the
-    /// subagent requires it. False for a resumed subagent, which keeps its own. `Err` if no
-    /// workspace can be created.
+    /// subagent requires it. False for a resumed subagent, which keeps its own. `Err` if isolated
+    /// workspaces are not available, or the argument is invalid.
     fn wants_isolation(
         &self,
         input: &DelegateInput,

@@ -13,7 +13,8 @@ use crate::ledger::RecoveredUsage;
 /// Key for the spending of records that name no agent.
 const NOBODY: &str = "";
 
-/// Sum of usage and cost of some attempts.
+/// Sum of usage and cost of a set of attempts: all of a session, or those of one model or one
+/// agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
@@ -74,7 +75,7 @@ pub struct Accounts {
     spent: Amount,
     /// Reservations of attempts that have not ended, by attempt number.
     held: BTreeMap<u64, Amount>,
-    /// Provider profile and model of the last model request.
+    /// Provider profile and model of the last model request; `None` before the first.
     asked: Option<(String, String)>,
     /// Model requests without a usage record yet, by invocation.
     #[serde(default)]
@@ -114,13 +115,13 @@ mod pairs {
 }
 
 impl Accounts {
-    /// Adds the next record of a session. Records that do not concern model requests, usage or
-    /// reservations have no effect.
+    /// Adds the next record of a session. Only records about model requests, usage, reservations,
+    /// ends of invocations and resumes have an effect.
     pub fn push(&mut self, record: &StoredRecord) {
         self.follow(record.origin.as_deref(), &record.event);
     }
 
-    /// Adds spending that was recovered from damaged records.
+    /// Adds spending that was recovered from records behind damage in the journal.
     pub fn add_recovered(&mut self, recovered: &[RecoveredUsage]) {
         for RecoveredUsage { origin, event } in recovered {
             self.follow(origin.as_deref(), event);

@@ -1,7 +1,8 @@
 //! Detection of replies that come from another model than the requested one. Pure.
 
-/// Returns true if `answered` names a different model than `asked`. A date, a revision, a folder or
-/// a service variant in a name does not count as a difference.
+/// Returns true if `answered` names a different model than `asked`. These differences are ignored:
+/// case, a prefix up to the last `/`, a suffix from `:` or `@` on, `-latest`, and a date or
+/// revision at the end.
 pub(crate) fn is_another(asked: &str, answered: &str) -> bool {
     stem(asked) != stem(answered)
 }

@@ -22,8 +22,8 @@ pub struct UnverifiedRecords {
     pub records: Vec<UnverifiedRecord>,
     /// Number of lines that cannot be read.
     pub unreadable: u64,
-    /// Spending up to a later record, from another file such as a checkpoint; `None` if there is no
-    /// such file.
+    /// Spending up to a record after the last verified one, from another file such as a checkpoint;
+    /// `None` if there is no such file.
     pub floor: Option<Box<Accounts>>,
 }
 
@@ -37,7 +37,7 @@ pub struct UnverifiedRecord {
     pub intact: bool,
 }
 
-/// A usage record that is recorded again.
+/// A usage record that was recovered from behind damage; it is recorded again on resume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecoveredUsage {
     /// Invocation of the attempt; `None` if unknown.

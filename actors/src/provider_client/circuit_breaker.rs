@@ -204,14 +204,15 @@ impl CircuitBreaker {
     }
 
     /// Ends an attempt of the request `key`, which failed for a reason that does not concern other
-    /// requests.
+    /// requests: an invalid reply, or one that was cut off.
     pub(crate) fn failed_alone(&mut self, key: RequestKey, now: Duration) {
         self.in_flight.remove(&key);
         self.abandon(key, now);
     }
 
-    /// Ends an attempt of the request `key`, which failed because the model is unavailable or busy.
-    /// `wait`: the backoff of this request; `asked`: wait that the server requests from all.
+    /// Ends an attempt of the request `key`, which failed because the model is overloaded, over a
+    /// rate limit or quota, or unreachable. `wait`: the backoff of this request; `asked`: wait that
+    /// the server requests from all.
     pub(crate) fn refused(
         &mut self,
         key: RequestKey,

@@ -54,9 +54,9 @@ struct State {
     permit: Option<HeldReservation>,
     /// True if the budget lowered the maximum length of the reply.
     lowered: bool,
-    /// Token counts that the provider has reported so far.
+    /// Token counts that the provider has reported so far; `None` if it has reported none.
     seen: Option<Usage>,
-    /// Number of messages that were sent, and the last of them; set only under a budget.
+    /// Number of messages that were sent, and the last of them; `None` without a budget.
     sent: Option<(usize, Arc<Message>)>,
 }
 

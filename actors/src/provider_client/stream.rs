@@ -27,7 +27,8 @@ pub(crate) struct PartialReply(Arc<Guarded<Arriving>>);
 struct Arriving {
     attempt: u32,
     text: String,
-    /// Accounting of the current attempt.
+    /// Accounting of the current attempt; `None` before the first attempt, and after
+    /// [`take_meter`](PartialReply::take_meter).
     meter: Option<RequestMeter>,
 }
 

@@ -17,13 +17,13 @@ use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, PromptError, SessionBase, State};
 
-/// Reply channel for the result of a compaction.
+/// Reply channel for the result of a requested compaction; `Ok(None)`: nothing could be removed.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
 /// Messages about compaction between prompts, and about the size of the context.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum CompactorMsg {
-    /// Compact the history; the text is the topic that the user wants to keep.
+    /// Compact the history; the text is the topic that the user wants to keep (`None`: no topic).
     Compact(Option<String>, CompactReply),
     /// The request for a summary has ended.
     Summarised(Result<Result<String, String>, JoinError>),
@@ -43,11 +43,11 @@ struct PendingCompaction {
 
 /// Token estimate of the main conversation, and its compaction between prompts.
 pub(super) struct Compactor {
-    /// Route to the model that writes summaries; `None`: the rules make them.
+    /// Route to the model that writes summaries; `None`: rules make them (see `compaction.rs`).
     summariser: Option<ModelRoutes>,
     /// Compaction that waits for its summary; `None` if there is none.
     pending: Option<PendingCompaction>,
-    /// Token estimate of the history.
+    /// Token estimate of the main agent's history.
     meter: ContextMeter,
 }
 
@@ -56,7 +56,7 @@ impl Compactor {
         Compactor { summariser, pending: None, meter: ContextMeter::default() }
     }
 
-    /// True while a model writes a summary.
+    /// True while a requested compaction waits for its summary from a model.
     pub(super) fn is_busy(&self) -> bool {
         self.pending.is_some()
     }
@@ -149,7 +149,7 @@ impl State {
         compacted
     }
 
-    /// Composition of the next request in tokens; during a run, of its last request.
+    /// Composition of the main agent's next request in tokens; during a run, of its last request.
     pub(super) fn context(&self) -> ContextUse {
         let (budget, settings) =
             (&self.base.settings.limits.context_main, &self.base.settings.context);
@@ -231,7 +231,7 @@ struct SummarisedHistory {
     compacted: Option<CompactedHistory>,
     /// Model that wrote the summary; `None`: the rules made it.
     by: Option<String>,
-    /// Warning if the model wrote no summary.
+    /// Warning that the model wrote no summary, with the reason; `None` if it wrote one.
     warning: Option<String>,
 }
 

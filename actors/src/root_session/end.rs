@@ -59,8 +59,8 @@ impl SessionEnd {
     }
 }
 
-/// Guard that announces a crash of the session and closes the event stream, unless the stream is
-/// closed already.
+/// Guard that, when dropped, announces a crash of the session and closes the event stream, unless
+/// the stream is closed already.
 struct EndNotifier {
     feed: Feed,
     session_id: SessionId,
@@ -106,16 +106,17 @@ impl State {
         }
     }
 
-    /// Starts to close the session if it is ending and nothing runs any more.
+    /// Starts to close the session if it is ending, and no run, tool call of the user or subagent
+    /// is in progress.
     pub(super) fn close_if_idle(&mut self) {
         if self.end.is_ending() && !self.main_run.is_busy() && !self.subagents.any_live() {
             self.close();
         }
     }
 
-    /// Starts to close the session: stops background work, runs the hooks, and writes the last
-    /// record. If the title of the session is still being written, does nothing yet: the end of
-    /// that wait calls this function again.
+    /// Starts to close the session: stops background work, runs the hooks for its end, and writes
+    /// the last record. While the session waits for its title, does nothing: the end of that wait
+    /// calls this function again.
     pub(super) fn close(&mut self) {
         let Some(ending) = self.end.ending.clone() else { return };
         if self.awaits_title(&ending.reason) {

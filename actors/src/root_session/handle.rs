@@ -49,8 +49,8 @@ pub struct SessionHandle {
     ids: Arc<dyn Ids>,
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
-    /// Subscription from the first event on, for the first subscriber. `None` once it is taken or a
-    /// run was requested.
+    /// Subscription from the first event on, for the first subscriber. `None` once it is taken, or
+    /// a run or a tool call of the user was requested.
     first: Arc<Guarded<Option<Subscription>>>,
 }
 
@@ -59,7 +59,7 @@ pub struct SessionHandle {
 #[error("the session did not start: {0}")]
 pub struct StartError(String);
 
-/// A run that was started by a prompt, a resume or a tool call of the user.
+/// A run that was started by a prompt or a resume, or a tool call of the user.
 #[derive(Debug)]
 pub struct RunningPrompt {
     invocation: InvocationId,
@@ -67,7 +67,7 @@ pub struct RunningPrompt {
 }
 
 impl RunningPrompt {
-    /// Invocation id of the run.
+    /// Invocation id of the run or tool call.
     pub fn invocation(&self) -> &InvocationId {
         &self.invocation
     }
@@ -78,7 +78,8 @@ impl RunningPrompt {
     }
 }
 
-/// Channels for the references to supervised actors.
+/// Channels that publish the current references to the transcript writer and the permission
+/// coordinator.
 pub(super) struct ChildActors {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
@@ -146,7 +147,8 @@ impl SessionHandle {
         self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
     }
 
-    /// Number of the last record that was announced or existed before; 0 if there is none.
+    /// Number of the last record that was announced or existed before this process; 0 if there is
+    /// none.
     pub fn last_record(&self) -> u64 {
         self.feed.last_record()
     }
@@ -176,9 +178,9 @@ impl SessionHandle {
         Ok(RunningPrompt { invocation, outcome })
     }
 
-    /// Queues a message for the current run, which receives it exactly once at a safe point that
-    /// depends on `kind`. Returns the id of the message, or an error if there is no run or the
-    /// queue is full.
+    /// Queues a message for the current run, which receives it exactly once, at the time that
+    /// `kind` determines (see [`MessageKind`]). Returns the id of the message, or an error if there
+    /// is no run or the queue is full.
     pub async fn deliver(
         &self,
         kind: MessageKind,
@@ -202,23 +204,24 @@ impl SessionHandle {
         taken.await.unwrap_or_default()
     }
 
-    /// Runs a tool for the user, while nothing else runs. The call is judged, confined and recorded
-    /// like a call of the agent. The model is informed with its next request.
+    /// Starts a tool call of the user; refused while a run, a compaction or another such call is in
+    /// progress. The call is judged, confined and recorded like a call of the agent. The model is
+    /// informed with its next request.
     pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| MainRunMsg::OwnCall(wanted, reply)).await
     }
 
-    /// Messages so far, without system messages and without those of the current run. This function
-    /// also moves queued messages about tool calls of the user into the history. The messages are
-    /// suitable as `history` in the settings of another session.
+    /// Messages of the main conversation so far, without system messages and those of the current
+    /// run. This function also moves queued messages about tool calls of the user into the history.
+    /// The messages are suitable as `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         let history = |reply| Msg::MainRun(MainRunMsg::History(reply));
         ask(&self.session, self.ask_timeout, history).await.unwrap_or_default()
     }
 
     /// Compacts the history between prompts. The model of the role `compact` writes the summary, or
-    /// rules if none is configured; see [`compaction`]. The journal keeps everything. Returns
-    /// `None` if nothing could be removed.
+    /// rules if none is configured or it fails; see [`compaction`]. The journal keeps everything.
+    /// Returns `None` if nothing could be removed.
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<CompactedHistory>, PromptError> {
@@ -293,8 +296,8 @@ impl SessionHandle {
         tell(&self.session, Msg::Jobs(JobsMsg::Release(BackgroundScope::Call(call))));
     }
 
-    /// Answers a permission request, and returns when the answer is on disk and applied. The first
-    /// answer to a request counts.
+    /// Answers a permission request, and returns when the answer is on disk and applied. Only the
+    /// first answer to a request is applied; later ones are errors.
     pub async fn answer(&self, id: QuestionId, decision: HumanDecision) -> Result<(), AnswerError> {
         self.answer_by(id, decision, None).await
     }

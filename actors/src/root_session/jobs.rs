@@ -1,5 +1,5 @@
-//! Background work of calls, such as jobs: messages to its agent, its end with the agent or the
-//! session, and the report of lost jobs on resume.
+//! Background work of calls, such as jobs: messages to the agent that made the call, the stop of
+//! the work with that agent or the session, and the report of lost jobs on resume.
 
 use std::sync::Arc;
 
@@ -95,7 +95,8 @@ impl SessionBase {
         }
     }
 
-    /// Queues a message about each job of the original session, which does not run in the fork.
+    /// Queues a message for the main agent about each job of the original session that had not
+    /// ended: it does not run in the fork.
     pub(super) fn report_fork_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             run.queue(self.lost(job, ""));

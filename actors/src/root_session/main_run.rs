@@ -67,7 +67,7 @@ pub(super) enum MainRunMsg {
 /// The current invocation of the main agent.
 pub(super) struct MainInvocation {
     origin: Arc<Origin>,
-    /// Its actor. `None` while it is rebuilt from the journal, and while hooks check its prompt.
+    /// Its actor. `None` while it is rebuilt from the journal, and while the run waits for hooks.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     /// Admission that waits for hooks, with its prompt, which is not in the history yet; `None` if
     /// the run is admitted.
@@ -78,7 +78,7 @@ pub(super) struct MainInvocation {
     stopping: Option<Ending>,
     /// Number of messages of the history before this invocation.
     base: usize,
-    /// Number of its replies that the session has counted already.
+    /// Number of its replies that [`MainRun::turns`] contains already: those of an earlier process.
     counted: u32,
     /// Start time (monotonic); a crash does not change it.
     began: Duration,
@@ -94,9 +94,10 @@ pub(super) struct MainRun {
     /// Queued messages for the next run.
     queued: Vec<QueuedInput>,
     invocation: Option<MainInvocation>,
-    /// Interrupted run of an earlier process, until it is continued or dropped.
+    /// Interrupted run of an earlier process, until it is continued or dropped; `None` if there is
+    /// none.
     unfinished: Option<Unfinished>,
-    /// Tool call of the user in progress.
+    /// Tool call of the user in progress; `None` if there is none.
     own_call: Option<OwnCall>,
     /// Progress and decision of the hooks for the start of the session.
     opening: StartHooks,
@@ -150,7 +151,7 @@ impl MainRun {
         Some(self.queued.remove(at))
     }
 
-    /// Removes and returns the queued messages about actions of the user outside the conversation.
+    /// Removes and returns the queued messages about tool calls of the user.
     fn take_asides(&mut self) -> Vec<QueuedInput> {
         self.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside).collect()
     }

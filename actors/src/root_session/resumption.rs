@@ -12,7 +12,7 @@ pub struct Resumption {
     /// Point in the original session, for a fork. `None`: the session of the journal itself is
     /// resumed.
     pub branch: Option<Branch>,
-    /// Differences to the earlier configuration, in words.
+    /// Differences between the configuration of the earlier process and the current one, in words.
     pub changed: Vec<String>,
     /// One-line description of damage of the journal; `None` if there is none.
     pub damage: Option<String>,
@@ -42,8 +42,8 @@ impl Resumption {
         self.replayed.is_unfinished()
     }
 
-    /// Session grants to restore. Empty in another folder, under another sandbox tier, and in a
-    /// fork.
+    /// Session grants to restore. Empty if the working directory or the sandbox tier differs from
+    /// the journal's, and in a fork.
     pub fn grants(&self, cwd: &str, tier: &SandboxTier) -> Vec<Grant> {
         let same = |then: &StartedWith| then.cwd == cwd && then.tier == *tier;
         if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {

@@ -35,7 +35,8 @@ pub struct SessionSettings {
     pub asking: AnswerSource,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: SandboxTier,
-    /// Bounds of the session.
+    /// Bounds of the session, such as restarts, waits, queue lengths, output sizes and context
+    /// budgets.
     pub limits: Limits,
     /// Earlier messages for a new session, valid and without system messages. Not used together
     /// with `resumption`.
@@ -105,16 +106,16 @@ impl SessionSettings {
 pub struct SessionEnding {
     /// Reason for the end.
     pub reason: SessionEndReason,
-    /// Exit code of a headless run.
+    /// Exit code of the process of the front end that ends the session.
     pub exit_code: i32,
-    /// Final answer of a headless run; `None` if there is none.
+    /// Final answer of a headless run; `None` if there is none, and for other front ends.
     pub result: Option<String>,
 }
 
 /// Outcome of one run, or of one tool call of the user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnOutcome {
-    /// Ending of the run.
+    /// Ending of the run. A tool call of the user ends as an empty answer or as interrupted.
     pub ending: Ending,
     /// Number of model replies to the main agent in the run; 0 for a tool call of the user.
     pub turns: u32,
@@ -140,7 +141,7 @@ pub enum PromptError {
     /// There is no unfinished work to resume.
     #[error("there is no unfinished work to resume: send a prompt")]
     NothingUnfinished,
-    /// The session has ended.
+    /// The session has ended or is ending.
     #[error("the session has ended")]
     Ended,
 }

@@ -408,8 +408,8 @@ impl SessionBase {
         delegation_handle.memories.lock().clone()
     }
 
-    /// Creates the entry of a subagent for a start request, and the first message with its task.
-    /// The subagent is not started yet.
+    /// Creates the entry of a subagent for a start request, and the message with its task. The
+    /// subagent is not started yet.
     fn child_for(
         &self,
         id: InvocationId,
@@ -484,8 +484,8 @@ impl SessionBase {
         }
     }
 
-    /// Returns a refusal if the definition of a subagent above the new one limits the depth below
-    /// itself.
+    /// Returns a refusal if the new subagent would exceed the maximum depth in the definition of a
+    /// subagent above it.
     fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
         let Some(delegation_handle) = &self.delegation_handle else { return Ok(()) };

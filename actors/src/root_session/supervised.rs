@@ -22,7 +22,8 @@ use crate::transcript_writer::{self, TranscriptWriter};
 
 use clients::Clients;
 
-/// Actors that the session restarts when they crash.
+/// Transcript writer, permission coordinator and provider clients, which the session restarts when
+/// they crash.
 pub(super) struct SupervisedActors {
     pub(super) writer: Supervised<transcript_writer::Msg>,
     pub(super) coordinator: Supervised<permission::Msg>,

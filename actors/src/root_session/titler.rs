@@ -145,9 +145,10 @@ pub(super) struct Titler {
     progress: TitleProgress,
     /// Route to the model that writes the title; `None`: no title is written.
     namer: Option<ModelRoutes>,
-    /// Request in flight, with its invocation id.
+    /// Last request for a title, with its invocation id; `None` if there is none or it was
+    /// cancelled.
     request: Option<(InvocationId, OwnedTask)>,
-    /// Timer of an ending session that waits for its title.
+    /// Timer of an ending session that waits for its title; `None` if it does not wait.
     timer: Option<OwnedTask>,
 }
 
@@ -163,8 +164,8 @@ impl State {
         self.perform_title_effects(effects);
     }
 
-    /// Handles the end of a run of the main agent: requests a title if there is none yet, or
-    /// records the known title again.
+    /// Handles the end of a run of the main agent: requests a title if there is none yet and the
+    /// run has an answer, or records the known title again.
     pub(super) fn name_session(&mut self, above: &Arc<Origin>, ending: &Ending) {
         let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
         let history = &self.main_run.history;
@@ -249,7 +250,7 @@ impl Titler {
 }
 
 /// The first non-empty line of `said` as a title of at most 80 characters, without control
-/// characters, quotes and a final full stop. `None` if nothing is left.
+/// characters, enclosing quotes or Markdown marks, and final full stops. `None` if nothing is left.
 fn clean(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
     // Bidirectional controls and zero-width characters are removed, too.

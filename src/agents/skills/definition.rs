@@ -19,7 +19,8 @@ const COMPATIBILITY_CHARS_MAX: usize = 500;
 /// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
 
-/// True if a skill may have this name.
+/// True if a skill may have this name: at most 64 of `a` to `z`, `0` to `9`, and single `-` between
+/// them.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !name.is_empty()

@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 
 /// The file that makes a folder a skill.
 pub(super) const MAIN: &str = "SKILL.md";
-/// Maximum size of that file in bytes.
+/// Maximum size of `SKILL.md` in bytes.
 pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of files in a folder.
+/// Maximum number of files in a skill's folder and its subfolders.
 const FILES_MAX: usize = 200;
-/// Maximum depth of folders.
+/// Maximum depth of subfolders of a skill's folder.
 const DEPTH_MAX: usize = 6;
 /// Maximum total size of a project's skill in bytes. Such a skill is hashed as a whole.
 const HASHED_BYTES_MAX: u64 = 4 << 20;
@@ -33,7 +33,7 @@ pub(super) struct SkillFiles {
     pub(super) cut: bool,
 }
 
-/// Content of a folder at one moment.
+/// Hashes of a skill's folder, and the content of its `SKILL.md`, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HashedSkill {
     /// SHA-256 over names and contents, in hex.

@@ -187,8 +187,8 @@ impl SessionBase {
     }
 }
 
-/// Reason for which hooks denied; `None` if they did not. A crash of the hook runner counts as a
-/// denial.
+/// Reason for which a hook denied the start of the session or the prompt; `None` if none did. A
+/// crash of the hook runner counts as a denial.
 fn block_reason(hooked: Result<HookOutcome, JoinError>) -> Option<String> {
     match hooked {
         Ok(hooked) => hooked.blocked,

@@ -72,8 +72,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Moves queued messages about actions of the user outside the conversation into the history,
-    /// and records their delivery.
+    /// Moves queued messages about tool calls of the user into the history, and records their
+    /// delivery.
     pub(crate) fn append_own_calls(&self, run: &mut MainRun) {
         for QueuedInput { id, kind: _, content } in run.take_asides() {
             run.history.push(Message::User { content: content.clone() }.into());

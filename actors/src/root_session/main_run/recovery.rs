@@ -109,9 +109,9 @@ impl SessionBase {
         })
     }
 
-    /// Records ends for the open calls of a crashed invocation, except those in `left`, and
-    /// withdraws their permission requests, except those that this process has shown. The recorded
-    /// results equal the placeholders in the folded history.
+    /// Records ends for the open calls of a crashed or resumed invocation, except those in `left`.
+    /// Withdraws its open permission requests, except those in `left` and those that this process
+    /// has shown. The recorded results equal the placeholders in the folded history.
     pub(crate) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,

@@ -100,7 +100,8 @@ impl State {
         }
     }
 
-    /// Starts a run without a new prompt, or returns an error if nothing is unfinished.
+    /// Starts a run without a new prompt. Refused if nothing is unfinished or other work is in
+    /// progress.
     pub(crate) async fn resume_run(&mut self) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = self.may_begin() {
             return Ok(Err(error));

@@ -215,8 +215,9 @@ impl State {
         tell(actor, agent_invocation::Msg::Notice(queued, report));
     }
 
-    /// Handles a message that its recipient `id` did not accept before it ended: the message waits
-    /// for the next prompt. A crashed recipient is rebuilt and finds the message in the journal.
+    /// Handles a message that the invocation `id` did not accept before it ended or crashed. If
+    /// `id` is a main invocation that has ended, the message waits for the next prompt. Otherwise
+    /// nothing is done: a crashed recipient is rebuilt and finds the message in the journal.
     pub(super) fn requeue_undelivered(&mut self, id: &InvocationId, queued: QueuedInput) {
         let crashed = self.main_run.is(id) || self.subagents.has(id);
         if !crashed && !self.main_run.has_queued(&queued.id) {
@@ -309,7 +310,7 @@ impl SessionBase {
         });
     }
 
-    /// Maximum number of bytes of an answer that its caller reads at once.
+    /// Maximum number of bytes of a subagent's answer in one result or notice for its caller.
     pub(super) fn result_bytes_max(&self) -> usize {
         self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.result_bytes_max)
     }

@@ -15,35 +15,36 @@ use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, SessionBase, State};
 use crate::tool_call::Services;
 
-/// Result of reopening a workspace.
+/// Result of reopening an isolated workspace; the outer error is a panic.
 pub(crate) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
-/// Changes found in a workspace; `Ok(Ok(None))`: there were none, and the workspace was removed.
+/// Changes found in an isolated workspace; `Ok(Ok(None))`: there were none, and it was removed. The
+/// outer error is a panic, the inner one a failed examination.
 pub(crate) type Closed = Result<Result<Option<WorkspaceChanges>, String>, JoinError>;
 
 /// State of the isolated workspace of a subagent.
 pub(crate) struct SubagentWorkspace {
     pub(super) cwd: String,
-    /// The open workspace; `None` until it is reopened.
+    /// The open isolated workspace; `None` until it is reopened.
     place: Option<IsolatedWorkspace>,
     /// Tools of the session, of which those that work in a folder are replaced by tools of the
-    /// workspace. `None` until it is reopened.
+    /// isolated workspace. `None` until it is reopened.
     tools: Option<Arc<Toolbox>>,
     /// Ending, number of replies and tokens of its subagent, and the task that examines the
-    /// workspace; `None` if it is not being examined.
+    /// isolated workspace; `None` if it is not being examined.
     ending: Option<(Ending, (u32, Usage), OwnedTask)>,
     /// State found by the examination; `None` before it.
     remains: Option<WorktreeSummary>,
 }
 
 impl SubagentWorkspace {
-    /// Creates the state of an open workspace.
+    /// Creates the state of an open isolated workspace. `session`: tools of the session.
     pub(super) fn open(place: IsolatedWorkspace, session: &Toolbox) -> SubagentWorkspace {
         let mut workspace = SubagentWorkspace::known(place.cwd.clone());
         workspace.take(place, session);
         workspace
     }
 
-    /// Creates the state of a workspace of an earlier run, which is not open.
+    /// Creates the state of an isolated workspace of an earlier run, which is not open.
     pub(super) fn known(cwd: String) -> SubagentWorkspace {
         SubagentWorkspace { cwd, place: None, tools: None, ending: None, remains: None }
     }
@@ -53,7 +54,7 @@ impl SubagentWorkspace {
         self.place = Some(place);
     }
 
-    /// True while the workspace of an ended subagent is examined.
+    /// True while the isolated workspace of an ended subagent is examined.
     pub(super) fn is_closing(&self) -> bool {
         self.ending.is_some()
     }
@@ -64,7 +65,7 @@ impl SubagentWorkspace {
     }
 
     /// Services for the calls of its subagent: those of its definition, with the tools, the policy
-    /// and the folder of the workspace if it is open.
+    /// and the folder of the isolated workspace if it is open.
     pub(super) fn services(&self, of_kind: &Arc<Services>) -> Arc<Services> {
         let (Some(place), Some(tools)) = (&self.place, &self.tools) else {
             return Arc::clone(of_kind);
@@ -77,7 +78,7 @@ impl SubagentWorkspace {
         })
     }
 
-    /// System prompt of its subagent; `None` if the workspace is not open.
+    /// System prompt of its subagent; `None` if the isolated workspace is not open.
     pub(super) fn system_prompt(&self) -> Option<&str> {
         self.place.as_ref().map(|place| place.system_prompt.as_str())
     }
@@ -92,7 +93,7 @@ impl Subagents {
 }
 
 impl State {
-    /// Continues a subagent whose workspace was reopened, or ends it if that failed.
+    /// Continues a subagent whose isolated workspace was reopened, or ends it if that failed.
     pub(super) fn reopened(&mut self, id: &InvocationId, opened: Reopened) {
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
@@ -111,8 +112,9 @@ impl State {
         }
     }
 
-    /// Starts to examine the workspace of a subagent before its end is reported. Returns true while
-    /// the examination is in progress; false if there is nothing to examine or the result is known.
+    /// Starts to examine the isolated workspace of a subagent before its end is reported. Returns
+    /// true while the examination is in progress; false if there is nothing to examine or the
+    /// result is known.
     pub(super) fn inspect_workspace(
         &mut self,
         id: &InvocationId,
@@ -168,9 +170,8 @@ impl SessionBase {
         }
     }
 
-    /// Starts to resume a subagent from its records, in its own workspace if it had one.
-    /// `replace_missing`: if true, a workspace that is gone is replaced by a new one; if false, the
-    /// subagent fails then.
+    /// Starts to resume a subagent from its records, in its isolated workspace if it had one. If
+    /// that is gone, `replace_missing` decides: true opens a new one, false fails the subagent.
     pub(super) fn resume_from_records(&self, child: &Child, replace_missing: bool) -> OwnedTask {
         let id = child.id().clone();
         let workspace = child.workspace.as_ref().filter(|workspace| workspace.place.is_none());

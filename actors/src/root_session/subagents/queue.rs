@@ -69,8 +69,8 @@ impl Subagents {
 
 impl State {
     /// Queues a start request and starts what can start. Requests of a caller that is being
-    /// stopped, or of an ending session, are dropped; those of a caller in an isolated workspace
-    /// are refused.
+    /// stopped, or of a session that is ending or parked, are dropped; those of a caller in an
+    /// isolated workspace are refused.
     pub(super) async fn delegate(&mut self, one: QueuedSubagent) -> Result<(), SpawnErr> {
         if self.end.refusal().is_err() || self.is_stopping(&one.start.origin) {
             return Ok(());

@@ -80,7 +80,7 @@ impl Clients {
         })
     }
 
-    /// Routes with the single model of a role, such as summaries; `None` if none is configured.
+    /// Routes with the single model of the role `compact` or `title`; `None` if none is configured.
     pub(crate) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;
