@@ -29,7 +29,8 @@ const SECRET_BYTES_MIN: usize = 8;
 /// Default of the header `anthropic-version`, the version of the Messages protocol.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Names of headers that can contain a key.
+/// Names of headers that can contain a key. A profile that configures one of them and no key gets
+/// no other authentication.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
 /// One URL of a server, with headers, timeouts and HTTP client.

@@ -131,7 +131,7 @@ enum RecordedReply {
 struct RecordedError {
     class: String,
     cause: String,
-    /// Wait that the server requested, in milliseconds.
+    /// Wait that the server requested, in milliseconds. `None` if it requested none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }

@@ -66,7 +66,8 @@ impl Walker {
         self.scoped(|walker| walker.nested(text, input))
     }
 
-    /// Walks through the values of options of builtins that are shell text.
+    /// Walks through the option values of `mapfile`, `complete`, `compgen` and `bind` that are
+    /// shell text.
     fn callbacks(&mut self, words: &[&str]) {
         for (option, text) in words.iter().zip(words.iter().skip(1)) {
             if matches!(*option, "-C" | "-c" | "-F" | "-W" | "-x") {
@@ -371,7 +372,7 @@ impl Walker {
     }
 }
 
-/// Sources of unknown content in `arguments`.
+/// Downloaded or decoded content in `arguments` (see [`Taint`]).
 fn taint_of(arguments: &[Arg]) -> Taint {
     arguments.iter().fold(Taint::default(), |all, argument| all | argument.taint)
 }
