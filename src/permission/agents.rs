@@ -121,8 +121,8 @@ impl RulePolicy {
     }
 
     /// Applies the default decision of the calling agent, after all rules. `None`: the built-in
-    /// decision applies, because the agent has no default, because `may_allow` forbids to allow, or
-    /// because the default is `ask` and the call does more than read.
+    /// decision applies, because the agent has no default, because the default is `allow` but
+    /// `may_allow` is false, or because it is `ask` and the call does more than read.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;

@@ -54,7 +54,8 @@ struct WrittenRule {
     examples: Examples,
 }
 
-/// Examples that a rule must and must not match: commands, or paths relative to a root.
+/// Examples that a rule must match (`match`) or must not match (`noMatch`): commands, or, for a
+/// rule with a glob, paths.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Examples {

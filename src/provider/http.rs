@@ -259,7 +259,9 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Authentication scheme of a profile that configures none.
+/// Authentication scheme of a profile that configures none: `api-key` for Azure; no header if there
+/// is no key and a header has the credentials or the server is a loopback address; `x-api-key` for
+/// Messages; otherwise Bearer.
 fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {

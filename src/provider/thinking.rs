@@ -22,7 +22,7 @@ pub(crate) enum ThinkingParam {
 /// Protocol, as far as it affects reasoning levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingDialect {
-    /// Chat Completions: a level is sent only if the server is known to accept one.
+    /// Chat Completions: a level is sent only with [`Quirks::reasoning_effort`].
     Chat,
     /// Responses: accepts a level. `Off` is sent only if the profile names a value for it, because
     /// servers have no common one.
@@ -31,7 +31,7 @@ pub(crate) enum ThinkingDialect {
     Messages,
 }
 
-/// Reasoning configuration of a profile.
+/// Support of reasoning levels by the protocol and the model of a profile.
 #[derive(Debug)]
 pub(crate) struct ThinkingConfig {
     tongue: ThinkingDialect,

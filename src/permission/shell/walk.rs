@@ -47,7 +47,7 @@ pub(crate) struct Run {
     pub(crate) programs: Vec<usize>,
 }
 
-/// Effects of a script, as far as the text shows.
+/// Commands, files and the first danger of a script, as far as the text shows.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// All simple commands that run.
@@ -94,7 +94,7 @@ struct CommandInput {
     listing: SystemListing,
 }
 
-/// Effects of a command on the commands around it.
+/// Effects of a command on the commands around it: its output, and the execution of its input.
 #[derive(Debug, Clone, Default)]
 struct Effects {
     /// Downloaded or decoded content in the output (see [`Taint`]).
@@ -380,7 +380,9 @@ impl Walker {
         level.stage.taint |= effects.taint;
     }
 
-    /// Records that the function `from` calls the program of `command`.
+    /// Records in [`Walker::calls`] that the function `from` calls the program of `command`. The
+    /// call multiplies processes if it has no arguments and is in a pipeline or in the background,
+    /// or if the pipeline calls the program twice.
     fn call(
         &mut self,
         from: &str,

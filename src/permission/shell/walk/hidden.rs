@@ -156,8 +156,8 @@ impl Walker {
         }
     }
 
-    /// Handles interpreters such as Python: judges the source of the program text. In the text
-    /// itself, it only looks for the decoding of text that is then run.
+    /// Handles interpreters such as Python: records a danger if the program text is downloaded or
+    /// decoded. Of the program text itself, it only checks if it runs text that it decodes.
     fn interpreter(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         self.findings.unsure = true;
         let operand = rest.iter().find(|argument| {
