@@ -90,7 +90,8 @@ impl RulePolicy {
     }
 
     /// Returns the parts of the commands that neither a grant nor an allow rule covers. A grant
-    /// covers a part even if a rule asks about it.
+    /// covers a part even if a rule asks about it. A command that the two parsers read differently
+    /// is uncovered as a whole.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation
