@@ -1,7 +1,7 @@
 //! Policies of agents: their own rules and default decisions.
 //!
-//! A denial by an agent's rule also applies to agents that work for it. A rule that allows applies
-//! to the agent itself only.
+//! A denial by an agent's rule also applies to agents that work for it. A rule that allows or asks
+//! applies to the agent itself only.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
@@ -16,7 +16,7 @@ use crate::{JudgedAction, RulePolicy, deny};
 pub struct AgentPolicy {
     /// Name of the agent.
     pub name: String,
-    /// Rules of the agent, as JSON in the shape of `permissions`.
+    /// Rules of the agent, as JSON in the form of the setting `permissions`.
     pub rules: Vec<Value>,
     /// Decision for calls without a matching rule: `allow`, `ask` or `deny`; any other text denies.
     /// `None`: the built-in decision applies.
@@ -120,8 +120,9 @@ impl RulePolicy {
         Some(self.ask_once(case, format!("{reason} ({rule})")))
     }
 
-    /// Applies the default decision of the calling agent, after all rules. `None` if the agent has
-    /// none, or if the built-in decision asks in any case.
+    /// Applies the default decision of the calling agent, after all rules. `None`: the built-in
+    /// decision applies, because the agent has no default, because the default is `allow` but
+    /// `may_allow` is false, or because it is `ask` and the call does more than read.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;

@@ -25,9 +25,11 @@ pub struct Checked {
     pub decision: &'static str,
     /// Reason of the decision, for a person.
     pub reason: String,
-    /// Target of the grant that an answer beyond this call would create. `None` if there is none.
+    /// Command prefix of the grant that an answer beyond this call would create. `None` if no grant
+    /// is offered, or the decision is not `ask`.
     pub grant: Option<String>,
-    /// Rule that denies the command. `None` unless it is denied.
+    /// Name of the built-in rule, or text of the configured rule, that denies the command. `None`
+    /// unless it is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Names of the programs that the command runs, as far as the text shows; at most 256.
@@ -37,8 +39,8 @@ pub struct Checked {
     /// Parts of the command that no rule or grant covers, at most 256. Empty unless the decision is
     /// `ask`.
     pub needs: Vec<Need>,
-    /// Rule for the user's configuration that would allow the command, as JSON text. `None` if
-    /// there is none.
+    /// Rule for the user's configuration that would allow the command, as JSON text. `None` if no
+    /// rule is suggested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggested_rule: Option<String>,
 }
@@ -47,11 +49,11 @@ pub struct Checked {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
-    /// Text of the part. `None`: the reason concerns the command as a whole.
+    /// Text of the part, a simple command. `None`: the reason concerns the command as a whole.
     pub part: Option<String>,
     /// Reason why the part is not covered.
     pub reason: String,
-    /// Target of the grant that would cover the part. `None` if no grant is suggested.
+    /// Command prefix of the grant that would cover the part. `None` if no grant is suggested.
     pub grant: Option<String>,
 }
 
@@ -63,8 +65,8 @@ pub fn command_grant(prefix: &str) -> Option<Grant> {
 }
 
 impl RulePolicy {
-    /// Decides about `command` of the agent `build` in `cwd`, with these grants, the full sandbox
-    /// tier, and a person to ask.
+    /// Decides about `command` of the agent `build` in `cwd`, with `grants`, the full sandbox tier,
+    /// and a person who answers permission requests.
     ///
     /// Assumes that no path in `command` is a symbolic link; [`RulePolicy::check_resolved`] takes
     /// links into account.

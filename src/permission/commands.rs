@@ -68,7 +68,8 @@ impl RulePolicy {
         judge(command, Ground { place, roots, closed, links })
     }
 
-    /// True if the user turned the sandbox off.
+    /// True if the sandbox is off because the user turned it off, by a flag or in the user's own
+    /// configuration.
     fn wants_no_sandbox(&self) -> bool {
         self.settings.sandbox == SandboxMode::Off && self.settings.sandbox_off_given
     }
@@ -88,8 +89,9 @@ impl RulePolicy {
         }
     }
 
-    /// Returns the parts of the commands that neither a grant nor a rule covers. A grant covers a
-    /// part even if a rule asks about it.
+    /// Returns the parts of the commands that neither a grant nor an allow rule covers. A grant
+    /// covers a part even if a rule asks about it. A command that the two parsers read differently
+    /// is uncovered as a whole.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation

@@ -2,7 +2,8 @@
 //!
 //! `judge_here` fixes the order: denials, permission requests that only a person may answer,
 //! grants, rules, default decision of the agent, built-in decision. The first step that decides
-//! wins, so no grant opens a secret file. The policy reads no file and asks no person.
+//! wins, so no grant opens a secret file. The policy reads no file, and only returns permission
+//! requests.
 
 mod agents;
 mod check;
@@ -95,7 +96,8 @@ pub struct PolicySettings {
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
     /// single files. Then every command is asked about on the reduced tier.
     pub secrets_in_reach: bool,
-    /// Copy of the workspace in which the actions happen. `None`: they happen in the workspace.
+    /// Isolated workspace of a subagent, in which its actions happen. `None`: they happen in the
+    /// workspace.
     pub relocated: Option<Relocated>,
 }
 
@@ -312,8 +314,9 @@ impl RulePolicy {
         ))
     }
 
-    /// Asks about actions that neither grants, nor rules, nor `--yes` may allow. `None` for other
-    /// actions.
+    /// Asks about actions that neither grants, nor rules, nor `--yes` may allow: changes of
+    /// protected files and git folders, commands that are too long or name a secret file, and
+    /// commands with exemptions. `None` for other actions.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = exemption_reason(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
         Some(self.ask_once(case, reason))
@@ -407,8 +410,8 @@ impl RulePolicy {
         covered.then(|| Verdict::Allow(self.confinement(case.situation)))
     }
 
-    /// Applies the most specific matching rule of the configuration and the agent that allows or
-    /// asks. Of two equally specific rules, the one that asks wins. `None` if no rule matches.
+    /// Applies the most specific matching allow or ask rule of the configuration and of the calling
+    /// agent. Of two equally specific rules, the one that asks wins. `None` if no rule matches.
     fn matching_rule(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let own = self.own_rules(case).filter(|rule| rule.decision != RuleDecision::Deny);
         let rule = self
@@ -532,8 +535,8 @@ impl RulePolicy {
     }
 }
 
-/// Reason for asking about a command with exemptions or an incomplete survey. `None` for any other
-/// action.
+/// Reason for asking about a command that may change protected files (its exemptions), or that runs
+/// in a folder too large to find all protected and secret files. `None` for any other action.
 fn exemption_reason(action: &Action) -> Option<String> {
     let is_command = action.operations.iter().any(is_command);
     let mut unprotected = Vec::new();

@@ -1,5 +1,5 @@
-//! Policy for a subagent in a copy of the workspace (worktree): its actions are judged as if they
-//! happened in the workspace, and are confined to the copy.
+//! Policy for a subagent in an isolated workspace, a copy of the workspace: its actions are judged
+//! as if they happened in the workspace, and are confined to the copy.
 //!
 //! Rules and grants therefore mean the same for the copy, and nothing is allowed there that is not
 //! allowed in the workspace. A person's answer about the copy applies to the copy only.
@@ -12,7 +12,7 @@ use crate::{RulePolicy, deny, paths};
 /// Operation of grants for changing files ([`Grant::operation`]).
 const WRITE: &str = "write";
 
-/// Workspace, and the copy of it in which a subagent works.
+/// Workspace, and the copy of it (the isolated workspace) in which a subagent works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relocated {
     /// Root of the workspace: absolute and resolved.

@@ -27,7 +27,7 @@ pub(crate) struct Rule {
     exact: bool,
     pub(crate) decision: RuleDecision,
     pub(crate) reason: Option<String>,
-    /// Rule as JSON text, for messages.
+    /// The rule as JSON text, for error texts and reasons.
     pub(crate) text: String,
     /// True if the rule is from a trusted project; false if it is the user's or an agent's.
     pub(crate) from_project: bool,
@@ -54,7 +54,8 @@ struct WrittenRule {
     examples: Examples,
 }
 
-/// Examples that a rule must and must not match: commands, or paths relative to a root.
+/// Examples that a rule must match (`match`) or must not match (`noMatch`): commands, or, for a
+/// rule with a glob, paths.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Examples {
@@ -211,7 +212,8 @@ impl Rule {
     }
 
     /// True if the rule matches the simple command `words`: it begins with the prefix of the rule,
-    /// or equals it. A rule without a prefix matches every command; a rule with a glob, none.
+    /// or, if `exact`, equals it. A rule without a prefix matches every command; a rule with a
+    /// glob, none.
     pub(crate) fn covers_command(&self, words: &[String]) -> bool {
         self.glob.is_none()
             && self.prefix.as_ref().is_none_or(|prefix| {
@@ -265,8 +267,8 @@ impl Rule {
             && (self.glob.is_none() || only_files && paths.all(|path| self.matches(path)))
     }
 
-    /// True if the rule applies to the tool of the call: by name, by group, or through
-    /// `restricted_by`, which allow rules ignore.
+    /// True if the rule applies to the tool of the call: the rule names `*`, the tool, its rule
+    /// group, or a name in its `restricted_by`. Allow rules ignore `restricted_by`.
     pub(crate) fn is_for(&self, case: &JudgedAction<'_>) -> bool {
         let tool = case.situation.tool;
         self.tool == "*"

@@ -7,7 +7,8 @@ pub(crate) mod encode;
 pub(crate) mod reply;
 mod wire;
 
-/// Name of the protocol in opaque parts of a reply.
+/// Name of the protocol in the owner of opaque parts of a reply (see `opaque.rs`). Journals contain
+/// it.
 pub(crate) const PROTOCOL: &str = "anthropic";
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const ERROR_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    /// Notice for the user, for example that images were omitted.
+    /// Notice for the user that images or the reasoning level were omitted. `None` if neither was.
     pub(crate) notice: Option<String>,
 }
 

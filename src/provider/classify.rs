@@ -93,8 +93,8 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
 }
 
 /// One sentence with the cause of a failed connection and its fix. `None`: the cause is not known.
-/// `lower`: the chain of `error` in lower case, because unknown host names have no error kind of
-/// their own.
+/// `lower`: the text of `error` and its causes ([`chain`]) in lower case. Unknown host names are
+/// recognised by it, because they have no error kind of their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
     if lower.contains("dns error") || lower.contains("failed to lookup") {

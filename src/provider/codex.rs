@@ -103,15 +103,16 @@ struct State {
     spent: Option<(SecretString, RenewalRefusal)>,
 }
 
-/// Logins in use, by folder and base URL: profiles with equal ones share a login.
+/// Logins that a profile of this process uses, by folder and base URL: profiles with equal ones
+/// share a login.
 static LOGINS: LazyLock<Mutex<Logins>> = LazyLock::new(Mutex::default);
 
 type Logins = HashMap<(PathBuf, String), Weak<Login>>;
 
 impl Login {
-    /// Returns the login whose folder and server `environment` determines; a login that is in use
-    /// is shared. Reads no file. Errors: the folder is unknown (the text names `profile`), or
-    /// [`LOOPBACK_VARIABLE`] is invalid.
+    /// Returns the login for the values of `CODEX_HOME`, `HOME` and [`LOOPBACK_VARIABLE`], which
+    /// `environment` returns. A login that another profile uses is shared. Reads no file. Errors:
+    /// the folder is unknown (the text names `profile`), or [`LOOPBACK_VARIABLE`] is invalid.
     pub fn of(
         profile: &str,
         environment: impl Fn(&str) -> Option<String>,

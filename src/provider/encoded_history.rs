@@ -19,7 +19,8 @@ use crate::sanitize::{NO_VISION, TOO_MANY};
 /// provider alternately.
 pub(crate) const HISTORIES_MAX: usize = 4;
 
-/// Options for writing a group of messages.
+/// Options for writing a group of messages: differences of the server, owner of opaque parts, and
+/// images to omit.
 #[derive(Debug)]
 pub(crate) struct GroupOptions<'q> {
     pub(crate) quirks: &'q Quirks,

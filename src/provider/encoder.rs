@@ -20,7 +20,8 @@ use crate::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, joined};
 
 /// One protocol: the form of its requests, and the type that assembles its replies.
 pub(crate) trait Dialect: Sized + 'static {
-    /// Name of the protocol in opaque parts of a reply.
+    /// Name of the protocol in the owner of opaque parts of a reply (see `opaque.rs`). Journals
+    /// contain it.
     const PROTOCOL: &'static str;
 
     /// Kind of the reasoning parameters of the protocol.

@@ -29,7 +29,8 @@ const SECRET_BYTES_MIN: usize = 8;
 /// Default of the header `anthropic-version`, the version of the Messages protocol.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Names of headers that can contain a key.
+/// Names of headers that can contain a key. A profile that configures one of them and no key gets
+/// no other authentication.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
 /// One URL of a server, with headers, timeouts and HTTP client.
@@ -258,7 +259,9 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Authentication scheme of a profile that configures none.
+/// Authentication scheme of a profile that configures none: `api-key` for Azure; no header if there
+/// is no key and a header has the credentials or the server is a loopback address; `x-api-key` for
+/// Messages; otherwise Bearer.
 fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {

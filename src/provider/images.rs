@@ -20,7 +20,7 @@ pub(crate) struct ImageSelection {
     pub(crate) blind: bool,
     /// Number of images that are omitted because of a limit. They are the oldest ones.
     pub(crate) left_out: usize,
-    /// Notice for the user about images that are omitted because of a limit.
+    /// Notice for the user about images that are omitted because of a limit. `None` if none are.
     pub(crate) notice: Option<String>,
 }
 

@@ -137,7 +137,8 @@ impl Number {
     }
 }
 
-/// Breakdown of a number of tokens, in the form of `OpenAI`.
+/// Shares of a number of tokens, in the form of `OpenAI`: cached tokens of the input, or reasoning
+/// tokens of the output.
 #[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct TokenDetails {

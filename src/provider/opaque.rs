@@ -43,7 +43,7 @@ impl Owner {
     }
 }
 
-/// Part of a reply that is sent back.
+/// Part of a reply that is sent back in later requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReplyPart<'m> {
     /// Opaque thinking item, which is sent unchanged.

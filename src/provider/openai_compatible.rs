@@ -8,7 +8,8 @@ mod frame;
 pub(crate) mod reply;
 mod wire;
 
-/// Name of the protocol in opaque parts of a reply.
+/// Name of the protocol in the owner of opaque parts of a reply (see `opaque.rs`). Journals contain
+/// it.
 pub(crate) const PROTOCOL: &str = "openai-compatible";
 
 #[cfg(test)]

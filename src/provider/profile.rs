@@ -148,44 +148,46 @@ pub enum Auth {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about a server")]
 pub struct Quirks {
-    /// Never send `temperature`.
+    /// True: `temperature` is never sent.
     pub omit_temperature: bool,
-    /// Never send `tool_choice`.
+    /// True: `tool_choice` is never sent.
     pub omit_tool_choice: bool,
-    /// Never send a maximum number of reply tokens. Ignored by Messages, which requires one.
+    /// True: the maximum number of reply tokens is never sent. Ignored by Messages, which requires
+    /// it.
     pub omit_max_tokens: bool,
     /// Name of the field with the maximum number of reply tokens (Chat Completions). `None`:
     /// `max_tokens`.
     pub max_tokens_field: Option<String>,
-    /// Do not request usage figures in a stream (Chat Completions).
+    /// True: no usage figures are requested in a stream (Chat Completions).
     pub no_stream_usage: bool,
-    /// Send the thinking of earlier replies back, in the field in which it arrived (Chat
+    /// True: the thinking of earlier replies is sent back, in the field in which it arrived (Chat
     /// Completions).
     pub return_reasoning: bool,
-    /// The model accepts no images: a request with an image of the user is refused, and images in
-    /// tool results are replaced by a placeholder.
+    /// True: the model accepts no images. A request with an image in a user message then fails
+    /// without being sent, and images in tool results are replaced by a placeholder.
     pub no_vision: bool,
     /// Maximum number of images in a request. The oldest ones beyond it are omitted. `None`: 50.
     pub max_images: Option<usize>,
     /// Maximum total size of the images in a request, in bytes as they are sent. The oldest ones
     /// beyond it are omitted. `None`: 20,000,000.
     pub max_image_bytes: Option<usize>,
-    /// Send the tool's name with each tool result (Chat Completions).
+    /// True: each tool result is sent with the name of the tool (Chat Completions).
     pub tool_result_name: bool,
-    /// Send cache breakpoints with Chat Completions, in the form of Messages. They mark the
-    /// positions up to which the server may cache the request.
+    /// True: cache breakpoints are sent with Chat Completions, in the form of Messages. They mark
+    /// the positions up to which the server may cache the request.
     pub cache_breakpoints: bool,
-    /// Send no cache breakpoints (Messages) and no key for the prompt cache (Responses).
+    /// True: no cache breakpoints (Messages) and no key for the prompt cache (Responses) are sent.
     pub no_prompt_cache: bool,
     /// Token budget for thinking if a request sets no reasoning level (Messages, for models that
     /// accept a number). `None`: no thinking, unless `adaptive_thinking`.
     pub thinking_budget: Option<u64>,
-    /// Let the model decide how long it thinks (Messages).
+    /// True: the model decides how long it thinks (Messages).
     pub adaptive_thinking: bool,
     /// Reasoning effort if a request sets no reasoning level (Responses, Messages): `low`,
     /// `medium`, `high`, or another value of the server. `None`: the server's default.
     pub effort: Option<String>,
-    /// The server accepts the parameter `reasoning_effort` (Chat Completions).
+    /// True if the server accepts the parameter `reasoning_effort` (Chat Completions). False: no
+    /// reasoning level is sent there.
     pub reasoning_effort: bool,
     /// The server's names for reasoning levels, by posse's names, if they are not `low`, `medium`
     /// and `high`.
@@ -193,10 +195,10 @@ pub struct Quirks {
     /// Kind of the reasoning summary to request (Responses): `auto`, `concise` or `detailed`.
     /// `None`: the server's default.
     pub reasoning_summary: Option<String>,
-    /// The model does not support reasoning. A requested reasoning level is omitted, and Responses
-    /// sends no reasoning fields.
+    /// True if the model does not support reasoning: a requested reasoning level is then omitted,
+    /// and requests of Responses have no reasoning fields.
     pub no_reasoning: bool,
-    /// Request at most one tool call per reply (Responses).
+    /// True: at most one tool call per reply is requested (Responses).
     pub one_call_at_a_time: bool,
 }
 
@@ -238,8 +240,9 @@ pub struct Settings {
     pub model: Option<String>,
     /// Name of the environment variable with the key. `None`: that of the preset.
     pub api_key_env: Option<String>,
-    /// The key. If set, no variable is read: the configuration has already replaced it by the value
-    /// of the variable `api_key_env`, if that is set.
+    /// The key. `None`: it is read from the variable `api_key_env`. If both the key and the
+    /// variable are set, the configuration has already replaced the key by the value of the
+    /// variable.
     #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
     /// Authentication scheme. `None`: inferred from the other settings.
@@ -253,7 +256,7 @@ pub struct Settings {
     /// Maximum number of tokens of a reply, if a request sets none. `None`: see
     /// [`ProviderProfile::max_tokens`].
     pub max_tokens: Option<u64>,
-    /// True (default) if a reply is streamed when the caller wants deltas.
+    /// True if a reply is streamed when the caller wants deltas. `None`: true.
     pub stream: Option<bool>,
     /// Timeouts. `None`: the defaults of [`Timeouts`].
     pub timeouts: Option<Timeouts>,

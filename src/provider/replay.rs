@@ -18,10 +18,10 @@
 //! ```
 //!
 //! The key contains the data on which a model would base its answer and which does not differ
-//! between machines: the messages of the user, the texts and calls of the assistant, the names of
-//! the tools that returned a result, and the names of the tools that are offered. It contains no
-//! ids, no system text, and no *output* of tools, which is full of durations and temporary paths.
-//! The workspace's path is written as `${WORKSPACE}`, in keys and in replies.
+//! between machines: the messages in the user's role, the texts and calls of the assistant, the
+//! names of the tools that returned a result, and the names of the tools that are offered. It
+//! contains no ids, no system text, and no *output* of tools, which is full of durations and
+//! temporary paths. The workspace's path is written as `${WORKSPACE}`, in keys and in replies.
 //!
 //! An exchange answers one request. If a request is repeated, for example after a failure, the last
 //! exchange with its key answers again.
@@ -131,7 +131,7 @@ enum RecordedReply {
 struct RecordedError {
     class: String,
     cause: String,
-    /// Wait that the server requested, in milliseconds.
+    /// Wait that the server requested, in milliseconds. `None` if it requested none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }

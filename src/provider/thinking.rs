@@ -22,21 +22,22 @@ pub(crate) enum ThinkingParam {
 /// Protocol, as far as it affects reasoning levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingDialect {
-    /// Chat Completions: a level is sent only if the server is known to accept one.
+    /// Chat Completions: a level is sent only with [`Quirks::reasoning_effort`].
     Chat,
-    /// Responses: accepts a level. No value for `Off` is common to all servers.
+    /// Responses: accepts a level. `Off` is sent only if the profile names a value for it, because
+    /// servers have no common one.
     Responses,
     /// Messages: accepts a level. Without a parameter the model does not think.
     Messages,
 }
 
-/// Reasoning configuration of a profile.
+/// Support of reasoning levels by the protocol and the model of a profile.
 #[derive(Debug)]
 pub(crate) struct ThinkingConfig {
     tongue: ThinkingDialect,
     insight: ModelFact<Option<bool>>,
     model: String,
-    /// True if the user was informed about an omitted parameter.
+    /// True if the user was informed that the level is omitted: the notice is given once.
     heard: AtomicBool,
 }
 
@@ -106,7 +107,7 @@ impl ThinkingConfig {
     }
 }
 
-/// The server's name of a level: the one in `names`, else one of the three common names.
+/// The server's name of a level: the one in `names`, else `low`, `medium` or `high`.
 pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str {
     names.get(level.name()).map_or_else(
         || match level {

@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Keeps the first and last bytes of a stream, and spills the whole stream when it is longer.
+/// Keeps the first and last bytes of a stream in memory, and writes the whole stream to a file if
+/// it is longer.
 pub(crate) struct Capture {
     half: usize,
     head: Vec<u8>,

@@ -175,9 +175,10 @@ impl Sandbox {
         }
     }
 
-    /// Secrets and posse folders inside the session's roots, which commands can read on the reduced
-    /// tier. Empty on any other tier, even without a sandbox. `scratch` is the folder in which
-    /// commands have temporary folders. Reads folders, which blocks.
+    /// Returns the secrets and posse folders inside the session's roots that commands can read,
+    /// because the reduced tier cannot hide them. Empty on any other tier, even without a sandbox.
+    /// `scratch` is the folder in which commands have temporary folders. Reads folders, which
+    /// blocks.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != SandboxTier::Reduced {
             return Ok(Vec::new());

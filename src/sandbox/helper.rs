@@ -393,7 +393,8 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// Steps of the preparation that were carried out, for the enforcement report.
+/// Steps of the preparation that were carried out, for the enforcement report: closed descriptors,
+/// init process, filters and mounts.
 #[derive(Debug)]
 struct Facts {
     shape: HelperShape,

@@ -20,8 +20,8 @@ use nix::unistd::Pid;
 use crate::Context as _;
 use crate::wire::{CommandExit, HelperLine};
 
-/// Time after the end of the command for which descendants may continue to run if posse does not
-/// request their end earlier, and interval of further kills.
+/// Time for which descendants may continue to run after the end of the command, unless posse
+/// requests their end earlier. Also the interval between repeated kills.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Message from posse: send SIGTERM to all processes of the command. Any other message, and the end
@@ -100,7 +100,8 @@ pub(crate) fn children() -> SigSet {
     set
 }
 
-/// Command of the init process, its exit status (`None` while it runs), and the kills.
+/// Command beside which the init process runs, its exit status (`None` while it runs), and the
+/// number of kills.
 struct House {
     command: Pid,
     ended: Option<CommandExit>,

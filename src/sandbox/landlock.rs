@@ -70,7 +70,8 @@ pub(crate) struct Made {
     seen: Option<RuleSources>,
 }
 
-/// Part of a plan on which the Landlock rules depend.
+/// Part of a plan on which the Landlock rules depend: tier, network access, and the writable,
+/// visible, masked and hidden paths.
 #[derive(Debug, PartialEq, Eq)]
 struct RuleSubject {
     tier: SandboxTier,

@@ -90,8 +90,9 @@ pub(crate) fn own_processes() -> bool {
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
 }
 
-/// Limits the number of concurrent processes of the PID namespace to `max`. Returns the limit, or
-/// `None` if the kernel cannot limit one namespace.
+/// Limits the number of concurrent processes of the PID namespace to `max`. Returns the limit.
+/// `None` if the kernel cannot limit one namespace, or if the namespace has no `/proc` of its own
+/// (`own_processes` is false).
 pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
     /// First kernel version, major and minor, that counts per namespace. Before it, the limit would
     /// apply to the whole machine.

@@ -44,7 +44,7 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Common prefix of the marks of one sandbox, unique on the machine.
+/// Common prefix of the marks (see [`Mark`]) of one sandbox, unique on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);
 
@@ -73,7 +73,7 @@ impl Family {
         mark.strip_prefix(&self.0).is_some_and(|call| call.starts_with('.'))
     }
 
-    /// True if no command or helper of this family is known to run.
+    /// True if no command or helper that posse started for this family is left (see [`STARTED`]).
     pub(crate) fn is_gone(&self) -> bool {
         !started().values().any(|started| self.has(&started.mark))
     }
@@ -205,7 +205,7 @@ impl ProcessTree {
         killed.len()
     }
 
-    /// All known processes of the tree except the leader, including zombies.
+    /// All recorded processes of the tree except the leader, including zombies.
     fn members(&mut self) -> Vec<i32> {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);

@@ -182,7 +182,8 @@ impl SeatbeltProfile {
     }
 }
 
-/// Git folders that contain the `config` files and `hooks` folders among `read_only`.
+/// Parent folders of the paths in `read_only` that are named `config` or `hooks`. These include all
+/// git folders, and some others, such as `.cargo`.
 fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     let controls = read_only
         .iter()

@@ -134,7 +134,7 @@ impl Sandbox {
 
     /// Orders the thread to start a spare helper of this `shape` if there is none, and does not
     /// wait for it. The helper prepares the rules of the `expected` plan, if there is one. Does
-    /// nothing for [`HelperShape::Inner`]. Call it when nothing waits for the helper.
+    /// nothing for [`HelperShape::Inner`]. Call it when no command waits for a helper.
     pub(crate) fn keep(&self, shape: HelperShape, expected: Option<Plan>) {
         // If another program creates the namespace, the command must be known first.
         if shape == HelperShape::Inner {

@@ -1,5 +1,5 @@
 //! Commands that may run without permission: lists and pipes of simple commands with literal words,
-//! each granted, with known options.
+//! each covered by a grant or rule, with known options.
 
 use posse_actors::ports::PathLink;
 
@@ -16,7 +16,7 @@ use crate::shell::word::{
 };
 
 /// Variables that a command may set: they affect little but language, time zone, colours and amount
-/// of output.
+/// of output. Variables that begin with `LC_` count as well.
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
 
@@ -62,21 +62,21 @@ pub(crate) struct PlainCommand {
     pub(crate) literal: bool,
 }
 
-/// Working directory, workspace and links, for checks of paths.
+/// Folders and links against which the paths of a command are checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ground<'a> {
     /// The working directory and the home folder.
     pub(crate) place: CommandLocation<'a>,
     /// Roots of the workspace.
     pub(crate) roots: &'a [String],
-    /// Posse's own folders, which are closed even if they are below a root.
+    /// Posse's own folders. They count as outside of the workspace even if they are below a root.
     pub(crate) closed: &'a [String],
     /// Links in the paths of the command.
     pub(crate) links: &'a [PathLink],
 }
 
-/// Returns the reason why no grant can cover the text as a whole: it is more than a list of simple
-/// commands. `None` if grants can.
+/// Returns the reason why no grant can cover the text as a whole: it does not parse, may be parsed
+/// differently by bash, or is more than a list of simple commands. `None` if grants can.
 pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
     let flaws = outline.flaws;
     if flaws.has(Flaw::Unclosed) || flaws.has(Flaw::Syntax) {
@@ -336,8 +336,8 @@ pub(crate) fn path(word: &Word, access: PathAccess, ground: Ground<'_>) -> Resul
     braces(&word.text).iter().try_for_each(|text| path_text(text, access, ground))
 }
 
-/// Checks one path as [`path`] does: it holds no secrets, and it lies in the workspace unless the
-/// program only shows names.
+/// Checks one path as [`path`] does: it may hold no secrets, and must lie in the workspace, unless
+/// it is one of [`SYSTEM_FILES`] or the access is [`PathAccess::Names`].
 pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> Result<(), String> {
     let text = expand_home(text, ground.place.home, ground.place.cwd);
     let said = shown(&text);
@@ -363,8 +363,8 @@ pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> R
     links::check(&text, anywhere, ground)
 }
 
-/// True if the path `text` lies below a root of the workspace, and no part of it is hidden. All
-/// files below it may be read.
+/// True if the path `text` lies below a root of the workspace, contains no root, and has no hidden
+/// part except [`SERVICE_FOLDERS`]. Commands may read all files below such a path.
 pub(crate) fn is_visible_part(text: &str, ground: Ground<'_>) -> bool {
     let text = expand_home(text, ground.place.home, ground.place.cwd);
     let Some(path) = resolve(&text, ground.place.cwd) else { return false };
@@ -379,8 +379,8 @@ pub(crate) fn is_visible_part(text: &str, ground: Ground<'_>) -> bool {
     ground.roots.iter().any(is_part) && !ground.roots.iter().any(encloses)
 }
 
-/// True if a word with a glob ends in a literal extension, such as `*.rs`: it names no option and,
-/// as a pattern, selects only such files.
+/// True if a word ends in a literal extension, such as `*.rs`, and has no marked characters except
+/// globs: it selects only files with that extension.
 pub(crate) fn has_ordinary_ending(text: &str) -> bool {
     let name = text.rsplit('/').next().unwrap_or(text);
     let ending = name.rsplit_once('.').map(|(_, ending)| ending);

@@ -56,7 +56,7 @@ pub(crate) struct CommandLocation<'a> {
     pub(crate) home: &'a str,
 }
 
-/// Folders without which a system or its users cannot work.
+/// Folders that a system and its users need in order to work.
 const SYSTEM: Names = Names(
     "\
     /Applications /Library /System /Users /Volumes /bin /boot /boot/efi /dev /etc /home /lib \

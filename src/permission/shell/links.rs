@@ -10,8 +10,8 @@ use crate::shell::reader;
 use crate::shell::sensitive::is_sensitive;
 use crate::shell::word::{braces, expand_home, is_glob, is_reserved, matches, resolve, shown};
 
-/// Maximum number of letters of short options before the value in the same word, as in
-/// `-nfFILE`, of which paths are resolved.
+/// Maximum number of short options before a value in the same word, as in `-nfFILE`. Values after
+/// more options are not resolved.
 pub(crate) const ATTACHED_MAX: usize = 4;
 /// Maximum number of paths of one command that are resolved.
 const PATHS_MAX: usize = 1024;

@@ -352,8 +352,8 @@ impl Spec {
         }
     }
 
-    /// Checks a command that reads whole folders. Hidden files are read as well, so the root of the
-    /// workspace is permitted only if patterns limit the files.
+    /// Checks a command that reads whole folders. It reads hidden files as well, so the root of the
+    /// workspace is permitted only for a search that `--include` limits.
     fn check_recursion(
         &self,
         arguments: &Arguments<'_>,
@@ -379,7 +379,8 @@ impl Spec {
         Ok(())
     }
 
-    /// Finds a harmless option by its name or, if the program permits it, an abbreviation.
+    /// Finds a harmless option by its name or, if the program permits it, an abbreviation. `None`
+    /// if there is none.
     fn lookup(&self, name: &str) -> Option<(&'static str, OptionKind)> {
         if let Some(found) = lookup(self.options, name) {
             return Some(found);

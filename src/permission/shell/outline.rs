@@ -24,7 +24,8 @@ pub(crate) struct Outline {
     pub(crate) timed: Vec<(usize, usize)>,
 }
 
-/// Simple command. The redirections after a compound command are one without words.
+/// Simple command. The redirections after a compound command are stored as a simple command without
+/// words.
 #[derive(Debug, Default)]
 pub(crate) struct SimpleCommand {
     /// Assignments `NAME=value` before the program.

@@ -42,13 +42,14 @@ pub(crate) fn is_sensitive(path: &str) -> bool {
         || path.ends_with(".git/config")
 }
 
-/// True for the name of a folder of credentials.
+/// True for the folder names `secrets`, `secret` and `credentials`, in any case. Data files in such
+/// a folder are sensitive.
 fn is_store(part: &str) -> bool {
     ["secrets", "secret", "credentials"].iter().any(|name| part.eq_ignore_ascii_case(name))
 }
 
-/// True if a name looks like that of a file. A single word, such as `token`, may as well be a
-/// version or a test.
+/// True if a name in lower case looks like that of a file: it contains `.` or `_`, ends with `s`,
+/// or is `passwd`. A single word, such as `token`, may as well be a version or a test.
 fn looks_like_file(lower: &str) -> bool {
     lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
 }
@@ -73,8 +74,8 @@ pub(crate) fn selects_sensitive(pattern: &str) -> bool {
     })
 }
 
-/// True if a pattern of file names selects a hidden file that often holds credentials, although its
-/// extension is ordinary.
+/// True if a pattern of file names can match `.mcp.json`, a hidden file that often holds
+/// credentials although its extension is ordinary.
 pub(crate) fn selects_hidden(pattern: &str) -> bool {
     let plain = pattern.chars().filter(|c| *c != '\\');
     let marked: String = plain.map(|c| if "*?[{,}".contains(c) { active(c) } else { c }).collect();
@@ -90,7 +91,7 @@ fn is_ordinary(name: &str) -> bool {
     ending.is_some_and(is_ordinary_ending)
 }
 
-/// True if no name with this extension is sensitive for it, with or without something before it.
+/// True if the extension makes no name sensitive: neither `x.EXTENSION` nor `.EXTENSION`.
 fn is_ordinary_ending(ending: &str) -> bool {
     let sensitive = |before| is_sensitive(&format!("{before}{ending}"));
     ending.chars().all(|c| c.is_ascii_alphanumeric()) && !["x.", "."].into_iter().any(sensitive)

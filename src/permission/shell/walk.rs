@@ -47,7 +47,7 @@ pub(crate) struct Run {
     pub(crate) programs: Vec<usize>,
 }
 
-/// Effects of a script, as far as the text shows.
+/// Commands, files and the first danger of a script, as far as the text shows.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// All simple commands that run.
@@ -86,24 +86,24 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
 /// Standard input of a command.
 #[derive(Debug, Clone, Default)]
 struct CommandInput {
-    /// Sources of unknown content.
+    /// Downloaded or decoded content in the input (see [`Taint`]).
     taint: Taint,
     /// Text of the input. `None` if it is unknown.
     text: Option<Rc<str>>,
-    /// System folders whose files the input names.
+    /// Whole system or home folders whose files the input names.
     listing: SystemListing,
 }
 
-/// Effects of a command on the commands around it.
+/// Effects of a command on the commands around it: its output, and the execution of its input.
 #[derive(Debug, Clone, Default)]
 struct Effects {
-    /// Sources of unknown content in the output.
+    /// Downloaded or decoded content in the output (see [`Taint`]).
     taint: Taint,
-    /// True if the command executes its standard input.
+    /// True if the command executes its standard input, and the text of it was not judged.
     runs_input: bool,
     /// Text of the output. `None` if it is unknown.
     text: Option<Rc<str>>,
-    /// System folders whose files the output names.
+    /// Whole system or home folders whose files the output names.
     listing: SystemListing,
 }
 
@@ -111,7 +111,7 @@ struct Effects {
 #[derive(Debug, Clone)]
 struct Arg {
     text: String,
-    /// Sources of unknown content in the argument.
+    /// Downloaded or decoded content in the argument (see [`Taint`]).
     taint: Taint,
     /// True if it may become several words, or none, at run time.
     splits: bool,
@@ -194,7 +194,7 @@ impl Level {
 /// State of the walk through one outline.
 struct Pass<'a> {
     outline: &'a Outline,
-    /// Sources of unknown content in each substitution.
+    /// Downloaded or decoded content in each substitution (see [`Taint`]).
     taints: Vec<Taint>,
     /// Output of each substitution that has been walked through.
     outputs: Vec<CommandInput>,
@@ -233,13 +233,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Sources of unknown content in `word`.
+    /// Downloaded or decoded content in `word` (see [`Taint`]).
     fn taint(&self, word: &Word) -> Taint {
         let taints = word.substitutions.iter().filter_map(|id| self.taints.get(*id));
         taints.fold(Taint::default(), |all, taint| all | *taint)
     }
 
-    /// Sources of unknown content that `command` reads by redirections.
+    /// Downloaded or decoded content that `command` reads by redirections (see [`Taint`]).
     fn taint_of_input(&self, command: &SimpleCommand) -> Taint {
         let redirects = command.redirects.iter().filter(|redirect| redirect.feeds());
         redirects.fold(Taint::default(), |all, redirect| all | self.taint(&redirect.target))
@@ -380,7 +380,9 @@ impl Walker {
         level.stage.taint |= effects.taint;
     }
 
-    /// Records that the function `from` calls the program of `command`.
+    /// Records in [`Walker::calls`] that the function `from` calls the program of `command`. The
+    /// call multiplies processes if it has no arguments and is in a pipeline or in the background,
+    /// or if the pipeline calls the program twice.
     fn call(
         &mut self,
         from: &str,

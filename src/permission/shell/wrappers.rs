@@ -124,8 +124,8 @@ pub(crate) fn wrapper_named(name: &str) -> Option<&'static Wrapper> {
 }
 
 impl Wrapper {
-    /// Returns the index in `words` of the program to run, and true if everything before it was
-    /// understood. `words` are the arguments of the wrapper.
+    /// Returns the index in `words` of the program to run (their number if there is no program),
+    /// and true if everything before it was understood. `words` are the arguments of the wrapper.
     pub(crate) fn program<'a>(&self, words: impl Iterator<Item = &'a str>) -> (usize, bool) {
         let mut sure = true;
         let mut left = self.operands;

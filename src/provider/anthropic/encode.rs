@@ -26,12 +26,12 @@ const REPLY_TOKENS: u64 = 32_000;
 /// Minimum thinking budget of the protocol, in tokens.
 const THINKING_MIN: u64 = 1024;
 
-/// Tool list of a request without tools whose history contains calls: the protocol then requires a
-/// tool.
+/// Tool list that is sent if a request has no tools but its history contains calls: the protocol
+/// then requires a tool.
 const NO_TOOLS: &[u8] =
     br#"[{"name":"none","description":"Not available.","input_schema":{"type":"object"}}]"#;
 
-/// User message that is appended if a history does not end with the user.
+/// User message that is appended if a history does not end with a user message.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
 
 /// Number of bytes that close a block and its list.
@@ -77,7 +77,8 @@ impl Dialect for MessagesDialect {
         ToolDefinition { name, description, input_schema }
     }
 
-    /// A JSON list of text blocks.
+    /// The system messages as a JSON list of text blocks, without blank ones. Empty text if none is
+    /// left.
     fn system(messages: &[Arc<Message>]) -> String {
         let blocks = messages.iter().filter_map(|message| match &**message {
             Message::System { content } => AnthropicBlock::text(content),

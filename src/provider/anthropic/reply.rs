@@ -42,7 +42,7 @@ enum BlockContent {
         /// Arguments at the beginning of the block. They are complete if no others follow.
         input: String,
     },
-    /// A block type of later protocol versions.
+    /// A block of any other type, as later protocol versions may have.
     Unknown,
 }
 
@@ -257,8 +257,8 @@ impl AnthropicReply {
     }
 }
 
-/// True if the block is complete. Some servers omit the end of a block; a call is then complete if
-/// its arguments are valid JSON.
+/// True if the block is complete. A call is complete if its end was announced, which some servers
+/// omit, or if its arguments are valid JSON; other blocks always count as complete.
 fn is_whole(part: &PartDraft<BlockContent>) -> bool {
     match &part.content {
         BlockContent::Call { call, .. } => part.done || call.is_json(),

@@ -12,11 +12,11 @@ pub(crate) struct AnthropicEvent<'a> {
     pub(crate) kind: Text<'a>,
     /// Index of the block that the event concerns.
     pub(crate) index: Number,
-    /// Present in `message_start`.
+    /// Beginning of the reply, without content; present in `message_start`.
     pub(crate) message: Object<Whole<'a>>,
-    /// Present in `content_block_start`.
+    /// Beginning of a block, present in `content_block_start`.
     pub(crate) content_block: Object<Block<'a>>,
-    /// Present in `content_block_delta` and `message_delta`.
+    /// Addition to a block (in `content_block_delta`) or to the message (in `message_delta`).
     pub(crate) delta: Object<Block<'a>>,
     /// Usage so far, present in `message_delta`.
     pub(crate) usage: Object<AnthropicUsage>,

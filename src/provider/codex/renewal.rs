@@ -51,7 +51,8 @@ pub(super) enum RenewalRefusal {
     /// The refresh token was used before.
     #[error("the ChatGPT login was renewed elsewhere and is of no use here: {}", LOG_IN)]
     Reused,
-    /// The user or the issuer revoked the login.
+    /// The user or the issuer revoked the login, or the issuer regards the refresh token as
+    /// invalid.
     #[error("the ChatGPT login was revoked: {}", LOG_IN)]
     Revoked,
     /// Any other reason: the HTTP status and, if present, the issuer's error code.

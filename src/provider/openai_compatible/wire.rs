@@ -50,7 +50,7 @@ pub(crate) struct ChatDelta<'a> {
 }
 
 impl ChatDelta<'_> {
-    /// True if `content` is not empty and everything else is.
+    /// True if `content` is not empty and all other fields are empty.
     pub(crate) fn is_only_content(&self) -> bool {
         let others = [&self.reasoning_content, &self.reasoning, &self.thinking, &self.refusal];
         !self.content.as_str().is_empty()

@@ -50,7 +50,7 @@ enum ItemContent {
         /// none.
         item: Option<Value>,
     },
-    /// An item type of later protocol versions.
+    /// An item of any other type, as later protocol versions may have.
     Unknown,
 }
 
@@ -311,8 +311,9 @@ impl ResponsesReply {
     }
 }
 
-/// True if the item is complete. Some servers omit the end of an item; a call is then complete if
-/// its arguments are valid JSON. Every call needs a name.
+/// True if the item is complete. A call is complete if it has a name and either its end was
+/// announced, which some servers omit, or its arguments are valid JSON; other items always count as
+/// complete.
 fn is_whole(part: &PartDraft<ItemContent>) -> bool {
     match &part.content {
         ItemContent::Call(call) => !call.name.is_empty() && (part.done || call.is_json()),
@@ -320,8 +321,8 @@ fn is_whole(part: &PartDraft<ItemContent>) -> bool {
     }
 }
 
-/// Thinking item to send back. `None`: it has no encrypted content, without which the server, which
-/// stores nothing, could not use it.
+/// Thinking item to send back. `None` if it has no encrypted content: the server stores nothing, so
+/// it could not use such an item.
 fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
     let content = item.encrypted_content.as_str();
     let summary = summary.iter().map(|text| json!({ "type": "summary_text", "text": text }));
@@ -337,7 +338,7 @@ fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
 }
 
 /// Thinking of a reply, with opaque items that record the order in which its items have to be sent
-/// back. `None`: there is nothing to store.
+/// back. `None`: the reply has no thinking text, no encrypted thinking and no message with a phase.
 fn reasoning(
     parts: &[PartDraft<ItemContent>],
     text: String,

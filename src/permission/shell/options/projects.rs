@@ -45,7 +45,7 @@ const NPM_OTHERS: &str = "\
     --shell --shrinkwrap --sign-git --strict- --tag --timing --token- --umask --unicode \
     --update-notifier --usage --user-agent --userconfig --version --versions --viewer --which \
     --workspaces-update --yes --enjoy-by --desc --help --porcelain --iwr --password --iwr";
-/// Options of the other package managers.
+/// Options of `pnpm test` and `yarn test`.
 const PACKAGES: &str = "-s --silent --if-present --ignore-scripts";
 
 /// Programs with their harmless options and operands.

@@ -9,7 +9,7 @@ use crate::shell::sensitive::{is_sensitive, selects_hidden, selects_sensitive};
 pub(super) enum OptionValue {
     /// A number, a name or a list of them: nothing that leads to a file.
     Plain,
-    /// A name without dots, which is no module.
+    /// A name without dots. A name with dots may be a module, which the program loads.
     Word,
     /// Data: a pattern, a date, a name of a person.
     Text,

@@ -171,8 +171,9 @@ impl ShellReader {
         }
     }
 
-    /// Reads the next character inside `${…}`. Only quotes and expansions matter, because they may
-    /// run commands.
+    /// Reads the next character inside `${…}`. Quotes and expansions are read in full, because they
+    /// may contain commands; other characters are skipped. `quoted`: the `${…}` is in double
+    /// quotes.
     pub(super) fn parameter(&mut self, quoted: bool) {
         let Some(c) = self.next() else { return };
         match c {

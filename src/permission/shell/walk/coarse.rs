@@ -8,8 +8,8 @@ use crate::shell::danger::{
 use crate::shell::outline::{Outline, Scope, ShellEvent};
 use crate::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
 
-/// Returns a danger in `text`, ignoring quotes and nesting. In doubt it reports one, because such
-/// text is deliberately hard to read.
+/// Returns a danger in `text`, ignoring quotes and nesting; `None` if there is none. In doubt it
+/// reports one, because such text is deliberately hard to read.
 pub(super) fn text_danger(text: &str, home: &str) -> Option<Danger> {
     let place = CommandLocation { cwd: None, home };
     let (mut removes, mut recursive, mut downloads) = (false, false, false);

@@ -25,7 +25,7 @@ const NAMES_MAX: usize = 256;
 /// Maximum number of names for which the program of `xargs -I` is walked through.
 const REPLACED_MAX: usize = 8;
 
-/// Set of system folders whose files are listed.
+/// Set of kinds of folders whose files a text names: the home folder, and system folders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SystemListing(u8);
 
@@ -58,7 +58,7 @@ impl BitOrAssign for SystemListing {
 }
 
 impl Walker {
-    /// System folders whose files the output of a program names.
+    /// Whole system or home folders whose files the output of a program names.
     pub(super) fn listing(&self, call: &Call<'_>) -> SystemListing {
         let words = call.words;
         match call.name {
@@ -74,8 +74,8 @@ impl Walker {
         }
     }
 
-    /// System folders at which a search with `find` or `fd` starts. A search by name or age may
-    /// start at the home folder.
+    /// Whole system or home folders at which a search with `find` or `fd` starts. A search by name
+    /// or age may start at the home folder.
     pub(super) fn searched(&self, name: &str, words: &[&str]) -> SystemListing {
         let starts =
             |word: &&str| !word.starts_with(['-', '(', '!']) || matches!(*word, "-H" | "-L" | "-P");

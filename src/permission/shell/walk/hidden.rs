@@ -66,7 +66,8 @@ impl Walker {
         self.scoped(|walker| walker.nested(text, input))
     }
 
-    /// Walks through the values of options of builtins that are shell text.
+    /// Walks through the option values of `mapfile`, `complete`, `compgen` and `bind` that are
+    /// shell text.
     fn callbacks(&mut self, words: &[&str]) {
         for (option, text) in words.iter().zip(words.iter().skip(1)) {
             if matches!(*option, "-C" | "-c" | "-F" | "-W" | "-x") {
@@ -155,8 +156,8 @@ impl Walker {
         }
     }
 
-    /// Handles interpreters such as Python: judges the source of the program text. In the text
-    /// itself, it only looks for the decoding of text that is then run.
+    /// Handles interpreters such as Python: records a danger if the program text is downloaded or
+    /// decoded. Of the program text itself, it only checks if it runs text that it decodes.
     fn interpreter(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         self.findings.unsure = true;
         let operand = rest.iter().find(|argument| {
@@ -371,7 +372,7 @@ impl Walker {
     }
 }
 
-/// Sources of unknown content in `arguments`.
+/// Downloaded or decoded content in `arguments` (see [`Taint`]).
 fn taint_of(arguments: &[Arg]) -> Taint {
     arguments.iter().fold(Taint::default(), |all, argument| all | argument.taint)
 }

@@ -8,8 +8,8 @@ use crate::shell::Names;
 use crate::shell::danger::{DECODED, DOWNLOADED, Danger};
 use crate::shell::wrappers::DOWNLOADERS;
 
-/// Set of sources of unknown content. Empty: the text contains neither downloaded nor decoded
-/// parts.
+/// Set of sources of unknown content: downloads, decoding. Empty: the text contains neither
+/// downloaded nor decoded parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Taint(u8);
 

@@ -172,7 +172,8 @@ pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> 
     first.is_none_or(|said| matches!(ITEMS.parts(said, owner).first(), Some(ReplyPart::Thought(_))))
 }
 
-/// True for a thinking block with all fields that a server requires back.
+/// True for a thinking block with text and signature, and for a redacted one with data. Servers
+/// require these fields back.
 fn is_thought(item: &Value) -> bool {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     match text("type") {

@@ -116,7 +116,8 @@ fn parts(content: &[ContentPart], options: &GroupOptions<'_>) -> Vec<Value> {
     parts.collect()
 }
 
-/// True for a thinking item with all fields that a server requires back.
+/// True for a thinking item with encrypted content and a list of summaries. Servers require these
+/// fields back.
 fn is_thought(item: &Value) -> bool {
     let content = item.get("encrypted_content").and_then(Value::as_str);
     item.get("type").and_then(Value::as_str) == Some("reasoning")
