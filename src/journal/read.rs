@@ -18,8 +18,8 @@ use crate::walk::{ReadError, start_of, walk};
 const BYTES_MAX: usize = 512 << 20;
 
 /// Calls `each` with every valid line of the journal and its head, in order. Returns a description
-/// of the problem that stopped the reading, such as damage, or `None`. An incomplete last line is
-/// not a problem.
+/// of the problem that stopped the reading (damage, a later format version or an empty journal), or
+/// `None`. An incomplete last line is not a problem.
 pub(crate) fn records(
     found: &StoredSession,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,

@@ -93,7 +93,8 @@ fn request_of(event: &Event) -> Option<u64> {
     }
 }
 
-/// Collects cost records from lines that the hash chain does not prove.
+/// Collects cost records (model usage, budget reservations and releases) from lines that the hash
+/// chain does not prove.
 #[derive(Default)]
 struct UnverifiedReader {
     found: UnverifiedRecords,

@@ -11,9 +11,9 @@ use crate::lock::SessionLock;
 use crate::state::{StateDir, StoredSession, Within};
 use crate::summary::SessionSummary;
 
-/// Deletes session `id` if `agreed`, which is called with its summary, returns true. `id` may be a
-/// unique prefix. If `agreed` returns false, nothing is deleted and the result is `Exit::Failed`. A
-/// session that a process owns is refused with an error.
+/// Calls `agreed` with the summary of session `id`, and deletes the session if it returns true.
+/// `id` may be a unique prefix. If `agreed` returns false, nothing is deleted and the result is
+/// `Exit::Failed`. A session that a process owns is refused with an error.
 ///
 /// Only the session's own folder is deleted. Links in it are removed, not followed.
 pub fn remove(

@@ -47,7 +47,7 @@ pub enum SessionState {
         /// Summary of the request.
         question: String,
     },
-    /// The session waits for a later retry.
+    /// The provider was unavailable for too long, and the session waits for a later retry.
     Parked {
         /// Cause of the wait.
         cause: String,

@@ -23,7 +23,7 @@ const NAME_MAX: usize = 40;
 /// Maximum number of session ids that an error suggests.
 const NEAREST_MAX: usize = 5;
 
-/// State directory of the user.
+/// State directory of the user, in which posse stores the sessions of all projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir {
     root: PathBuf,

@@ -111,7 +111,7 @@ fn size_of(dir: &Path, depth: usize) -> u64 {
 }
 
 impl SessionSummary {
-    /// Title of the session; its first prompt if it has no title.
+    /// Title of the session; its first prompt if it has no title. `None` if neither is known.
     pub fn about(&self) -> Option<&str> {
         self.title.as_deref().or(self.prompt.as_deref())
     }

@@ -163,8 +163,9 @@ fn describe_question(event: &Event) -> Option<Line> {
     })
 }
 
-/// Describes an interruption, a failure or another fact beside the conversation; `None` for another
-/// event.
+/// Describes an event beside messages, calls and permission requests: a fork, resumption, parking,
+/// withheld reply, failure, cancellation, retry, crash, restart, job, limit, warning or unknown
+/// record. `None` for any other event.
 pub(crate) fn describe_note(event: &Event) -> Option<Line> {
     Some(match event {
         Event::SessionForked { parent, parent_record, history, .. } => {

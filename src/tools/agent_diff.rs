@@ -45,7 +45,8 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
     Arc::new(BuiltinTool::new(spec, state, prepare, run))
 }
 
-/// Environment and worktrees that the tools `agent_diff` and `agent_merge` use.
+/// State that the tools `agent_diff` and `agent_merge` share: the environment of the tools, and the
+/// worktrees of the session.
 pub(crate) struct AgentWorktrees {
     pub(crate) env: Arc<ToolEnvironment>,
     pub(crate) worktrees: Arc<Worktrees>,
@@ -138,8 +139,9 @@ pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     printable(&cwd.display().to_string())
 }
 
-/// Formats the files that a merge leaves out as one line: their number, the first paths except
-/// those of secrets, and the working directory in the worktree. Empty if there are none.
+/// Formats one line about the new files that a merge leaves out unless its caller names them (see
+/// [`LeftOut`]): their number, the first paths except those of secrets, and the working directory
+/// in the worktree. Empty if there are none.
 pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
     if left_out.count == 0 {
         return String::new();

@@ -1,4 +1,4 @@
-//! `agent_merge`: applies the changes of a subagent's worktree to the workspace.
+//! `agent_merge`: applies the changes of a subagent's worktree to the session's workspace.
 //!
 //! The policy judges a merge as an edit of all its files. A file that is unchanged in the workspace
 //! gets the subagent's version; a file changed on both sides is merged line by line. If one file
@@ -70,7 +70,7 @@ struct Arguments {
     files: Option<Vec<String>>,
 }
 
-/// Prepared merge of files from the worktree of subagent `id`.
+/// Prepared merge of files from the worktree of subagent `id` into the session's workspace.
 struct Merge {
     id: String,
     changes: Vec<FileChange>,

@@ -99,7 +99,7 @@ struct Arguments {
 struct BashPayload {
     command: String,
     directory: OwnedFd,
-    /// Name of the directory for a message.
+    /// Name of `directory` for a message: its path, or `the working directory`.
     shown: String,
     timeout: Duration,
     note: Option<String>,
@@ -168,8 +168,8 @@ impl Tool for Bash {
     }
 }
 
-/// Handles an update of the running command: records the enforced sandbox, or forwards output to
-/// observers.
+/// Handles an update of the running command: records the sandbox tier that is enforced, or forwards
+/// output to the observers of the call.
 fn announce(context: &RunContext, update: Update) {
     match update {
         Update::Enforced { tier, report } => {
@@ -298,7 +298,8 @@ fn timeout(
     (timeout, note)
 }
 
-/// Resolves `paths`, which must all be protected, and removes duplicates.
+/// Resolves `paths` and removes duplicates. Fails if a path is not that of a protected file, or if
+/// there are more than `UNPROTECT_MAX` paths.
 fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, ToolError> {
     if paths.len() > UNPROTECT_MAX {
         let count = paths.len();

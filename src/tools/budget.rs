@@ -34,9 +34,10 @@ pub struct CallBudget {
 /// Tool budgets of a run, and their usage so far.
 #[derive(Debug, Default)]
 pub struct Budgets {
-    /// `tools.outputBudgetBytes`: limit for the outputs of one turn in bytes; `None` is unlimited.
+    /// `tools.outputBudget`: bytes of output in one turn above which a note asks the model to
+    /// request less at once; `None` is unlimited.
     pub turn_bytes_max: Option<usize>,
-    /// `tools.callBudgets`: budgets of calls, by tool name. Tools without an entry are not limited.
+    /// `tools.budgets`: budgets of calls, by tool name. Tools without an entry are not limited.
     pub calls: BTreeMap<String, CallBudget>,
     spent: Mutex<CallUsage>,
 }
@@ -44,11 +45,11 @@ pub struct Budgets {
 /// Usage of the budgets so far.
 #[derive(Debug, Default)]
 struct CallUsage {
-    /// Calls of this run, by tool.
+    /// Number of calls in this run, by tool name.
     calls: BTreeMap<String, u32>,
     /// Bytes of output in this turn.
     bytes: usize,
-    /// True if the model was informed about too much output in this turn.
+    /// True if the model was informed in this turn that the limit of output is exceeded.
     told: bool,
 }
 
@@ -78,8 +79,9 @@ impl Budgets {
         self.turn_bytes_max.is_none() && self.calls.is_empty()
     }
 
-    /// Counts a call of `tool`. At calls beyond its budget, returns the denial as an error, or for
-    /// `Steer` a note for the model at the first of them.
+    /// Counts a call of `tool`. A call beyond the budget of the tool returns the text of its denial
+    /// as an error (`Block`), or, if it is the first such call, a note for the model (`Steer`). Any
+    /// other call returns `None`.
     fn call(&self, tool: &str) -> Result<Option<String>, String> {
         let Some(budget) = self.calls.get(tool) else { return Ok(None) };
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ pub type RunResult = Result<ToolOutput, ToolError>;
 
 /// A tool made of two functions with shared state `S`. `prepare` gets the parsed arguments `A`, and
 /// `run` the payload `P` that `prepare` attached to the call. A call that `prepare` turned into a
-/// refusal fails without `run`.
+/// refusal (see `refusal.rs`) fails without `run`.
 #[derive(Debug)]
 pub struct BuiltinTool<S, A, P, F, G> {
     spec: ToolSpec,
@@ -34,7 +34,8 @@ pub struct BuiltinTool<S, A, P, F, G> {
 }
 
 impl<S, A, P, F, G> BuiltinTool<S, A, P, F, G> {
-    /// Creates a tool without background work and without advice after a denial.
+    /// Creates a tool that has no background work, gives no advice after a denial and does nothing
+    /// after a compaction.
     pub fn new(
         spec: ToolSpec,
         state: Arc<S>,

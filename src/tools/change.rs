@@ -95,7 +95,7 @@ fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
 #[derive(Debug)]
 pub(crate) struct EditedFile {
     pub(crate) after: Vec<u8>,
-    /// Notes for the model.
+    /// Notes for the model, such as the lines of the replacements.
     pub(crate) notes: Vec<String>,
     /// True if the replaced text matched only approximately.
     pub(crate) fuzzy: bool,
@@ -152,7 +152,7 @@ pub(crate) struct FileChange {
     /// New content; `None` if the file is removed.
     after: Option<Vec<u8>>,
     pub(crate) diff: Diff,
-    /// Notes for the model.
+    /// Notes for the model, such as the lines of the replacements.
     notes: Vec<String>,
     /// True if the replaced text matched only approximately.
     fuzzy: bool,
@@ -186,7 +186,8 @@ impl FileChange {
     }
 
     /// Creates the operation of writing this file in a call that writes all files in `written`,
-    /// which together can form a git repository. Their paths are relative to the root.
+    /// given as paths relative to the root. The policy needs all of them, because together they can
+    /// form a git repository.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         self.target.place.write_with(written)
     }

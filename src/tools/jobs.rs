@@ -1,7 +1,7 @@
 //! Background jobs: their owners, output and end.
 //!
 //! A job has the id of the call that started it. It ends at the latest with its agent or with the
-//! session. Its output is stored with the other outputs of the session.
+//! session. Its output is stored as a spilled output of the session.
 
 mod output_tool;
 mod page;
@@ -55,14 +55,15 @@ pub(crate) struct Job {
     ended: watch::Sender<Option<Arc<JobExit>>>,
     /// Offset up to which the agent has read the output, in bytes.
     pub(crate) read_to: AtomicU64,
-    /// True if the agent knows that the job has ended, or need not be informed.
+    /// True if no notice of the job's end is to be sent to the agent any more: the agent was
+    /// informed, or the call that starts the job was cancelled.
     told: AtomicBool,
     /// Number of calls that wait for the end of the job and will report it.
     waiting: AtomicUsize,
     post_call: PostCallSink,
 }
 
-/// End of a background job: its kind, description and figures.
+/// End of a background job: its kind, description, exit code, bytes of output and duration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
@@ -71,7 +72,8 @@ pub(crate) struct JobExit {
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// Notes about the run, such as changes of protected files, one line each.
+    /// Notes about the run, one line each: changes of protected files, killed processes, and output
+    /// that could not be stored.
     pub(crate) notes: Vec<String>,
 }
 
@@ -150,8 +152,8 @@ impl Jobs {
         self.lock().iter().filter(theirs).cloned().collect()
     }
 
-    /// Stops the running jobs in the scope of `what`. The future resolves when they have ended, or
-    /// after `RELEASE_MAX`, when it aborts their tasks.
+    /// Stops the running jobs in the scope of `what`: of one call, of one invocation, or all. The
+    /// future resolves when they have ended, or after `RELEASE_MAX`, when it aborts their tasks.
     pub(crate) fn release(
         &self,
         what: &BackgroundScope,

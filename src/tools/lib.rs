@@ -77,7 +77,7 @@ pub struct ToolEnvironment {
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Size limits of images.
+    /// Size limits of images that `read_file` shows.
     pub images: ImageLimits,
     /// File versions that each agent has read or written.
     pub reads: Arc<ReadTable>,
@@ -90,11 +90,11 @@ pub struct ToolEnvironment {
     /// Registry of the file changes of tools. The check of protected files after a command uses it
     /// to tell these changes from changes by the command.
     pub written: ToolWrites,
-    /// Functions that parse a shell command as the policy does.
+    /// Functions that find the paths and the programs in a shell command, as the policy does.
     pub commands: CommandReader,
 }
 
-/// Functions that parse a shell command as the policy does.
+/// Functions that find the paths and the programs in a shell command, as the policy does.
 ///
 /// Each function takes the command, its working directory and the home folder of the user, if it is
 /// known.

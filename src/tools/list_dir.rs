@@ -119,8 +119,8 @@ fn footer(shown: &str, listed: usize, total: usize, complete: bool) -> String {
     }
 }
 
-/// Formats the line for the entry `name` of `folder`: its name, with the size of a file, the target
-/// of a link or another kind.
+/// Formats the line for the entry `name` of `folder`: its name, followed by `/` for a folder, the
+/// size of a file, the target of a link, or `pipe`, `socket` or `device`.
 fn line(folder: impl AsFd, name: &OsStr) -> String {
     let mut line = names::shown(Path::new(name));
     let Ok(entry) = FileStatus::at(&folder, Path::new(name)) else { return line };

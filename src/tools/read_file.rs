@@ -178,7 +178,7 @@ fn opened(
     Ok(prepared(NAME, operations, words, digest, OpenFile { file, size, shown, slice, path }))
 }
 
-/// Prepares a call that reads the output or conversation `name` through
+/// Prepares a call that reads `name`, an earlier output or a page of the conversation, through
 /// [`ToolEnvironment::recall`]. `None` if the name is unknown.
 async fn remembered(
     env: &ToolEnvironment,

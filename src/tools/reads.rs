@@ -83,7 +83,8 @@ pub(crate) enum FilePart {
 
 impl ReadTable {
     /// Records that the agent of `call` reads `text`, which is the part `part` of the file at
-    /// `path`. `content` is the hash of the whole file; without it, nothing is recorded.
+    /// `path`. `content` is the hash of the whole file, or `None` if the file was not read to its
+    /// end; then nothing is recorded.
     ///
     /// Returns the earlier call that has shown the agent the same text, so that a reference to it
     /// can replace the text. `None` if there is no such call or the text is shorter than

@@ -13,8 +13,8 @@ pub const HISTORY: &str = "history";
 pub type FindOutput =
     dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 
-/// Lookup of earlier outputs and messages of a session. If empty, only spilled outputs can be read
-/// again.
+/// Lookup of earlier outputs and messages of a session. If its field is `None`, only spilled
+/// outputs can be read again.
 #[derive(Clone, Default)]
 pub struct Recall(Option<Arc<FindOutput>>);
 

@@ -33,17 +33,17 @@ use crate::listing::Stop;
 pub(crate) use changes::{Changed, LeftOut, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
-/// Time limit for creating a worktree.
+/// Time limit for copying the files of a new worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
 /// Maximum length of an invocation id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
-/// Maximum number of changed files that a summary lists.
+/// Maximum number of changed files that the summary of a closed worktree lists.
 const NAMED_MAX: usize = 50;
 
 /// Reason why a worktree cannot be created or used, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The workspace is not in a git repository.
+    /// The session's workspace is not in a git repository.
     #[error("the workspace is in no git repository")]
     NoRepository,
     /// Git is not installed.
@@ -55,23 +55,25 @@ pub enum Unavailable {
     /// The repository is bare.
     #[error("the git repository is bare")]
     Bare,
-    /// The repository has a submodule at this path. It is a repository of its own, which a copy
-    /// cannot share.
+    /// The repository has a submodule at this path. A submodule is a repository of its own, which a
+    /// worktree cannot share.
     #[error("{0} is a submodule, which a worktree cannot share")]
     Submodule(String),
     /// The repository contains another repository at this path.
     #[error("{0} is a git repository inside this one")]
     Nested(String),
-    /// `.git` is a symbolic link, or a pointer to a repository that does not point back.
+    /// `.git` is a symbolic link, or a file that names a repository which does not list this
+    /// working tree.
     #[error("`.git` leads to a repository that does not confirm that this is its working tree")]
     Pointer,
     /// The settings of the repository name another working tree or repository.
     #[error("the git repository says that its files are elsewhere")]
     Elsewhere,
-    /// The repository stores its branches in a format that a worktree cannot share.
+    /// The repository stores its branches in the format `reftable`, which a worktree cannot share.
     #[error("the git repository keeps its branches in the format `reftable`")]
     Format,
-    /// The workspace or the worktree exceeds a limit, which the text names.
+    /// The repository's working tree or the worktree exceeds a limit. The text names the limit,
+    /// such as `2 GiB of files`.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
     /// A query of git, copying or comparing took too long.
@@ -81,7 +83,8 @@ pub enum Unavailable {
     /// read.
     #[error("its worktree is not there any more")]
     Gone,
-    /// The worktree belongs to another agent, whose invocation is named.
+    /// Another agent requested the worktree. The text names that agent: its invocation id, or `the
+    /// main agent`.
     #[error("{0} has asked for it, and can take it over")]
     NotYours(String),
     /// The folder of the new worktree exists already.
@@ -99,7 +102,7 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
 /// Absolute paths of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreePaths {
-    /// Top folder, the counterpart of the top of the repository.
+    /// Top folder of the worktree, the counterpart of the top of the repository.
     pub tree: PathBuf,
     /// Working directory: the counterpart of the session's workspace.
     pub cwd: PathBuf,
@@ -111,7 +114,7 @@ pub struct WorktreePaths {
 struct WorktreeMetadata {
     /// The invocation that requested the subagent; `None` for the main agent.
     caller: Option<String>,
-    /// Path of the workspace, relative to the top of the repository.
+    /// Path of the session's workspace, relative to the top of the repository.
     prefix: PathBuf,
     /// True if the worktree was merged completely and its content removed.
     #[serde(default)]
@@ -127,10 +130,11 @@ pub struct Worktrees {
     /// The session's workspace, resolved.
     cwd: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Returns the main folder of the repository that lists the given folder as its worktree, if
-    /// any.
+    /// Returns the main working tree of the repository that lists the given folder as a linked
+    /// worktree; `None` if no repository does.
     main_of: fn(&Path) -> Option<PathBuf>,
-    /// Ids of the invocations whose worktrees are in use.
+    /// Ids of the invocations that still work in their worktrees, from `open` or `reopen` to
+    /// `close` or `discard`. Such a worktree cannot be merged.
     live: Mutex<BTreeSet<String>>,
 }
 
@@ -153,9 +157,9 @@ impl Worktrees {
         }
     }
 
-    /// Creates a worktree for invocation `id` from the current workspace. `caller` is the
-    /// invocation that requested it, `None` for the main agent. Dropping the future cancels the
-    /// creation and removes partial results.
+    /// Creates a worktree for invocation `id`: a copy of the working tree of the session's
+    /// repository as it is now. `caller` is the invocation that requested it, `None` for the main
+    /// agent. Dropping the future cancels the creation and removes partial results.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // Of a completely merged worktree only its metadata is left.
@@ -198,15 +202,16 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// Returns true if invocation `id` has a worktree with content.
+    /// Returns true if invocation `id` has a worktree that was neither removed nor merged
+    /// completely.
     pub fn is_there(&self, id: &str) -> bool {
         self.folder(id).is_ok_and(|folder| {
             folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
         })
     }
 
-    /// Ends the use of the worktree of invocation `id` and returns a summary of its changes.
-    /// Without changes, removes the worktree and returns `None`.
+    /// Ends the work of invocation `id` in its worktree and returns a summary of the changed and
+    /// left-out files. If there are none, removes the worktree and returns `None`.
     pub fn close(&self, id: &str) -> Result<Option<WorkspaceChanges>, Unavailable> {
         self.live_worktrees().remove(id);
         let tree = self.tree(id)?;
@@ -226,7 +231,7 @@ impl Worktrees {
         Ok(Some(WorkspaceChanges { count: changed.len(), files, left_out, left_out_files }))
     }
 
-    /// Returns true if the worktree of invocation `id` is in use.
+    /// Returns true if invocation `id` still works in its worktree, which then cannot be merged.
     pub(crate) fn is_live(&self, id: &str) -> bool {
         self.live_worktrees().contains(id)
     }
@@ -268,9 +273,9 @@ impl Worktrees {
         self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
 
-    /// Stores the content that files of the workspace will have after a merge, before the merge
-    /// writes them, so that an interrupted merge can be completed. `becoming` maps paths to the
-    /// SHA-256 of the content, or to `None` for a removal.
+    /// Stores the content that files of the session's workspace will have after a merge, before the
+    /// merge writes them, so that an interrupted merge can be completed. `becoming` maps paths to
+    /// the SHA-256 of the content, or to `None` for a removal.
     pub(crate) fn store_merge_hashes(
         &self,
         id: &str,
@@ -299,8 +304,8 @@ impl Worktrees {
         merged_state::rebase_merged(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes the worktrees in `session_dir` whose invocation is not in `known`. Such a worktree
-    /// is left over if posse is killed while creating it.
+    /// Removes the worktrees in `session_dir` whose invocation id is not in `known`, the ids of the
+    /// subagents in the journal. Such a worktree is left over if posse is killed while creating it.
     pub fn remove_unknown(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -348,7 +353,8 @@ impl Worktrees {
     }
 }
 
-/// Name of the metadata file. It is written last: a worktree without it is incomplete.
+/// Name of the file with the [`WorktreeMetadata`]. It is written last: a worktree without it is
+/// incomplete.
 const KEPT: &str = "worktree.json";
 /// Name of the folder with the worktrees in the session's folder.
 const WORKTREES: &str = "worktrees";

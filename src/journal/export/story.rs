@@ -35,7 +35,8 @@ pub(super) struct Story {
     pub(super) left_out: u64,
 }
 
-/// Values of the record with which the session started.
+/// Values of the record with which the session started: time in milliseconds since 1970, version of
+/// posse, working directory, agent, provider and model.
 #[derive(Debug)]
 pub(super) struct SessionStart {
     pub(super) ts: u64,
@@ -170,7 +171,8 @@ impl Story {
         }
     }
 
-    /// Adds a message of the user or the model. Passes any other event to [`Story::call`].
+    /// Adds a message of the user, or a complete or partial reply of the model. Passes any other
+    /// event to [`Story::call`].
     fn add_message(&mut self, origin: Option<&Origin>, event: Event) {
         match event {
             Event::UserMessage { content, message_id } => {
@@ -326,8 +328,8 @@ impl Story {
 }
 
 impl StoryCall {
-    /// Facts about the outcome, such as exit code and duration. Each has a CSS class: `good`, `bad`
-    /// or empty.
+    /// Facts about the outcome: class of a failure, exit code, signal and duration, or the fact
+    /// that no outcome is recorded. Each has a CSS class: `good`, `bad` or empty.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let Some(end) = &self.end else { return vec![("bad", "no recorded end".to_owned())] };
         let class = |code: i64| if code == 0 { "good" } else { "bad" };

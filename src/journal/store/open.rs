@@ -32,7 +32,8 @@ pub(super) struct Scanned {
     pub(super) recent_ids: Vec<RecordId>,
 }
 
-/// End of a valid journal, at which it is continued, and the description of a repair.
+/// End of a valid journal, at which it is continued. `repaired` describes the repair; `None` if
+/// none was needed or the fold has reported it.
 #[derive(Debug)]
 pub(super) struct ValidPrefix {
     pub(super) end: Mark,

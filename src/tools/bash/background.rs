@@ -13,13 +13,14 @@ use crate::bash::{refused, report};
 use crate::jobs::{Job, JobExit, begun};
 use crate::{ToolEnvironment, spill};
 
-/// Parameters for starting a background job.
+/// A background job to start: its command, exemptions of protected files, summary and note.
 pub(super) struct JobStart {
     pub(super) spawn: Spawn,
     pub(super) besides: Exemptions,
     /// Summary of the call: `run` and the first line of the command, shortened.
     pub(super) summary: String,
-    /// Note for the model about changed arguments of the call, if any.
+    /// Note for the model that `timeoutMs` was set to another value than requested; `None` if it
+    /// was not.
     pub(super) note: Option<String>,
 }
 
@@ -73,8 +74,8 @@ pub(super) async fn start(
     output
 }
 
-/// Runs the command to its end, records its events, and signals `enforced` when the command runs.
-/// Returns an error only if the command did not start.
+/// Runs the command to its end, records its sandbox tier, start, output and end, and signals
+/// `enforced` when the command runs. Returns an error only if the command did not start.
 async fn attend(
     job: Arc<Job>,
     sandbox: Arc<Sandbox>,

@@ -31,7 +31,7 @@ pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
 }
 
 /// Adds `path` with its target to `links` if it leads through a symbolic link. The target is `None`
-/// if the link leads nowhere.
+/// if the link leads nowhere or cannot be read.
 fn add(path: &Path, links: &mut Vec<PathLink>) {
     let target = target(path);
     if target.as_deref() == Some(path) {
@@ -45,8 +45,8 @@ fn add(path: &Path, links: &mut Vec<PathLink>) {
     }
 }
 
-/// Adds the links below `folder` to `links`, `levels` deep. `None` if there are too many entries or
-/// levels, or if a folder cannot be read.
+/// Adds the links below `folder` to `links`, `levels` deep. A missing folder counts as empty.
+/// `None` if there are too many entries or levels, or if a folder cannot be read.
 fn scan(
     folder: &Path,
     levels: usize,

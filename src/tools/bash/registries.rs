@@ -150,8 +150,8 @@ impl PackageManager {
     }
 }
 
-/// Refuses `command` if it fetches packages and the sandbox hides a file that names a package
-/// registry: in `cwd`, a folder above it or the home folder.
+/// Refuses `command` if it fetches packages and the sandbox hides a file `.npmrc` or `.yarnrc.yml`
+/// that names a package registry, in `cwd`, in a folder above it or in the home folder.
 pub(super) fn check(
     env: &ToolEnvironment,
     sandbox: &Sandbox,

@@ -35,8 +35,9 @@ impl TextEdit {
     }
 
     /// Applies the edit to `before`, the content of the file `shown`, and returns the new content.
-    /// If `fuzzy` is true, a text without an exact match may match approximately. Fails if the old
-    /// text is missing, or occurs more than once without `replace_all`, or if nothing would change.
+    /// If `fuzzy` is true, a text without an exact match may match approximately. Fails if the file
+    /// is binary or would become too large, if the old text is missing or occurs more than once
+    /// without `replace_all`, or if nothing would change.
     pub(crate) fn apply(
         &self,
         before: &[u8],

@@ -95,11 +95,13 @@ pub struct SearchResult {
     pub files: Vec<Hits>,
     /// Number of matching lines in `files`.
     pub matches: usize,
-    /// Number of files that were searched.
+    /// Number of files that were searched, including those that could not be opened.
     pub searched: usize,
-    /// True if the result may be incomplete: a limit was reached.
+    /// True if the result may be incomplete: a limit of matches, files or time was reached, or the
+    /// search was cancelled.
     pub is_cut: bool,
-    /// Number of files that were skipped because they are secret.
+    /// Number of files that were skipped because their name, or the name of a hard link to them, is
+    /// that of a secret.
     pub secrets: usize,
 }
 

@@ -110,11 +110,13 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 struct Scan {
     /// Number of the line that is read next or was read in part, from 1.
     line: u64,
-    /// True if a part of that line was read.
+    /// True if a part of line number `line` was read.
     begun: bool,
-    /// Beginning of that line as far as it was read, if the slice contains it.
+    /// Beginning of line number `line` as far as it was read; empty if the slice does not contain
+    /// the line.
     kept: Vec<u8>,
-    /// Length of that line as far as it was read, in bytes.
+    /// Number of bytes of line number `line` that were read; 0 if the slice does not contain the
+    /// line.
     length: usize,
     lines: FileLines,
 }
@@ -152,7 +154,8 @@ impl Scan {
         bytes
     }
 
-    /// Takes the next line of the slice, or its part in `bytes`. Returns the remaining bytes.
+    /// Adds the next line of the slice to the output, or stores its part in `bytes` until the line
+    /// is complete. Returns the remaining bytes.
     fn collect<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         let taken = skip_line(&mut rest);

@@ -59,7 +59,9 @@ pub(super) struct Repository {
     pub(super) head: String,
 }
 
-/// Finds the repository around `cwd`, and checks that a worktree can be made from it.
+/// Finds the repository around `cwd`. Fails if a worktree cannot be made from it: if it is bare,
+/// has no commit, stores its branches in the format `reftable`, or has settings that name another
+/// working tree.
 pub(super) async fn repository(
     sandbox: &Sandbox,
     session_dir: &Path,

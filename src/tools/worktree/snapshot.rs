@@ -1,4 +1,4 @@
-//! Creates two copies of the current working tree: the worktree, and the base with which it is
+//! Creates two copies of the user's working tree: the worktree, and the base with which it is
 //! compared.
 //!
 //! Bytes are copied unchanged, without git filters. Secrets are not copied under any name.
@@ -43,10 +43,10 @@ pub(super) const BASE: &str = "base";
 pub(super) struct Based {
     /// Path relative to the top of the worktree.
     pub(super) path: String,
-    /// True for a symbolic link.
+    /// True if the file is a symbolic link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) link: bool,
-    /// True for an executable file.
+    /// True if the file is executable by its owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) exec: bool,
     /// Change stamp of the file in the worktree, from [`change_stamp`].
