@@ -245,7 +245,8 @@ impl TerminalQuestions {
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Drops the requests of an ended run. Requests of running subagents stay open.
+    /// Drops the requests of the main agent, because its run has ended. Requests of subagents stay
+    /// open.
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
@@ -269,7 +270,7 @@ impl TerminalQuestions {
 /// Message for a line that is not an answer.
 const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
-/// Meaning of an input line.
+/// Meaning of an input line for the current permission request.
 #[derive(Debug)]
 pub(crate) enum AnswerLine {
     Decided(QuestionId, HumanDecision),

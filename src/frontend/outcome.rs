@@ -16,7 +16,8 @@ pub struct Verdict {
     pub exit: Exit,
     /// Reason in the last event of the session.
     pub reason: SessionEndReason,
-    /// Final answer; `None` if there is none.
+    /// Final answer or, if a limit stopped the run, the last text of the model; `None` if there is
+    /// neither.
     pub result: Option<String>,
     /// Error to print; `None` if the run succeeded or was interrupted.
     pub failure: Option<Failure>,

@@ -335,7 +335,8 @@ impl App {
         self.view.note(Role::Warn, text);
     }
 
-    /// Cancels overdue lookups, and returns the effects that are due at `now`.
+    /// Cancels overdue lookups. Returns the effect of a pending shortcut letter whose delay has
+    /// passed; otherwise nothing.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
         self.cancel_overdue_lookups(now);
         let due = |at: Duration| now.saturating_sub(at) >= SHORTCUT_DELAY;

@@ -51,7 +51,7 @@ pub(super) struct Parser {
 enum ParsedBytes {
     /// A key.
     Key(KeyEvent),
-    /// A sequence without a meaning.
+    /// Bytes to drop: an invalid byte, or a sequence that encodes no key.
     Nothing,
     /// The start of a paste.
     Paste,

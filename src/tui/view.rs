@@ -390,7 +390,8 @@ impl View {
     }
 }
 
-/// Returns `true` for events of subagents that are also shown outside the subagent tree.
+/// Returns `true` for events of subagents that are also shown outside the subagent tree: permission
+/// requests and their ends, warnings, crashes and failovers.
 fn is_shown_for_subagents(event: &Event) -> bool {
     event.question().is_some()
         || matches!(

@@ -53,7 +53,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 /// Effect of a typed line.
 #[derive(Debug, PartialEq)]
 enum TypedEffect {
-    /// None: only the process that owns the session can do this.
+    /// No effect: only the process that owns the session can do this.
     Elsewhere,
     Help,
     Send(Instruction),
