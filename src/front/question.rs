@@ -78,8 +78,9 @@ impl TerminalQuestions {
         }
     }
 
-    /// Updates the requests like [`follow`](TerminalQuestions::follow). The text of a subagent's
-    /// request begins with the name of the subagent.
+    /// Updates the requests and returns the text to show, like
+    /// [`follow`](TerminalQuestions::follow). The text of a subagent's request begins with the name
+    /// of the subagent.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());

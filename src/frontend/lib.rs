@@ -132,11 +132,11 @@ pub enum Report {
     Config,
     /// Results of the checks of `posse doctor` on this machine.
     Doctor,
-    /// Tools.
+    /// Tools of the model.
     Tools,
-    /// Skills.
+    /// Available skills.
     Skills,
-    /// Agents.
+    /// Available agents.
     Agents,
     /// Permission rules, and grants with project or global scope.
     Permissions,
@@ -150,11 +150,11 @@ pub enum Report {
 /// Values of settings that the user selected in this process. `None` means the configured value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSelection {
-    /// The agent.
+    /// The selected agent; `None`: the configured one.
     pub agent: Option<String>,
-    /// The provider.
+    /// The selected provider; `None`: the configured one.
     pub provider: Option<String>,
-    /// The model.
+    /// The selected model; `None`: the configured one.
     pub model: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
-/// Final result of a run: exit code, and what is printed at the end.
+/// Final result of a run: exit code, reason of the end, answer and error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Exit code of the process.
@@ -23,8 +23,8 @@ pub struct Verdict {
     pub failure: Option<Failure>,
 }
 
-/// Permission options that the user has already used or seen. The advice in the error depends on
-/// them.
+/// Ways to permit calls that the user has already used (`--yes`) or seen (an allow rule). The
+/// advice in an error depends on them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PermissionHints {
     /// True if `--yes` was given.

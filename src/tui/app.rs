@@ -140,7 +140,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Updates the state from an event.
+    /// Updates view, permission requests, background jobs and context usage from an event.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         self.view.follow(event, origin, now);
         self.prompts.follow(event, origin);
