@@ -144,7 +144,7 @@ struct LineMode<'a> {
     totals: Totals,
     /// True if the terminal may support clipboard access.
     clipboard: bool,
-    /// Last answer, for `/copy`.
+    /// Last answer, for `/copy`; empty if there is none.
     last_reply: String,
 }
 

@@ -97,13 +97,13 @@ pub trait Sessions {
     /// Returns a closure that renders a report. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
 
-    /// Returns a closure that lists the stored sessions of this folder and its project that have a
-    /// prompt, newest first, as pairs of id and description.
+    /// Returns a closure that lists the stored sessions with a prompt, of the working directory and
+    /// its project, newest first, as pairs of id and description.
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>>;
 
-    /// Returns a closure that finds a stored session of this folder or its project by a prefix of
-    /// its id, reads it and takes its lock. With `fork`, a new session is created from a copy of
-    /// the history, and the stored session stays unchanged.
+    /// Returns a closure that finds a stored session of the working directory or its project by a
+    /// prefix of its id, reads it and takes its lock. With `fork`, a new session is created from a
+    /// copy of the history, and the stored session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
     /// Assembles a session that [`Sessions::find_session`] returned. The flag is true if the

@@ -131,7 +131,7 @@ pub(super) struct App {
     /// Rows above the open permission request, which stay unchanged so that the request does not
     /// move. `None` if no request is shown.
     frozen: Option<frame::FrozenRows>,
-    /// Lookups that run on other threads.
+    /// Running lookups, see `lookups.rs`.
     lookups: Vec<lookups::PendingLookup>,
     /// Running background jobs.
     pub(super) jobs: Jobs,

@@ -95,11 +95,11 @@ pub(super) struct View {
     /// Length of the last reply in bytes, also if it is too long for the clipboard.
     last_reply_bytes: usize,
     banner: Option<Banner>,
-    /// Queued messages in their order.
+    /// Queued messages of the user and notices of posse, oldest first.
     pub(super) queue: Vec<QueuedMessage>,
-    /// Queued messages about the user's own calls, for the model.
+    /// Ids of queued messages that inform the model of the user's own calls.
     own_calls_queued: Vec<MessageId>,
-    /// Queued notices of posse for the model.
+    /// Ids of queued notices of posse for the model.
     notices: Vec<MessageId>,
     /// The last call that the user made; `None` if there was none.
     own_call: Option<CallId>,
