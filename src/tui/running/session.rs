@@ -55,16 +55,16 @@ pub(super) enum RequestResult {
 pub(super) enum LookupResult {
     /// A report: heading, `true` if users search in it, and text.
     Report(&'static str, bool, String),
-    /// Facts about this machine.
+    /// Facts that help to set up a model.
     Setup(SetupFacts),
-    /// File changes.
+    /// File changes of the current session.
     Changes(Changes),
     /// Stored sessions, as pairs of id and description.
     Stored(Vec<(String, String)>),
     /// A loaded session, and a flag: true if it is a fork of a stored session, false if it is the
     /// stored session.
     LoadedSession(LoadedSession, bool),
-    /// The call that reverts a file change.
+    /// The call that reverts the last file change.
     Undo(UserCall),
 }
 
