@@ -78,7 +78,8 @@ pub struct RunOptions {
     pub hang_up: OnHangup,
     /// Session id, flags and variables for the resume hint; `None` if the session is not stored.
     pub again: Option<Again>,
-    /// Worktrees of subagents from earlier runs. Those that still exist are listed at the end.
+    /// Working directories, in worktrees, of subagents from earlier runs of the session. Those that
+    /// still exist are listed at the end.
     pub worktrees: Vec<String>,
 }
 
@@ -104,14 +105,15 @@ struct Front {
     /// True if the session gets less time to end: after a second signal, after a signal while the
     /// session ends, or if a stopped run did not end in time.
     hurried: bool,
-    /// True if the run has lost its terminal and continues.
+    /// True if the run continues after it has lost its terminal or a reader of its output.
     detached: bool,
     denials: Vec<Denial>,
     /// Calls that had started and whose outcome is unknown.
     unknown: Vec<UnknownEnd>,
     /// Cost of the session; `None` until the session has ended.
     spent: Option<SessionCost>,
-    /// Worktrees that subagents left behind, in this run and in earlier ones.
+    /// Working directories, in worktrees, of subagents of this run and of earlier runs of the
+    /// session.
     worktrees: Vec<String>,
 }
 
@@ -165,7 +167,7 @@ struct Summary<'a> {
     dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
-    /// Known part of the cost, in billionths of a dollar.
+    /// Known part of the cost, in billionths of a dollar; `None` if no cost is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
     /// Number of attempts whose cost is unknown or only partly known.

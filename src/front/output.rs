@@ -174,7 +174,8 @@ pub(crate) async fn when_read<F: Future, const N: usize>(
     next.await
 }
 
-/// The text in `bytes` without anything that would control a terminal.
+/// The text in `bytes`, escaped so that it cannot control a terminal, except for colours and erased
+/// lines (see [`TerminalText`]).
 fn guarded(bytes: Vec<u8>) -> Vec<u8> {
     let text = String::from_utf8_lossy(&bytes);
     TerminalText::new(&text).as_str().as_bytes().to_vec()

@@ -51,7 +51,7 @@ const HURRIED_END: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
-    /// `true` if a user is at the terminal: lines are edited, and questions are asked.
+    /// True if a user is at the terminal: lines are edited, and permission requests are asked.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
@@ -144,7 +144,7 @@ struct LineMode<'a> {
     totals: Totals,
     /// True if the terminal may support clipboard access.
     clipboard: bool,
-    /// Last answer, for `/copy`.
+    /// Last answer, for `/copy`; empty if there is none.
     last_reply: String,
 }
 

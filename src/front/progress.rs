@@ -1,4 +1,4 @@
-//! Progress of a run on standard error, in short lines. On a capable terminal only a countdown is
+//! Progress of a run on standard error, in short lines. On a terminal with colours a countdown is
 //! redrawn, and a reply that was cut off is erased.
 
 mod lines;
@@ -48,7 +48,7 @@ pub(crate) struct ProgressPrinter {
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that a person allowed after seeing their effect, whose diff is not shown again.
     seen: Vec<CallId>,
-    /// Last call that the user requested.
+    /// Id of the last call that the user requested; `None` if there was none.
     own_call: Option<CallId>,
     /// True if text of the last reply was shown as it arrived.
     pub(crate) shown_live: bool,
@@ -185,8 +185,8 @@ impl ProgressPrinter {
         })
     }
 
-    /// Text of a transient line, which is redrawn later; `None` if the event has none or the
-    /// terminal cannot redraw lines.
+    /// Text of a transient line about a wait for a provider (`ProviderWaiting` or
+    /// `ProviderSilent`); `None` for other events, or if the terminal cannot redraw lines.
     fn transient_line(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
@@ -386,8 +386,9 @@ impl ProgressPrinter {
         self.seen.extend(call.filter(|_| allowed));
     }
 
-    /// Text for a completed call: exit status and last output lines of a command, or the diff of a
-    /// file change unless the user has `seen` it in the permission request. Empty for other calls.
+    /// Text for a completed call: exit status, duration and last `lines_max` output lines of a
+    /// command, or the diff of a file change unless the user has `seen` it in the permission
+    /// request. Empty for other calls.
     fn completed(
         &self,
         content: &[ContentPart],

@@ -78,8 +78,9 @@ impl TerminalQuestions {
         }
     }
 
-    /// Updates the requests like [`follow`](TerminalQuestions::follow). The text of a subagent's
-    /// request begins with the name of the subagent.
+    /// Updates the requests and returns the text to show, like
+    /// [`follow`](TerminalQuestions::follow). The text of a subagent's request begins with the name
+    /// of the subagent.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());
@@ -245,7 +246,8 @@ impl TerminalQuestions {
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Drops the requests of an ended run. Requests of running subagents stay open.
+    /// Drops the requests of the main agent, because its run has ended. Requests of subagents stay
+    /// open.
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
@@ -269,7 +271,7 @@ impl TerminalQuestions {
 /// Message for a line that is not an answer.
 const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
-/// Meaning of an input line.
+/// Meaning of an input line for the current permission request.
 #[derive(Debug)]
 pub(crate) enum AnswerLine {
     Decided(QuestionId, HumanDecision),

@@ -20,7 +20,7 @@ pub struct Again {
     /// Flags of this run that the resumed run needs again.
     pub flags: Vec<String>,
     /// Names of environment variables that the resumed run needs and that a scheduler does not pass
-    /// on.
+    /// on, such as those with API keys.
     pub variables: Vec<String>,
     /// Environment variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,

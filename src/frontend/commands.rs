@@ -152,7 +152,7 @@ pub trait CommandContext {
     /// background jobs.
     fn stop(&mut self, all: bool);
 
-    /// Ends the front end.
+    /// Ends the front end, which may first warn that background work would be stopped.
     fn exit(&mut self);
 
     /// Running background jobs, as far as events have reported them.
@@ -166,7 +166,7 @@ pub enum Page {
     Help,
     /// Keys.
     Keys,
-    /// Session, provider, model and agent.
+    /// Session, provider, model and agent, and details that differ between front ends.
     Status,
     /// File changes of the session.
     Changes,
@@ -177,7 +177,7 @@ pub enum Page {
 pub enum Choice {
     /// Values of a setting.
     Setting(Selectable),
-    /// Stored sessions that can be resumed here.
+    /// Stored sessions of the current folder and its project.
     StoredSession,
     /// Queued messages.
     QueuedMessage,

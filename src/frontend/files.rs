@@ -1,5 +1,5 @@
-//! File name completion: the folder is walked and matched on a separate thread, so that no key
-//! waits for a disk.
+//! File name completion: a folder is walked, and its file names are matched with the typed text, on
+//! a separate thread, so that no key waits for a disk.
 //!
 //! Files that git ignores and hidden files are left out. Symbolic links are not followed.
 

@@ -31,7 +31,7 @@ pub enum Instruction {
     },
     /// Compact the history. The text names what to keep; `None`: no preference.
     Compact(Option<String>),
-    /// Announce the token usage of the parts of the context.
+    /// Announce the token usage of the parts of the context, in a `ContextUsed` event.
     Context,
     /// Answer to a permission request.
     Answer(QuestionId, HumanDecision),

@@ -1,5 +1,5 @@
-//! Code shared by the front ends: the source of sessions, texts for outcomes and notices, the input
-//! history, slash commands and the quiet period before an answer.
+//! Code shared by the front ends, such as the source of sessions, texts for outcomes and notices,
+//! the input history, slash commands and the quiet period before an answer.
 
 pub mod clipboard;
 pub mod commands;
@@ -69,42 +69,46 @@ pub fn own_call(command: &str) -> UserCall {
 /// Opens and finds sessions for a front end, and stores the settings that the user selects.
 pub trait Sessions {
     /// Assembles a session with the agent, provider and model of `choice`. With `same_conversation`
-    /// it continues the conversation of the previous session in the same journal; otherwise a new
-    /// conversation begins.
+    /// the session continues the journal of the previous session, and the caller copies the
+    /// history; otherwise a new conversation begins. The first call opens the session that the
+    /// command line resumes, if any.
     fn open(
         &mut self,
         choice: &SessionSelection,
         same_conversation: bool,
     ) -> Result<OpenedSession, Vec<Failure>>;
 
-    /// Saves `name` as the default of a setting for later processes. An agent is not saved.
+    /// Saves `name` as the default provider or model for later processes. Does nothing for an
+    /// agent.
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure>;
 
-    /// Removes the saved default of a setting, so that the configured value applies again.
+    /// Removes the saved default provider or model, so that the configured value applies again;
+    /// with the provider, also the saved model. Does nothing for an agent.
     fn forget(&mut self, what: Selectable) -> Result<(), Failure>;
 
     /// Builds a prompt that carries out `task` with a skill. If `task` is empty, the skill itself
     /// says what to do. Fails if there is no skill of that name.
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
 
-    /// Known values of a setting.
+    /// Names to choose from for `what`: main agents, providers, or the models that the provider
+    /// settings name.
     fn names(&self, what: Selectable) -> Vec<String>;
 
     /// Returns a closure that renders a report. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
 
-    /// Returns a closure that lists the stored sessions of this folder and its project that have a
-    /// prompt, newest first, as pairs of id and description.
+    /// Returns a closure that lists the stored sessions with a prompt, of the working directory and
+    /// its project, newest first, as pairs of id and description.
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>>;
 
-    /// Returns a closure that finds a stored session of this folder or its project by a prefix of
-    /// its id, reads it and takes its lock. With `fork`, a new session is created from a copy of
-    /// the history, and the stored session stays unchanged.
+    /// Returns a closure that finds a stored session of the working directory or its project by a
+    /// prefix of its id, reads it and takes its lock. With `fork`, a new session is created from a
+    /// copy of the history, and the stored session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
     /// Assembles a session that [`Sessions::find_session`] returned. The flag is true if the
-    /// session has unfinished work that can continue without a new prompt. On failure nothing has
-    /// changed.
+    /// session has unfinished work that can continue without a new prompt. On failure the current
+    /// session stays.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
     /// Returns a closure that builds the call which reverts the last file change of a session.
@@ -126,13 +130,13 @@ pub struct LoadedSession(pub Box<dyn Any + Send>);
 pub enum Report {
     /// Settings with their sources.
     Config,
-    /// Diagnosis of this machine.
+    /// Results of the checks of `posse doctor` on this machine.
     Doctor,
-    /// Tools.
+    /// Tools of the model.
     Tools,
-    /// Skills.
+    /// Available skills.
     Skills,
-    /// Agents.
+    /// Available agents.
     Agents,
     /// Permission rules, and grants with project or global scope.
     Permissions,
@@ -146,11 +150,11 @@ pub enum Report {
 /// Values of settings that the user selected in this process. `None` means the configured value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSelection {
-    /// The agent.
+    /// The selected agent; `None`: the configured one.
     pub agent: Option<String>,
-    /// The provider.
+    /// The selected provider; `None`: the configured one.
     pub provider: Option<String>,
-    /// The model.
+    /// The selected model; `None`: the configured one.
     pub model: Option<String>,
 }
 
@@ -188,11 +192,13 @@ pub struct OpenedSession {
     pub settings: SessionSettings,
     /// Sources of the provider, model and agent of the session.
     pub sources: SelectionSources,
-    /// Opens the attach socket once the session has started.
+    /// Opens the attach socket; the front end calls [`SessionServer::start`] after it has started
+    /// the session.
     pub session_server: SessionServer,
 }
 
-/// Source of the provider, model and agent of a session, as text: a flag, a file or a default.
+/// Source of the provider, model and agent of a session, as text: a flag, a variable, a file or a
+/// default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectionSources {
     /// Source of the provider.

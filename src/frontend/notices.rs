@@ -1,14 +1,14 @@
-//! Texts for events that every front end shows on a line of their own. Control characters are
-//! escaped.
+//! Texts about hooks, failovers and calls with an unknown outcome, for every front end. Control
+//! characters are escaped.
 
 use posse_actors::event::{Event, HookDecision, HookEvent, StartedCall};
 use posse_base::failure::printable;
 
 use crate::outcome::clock_time;
 
-/// Text for a hook that warned, failed, rejected the answer, or changed or withheld something.
-/// `None` for other events, and for a hook that denied a call or ended a run, because that call or
-/// run reports it.
+/// Text for a hook that warned, failed, rejected the answer, changed the arguments or result of a
+/// call, or withheld a result. `None` for other events, and for a hook that denied a call or ended
+/// a run, because that call or run reports it.
 pub fn hook_notice(event: &Event) -> Option<String> {
     let text = match event {
         Event::HookFired { hook, event, tool, decision, message, output, .. } => {

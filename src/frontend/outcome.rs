@@ -9,21 +9,22 @@ use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
-/// Final result of a run: exit code, and what is printed at the end.
+/// Final result of a run: exit code, reason of the end, answer and error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Exit code of the process.
     pub exit: Exit,
     /// Reason in the last event of the session.
     pub reason: SessionEndReason,
-    /// Final answer; `None` if there is none.
+    /// Final answer or, if a limit stopped the run, the last text of the model; `None` if there is
+    /// neither.
     pub result: Option<String>,
     /// Error to print; `None` if the run succeeded or was interrupted.
     pub failure: Option<Failure>,
 }
 
-/// Permission options that the user has already used or seen. The advice in the error depends on
-/// them.
+/// Ways to permit calls that the user has already used (`--yes`) or seen (an allow rule). The
+/// advice in an error depends on them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PermissionHints {
     /// True if `--yes` was given.

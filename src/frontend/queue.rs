@@ -16,7 +16,8 @@ struct QueueEntry {
     text: String,
 }
 
-/// Queued messages, oldest first.
+/// Queued messages, oldest first, without those about tool calls of the user
+/// (`MessageKind::Aside`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue(Vec<QueueEntry>);
 

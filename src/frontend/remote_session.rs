@@ -18,7 +18,8 @@ pub trait SocketGuard: Send {
 /// Opens the attach socket of a session that has just started.
 type OpenSocket = Box<dyn FnOnce(&SessionHandle) -> Box<dyn SocketGuard> + Send>;
 
-/// Opens the attach socket of a session when the session has started, if attaching is enabled.
+/// Opens the attach socket of a session; a front end calls [`SessionServer::start`] after the
+/// session has started. Does nothing if attaching is disabled.
 #[derive(Default)]
 pub struct SessionServer(Option<OpenSocket>);
 
@@ -83,12 +84,12 @@ pub struct AttachAccepted {
     /// Permissions of the client.
     #[serde(rename = "as")]
     pub role: AttachRole,
-    /// Name of the client in records and notices.
+    /// Name of the client in records and notices, such as `process 123`.
     pub name: String,
     /// Number of the latest record when the client attached. Events with a number up to this one
     /// are history.
     pub records: u64,
-    /// Number of records that the client asked to skip.
+    /// Number of records at the start of the journal that the client asked to skip.
     pub after: u64,
 }
 

@@ -32,7 +32,7 @@ impl Changes {
     }
 }
 
-/// Reads the file changes of this conversation from its records.
+/// Reads the file changes of the conversation from the records of `session`.
 pub async fn changes(session: &SessionHandle) -> Changes {
     let mut diffs: Vec<String> = Vec::new();
     let (mut bytes, mut gone) = (0, 0);

@@ -131,7 +131,7 @@ pub(super) struct App {
     /// Rows above the open permission request, which stay unchanged so that the request does not
     /// move. `None` if no request is shown.
     frozen: Option<frame::FrozenRows>,
-    /// Lookups that run on other threads.
+    /// Running lookups, see `lookups.rs`.
     lookups: Vec<lookups::PendingLookup>,
     /// Running background jobs.
     pub(super) jobs: Jobs,
@@ -140,7 +140,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Updates the state from an event.
+    /// Updates view, permission requests, background jobs and context usage from an event.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         self.view.follow(event, origin, now);
         self.prompts.follow(event, origin);
@@ -335,7 +335,8 @@ impl App {
         self.view.note(Role::Warn, text);
     }
 
-    /// Cancels overdue lookups, and returns the effects that are due at `now`.
+    /// Cancels overdue lookups. Returns the effect of a pending shortcut letter whose delay has
+    /// passed; otherwise nothing.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
         self.cancel_overdue_lookups(now);
         let due = |at: Duration| now.saturating_sub(at) >= SHORTCUT_DELAY;

@@ -74,8 +74,8 @@ fn split_lines(query: &str) -> (&str, &str) {
     if are_lines && lines.matches('-').count() < 2 { query.split_at(at) } else { (query, "") }
 }
 
-/// Quotes a name so that tools parse it back: in quotes and escaped where it contains white space,
-/// or characters that a terminal or a model would not show as they are.
+/// Returns `name` unchanged or, if it contains white space, a quote, a backslash or an unprintable
+/// character, in quotes and escaped, so that tools can parse it back.
 fn written(name: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\';
     if name.chars().all(is_plain) && printable(name) == name {

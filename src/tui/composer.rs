@@ -124,7 +124,8 @@ impl Composer {
         self.pastes.push((mark, text.to_owned()));
     }
 
-    /// Applies an edit action. Returns `false` if nothing changed.
+    /// Applies an edit action; `Up` in the first line and `Down` in the last line browse the
+    /// history. Returns `false` if nothing changed.
     pub(super) fn edit(&mut self, edit: EditAction) -> bool {
         if !matches!(edit, EditAction::Up | EditAction::Down) {
             self.recalled = None;

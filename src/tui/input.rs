@@ -51,7 +51,7 @@ pub(super) struct Parser {
 enum ParsedBytes {
     /// A key.
     Key(KeyEvent),
-    /// A sequence without a meaning.
+    /// Bytes to drop: an invalid byte, or a sequence that encodes no key.
     Nothing,
     /// The start of a paste.
     Paste,
@@ -203,7 +203,8 @@ fn escape(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     }
 }
 
-/// Parses a string sequence up to its end, a bell or `ESC \`. The sequence has no meaning.
+/// Parses a string sequence up to its end, a bell or `ESC \`. The sequence has no meaning. `None`
+/// if its end has not arrived yet.
 fn string(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     let bell = find(bytes, b"\x07").map(|at| at + 1);
     let end = find(&bytes[1..], b"\x1b\\").map(|at| at + 3);

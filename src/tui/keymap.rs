@@ -248,7 +248,7 @@ impl Keymap {
     }
 }
 
-/// Names of the keys that insert no character.
+/// Names, in the configuration, of the special keys that can be bound.
 const NAMES: [(&str, KeyCode); 13] = [
     ("enter", KeyCode::Enter),
     ("tab", KeyCode::Tab),

@@ -40,7 +40,8 @@ use posse_frontend::{BackgroundJob, Sessions, Task};
 pub use inline::{Picked, pick};
 pub use theme::Theme;
 
-/// Services that the terminal UI needs besides sessions.
+/// Services of the environment besides sessions: facts for the first setup, the user's editor,
+/// image files and the working directory.
 pub trait TuiEnvironment: Sessions {
     /// Returns a closure that collects facts about this machine, for the screen that is shown if no
     /// session can be opened.
@@ -63,7 +64,8 @@ pub type Editor = Box<dyn FnOnce(String) -> Result<String, Failure> + Send>;
 /// Reads the image with this file name, and returns it with a description.
 pub type ImageReader = Box<dyn FnOnce(&str) -> Result<(ContentPart, String), Failure> + Send>;
 
-/// Facts about this machine that help to set up a model.
+/// Facts that help to set up a model: configured providers, set API keys, logins, local model
+/// servers and the sandbox of this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetupFacts {
     /// Each fact as text. The flag is true for something that works here, false for something

@@ -95,7 +95,7 @@ impl Selector {
         selector
     }
 
-    /// Creates a selector for content other than a setting.
+    /// Creates a selector without a current value, with the first entry selected.
     pub(super) fn of(
         subject: SelectorKind,
         title: impl Into<String>,

@@ -9,15 +9,15 @@ use ratatui::text::{Line, Span};
 /// Content of the status bar.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Status {
-    /// The provider profile.
+    /// Name of the provider profile; empty until a session has been opened.
     pub(super) provider: String,
-    /// The model.
+    /// Name of the model; empty until a session has been opened.
     pub(super) model: String,
-    /// The agent.
+    /// Name of the agent; empty until a session has been opened.
     pub(super) agent: String,
     /// Working directory, with `~`.
     pub(super) cwd: String,
-    /// Sandbox tier.
+    /// Sandbox tier; `Unknown` with an empty text until a session has been opened.
     pub(super) tier: SandboxTier,
     /// Number of tokens of the context, by the last attempt, compaction or measurement; `None` if
     /// it is unknown.
@@ -26,7 +26,7 @@ pub(super) struct Status {
     pub(super) limit: Option<u64>,
     /// Known cost of the session in US dollars; `None` if no cost is known.
     pub(super) cost: Option<f64>,
-    /// Number of background jobs.
+    /// Number of running background jobs.
     pub(super) jobs: usize,
     /// Label of a special mode, `--yes` or dry run; `None` in normal mode.
     pub(super) mode_label: Option<&'static str>,

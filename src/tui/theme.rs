@@ -56,7 +56,7 @@ pub enum Theme {
     Dark,
     /// For light backgrounds.
     Light,
-    /// No dim text, and no meaning by colour alone.
+    /// No dim text; bold, bright colours.
     HighContrast,
     /// No colours.
     Plain,

@@ -95,11 +95,11 @@ pub(super) struct View {
     /// Length of the last reply in bytes, also if it is too long for the clipboard.
     last_reply_bytes: usize,
     banner: Option<Banner>,
-    /// Queued messages in their order.
+    /// Queued messages of the user and notices of posse, oldest first.
     pub(super) queue: Vec<QueuedMessage>,
-    /// Queued messages about the user's own calls, for the model.
+    /// Ids of queued messages that inform the model of the user's own calls.
     own_calls_queued: Vec<MessageId>,
-    /// Queued notices of posse for the model.
+    /// Ids of queued notices of posse for the model.
     notices: Vec<MessageId>,
     /// The last call that the user made; `None` if there was none.
     own_call: Option<CallId>,
@@ -120,7 +120,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Updates the state from an event.
+    /// Updates transcript, queue, subagent tree, banner and status bar from an event.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         if let Some(note) = self.tree.follow(event, origin, (now, self.wall_ms)) {
             self.end_text();
@@ -342,22 +342,22 @@ impl View {
         }
     }
 
-    /// Shows a note.
+    /// Appends a note in the style of `role` to the transcript.
     pub(super) fn note(&mut self, role: Role, text: impl Into<String>) {
         self.blocks.push_back(Block::Note(vec![(role, text.into())]));
     }
 
-    /// Shows an input of the user.
+    /// Appends an input of the user to the transcript.
     pub(super) fn push_user_input(&mut self, text: String) {
         self.blocks.push_back(Block::User(text));
     }
 
-    /// Shows lines with individual roles.
+    /// Appends lines, each in the style of its role, to the transcript.
     pub(super) fn push_lines(&mut self, lines: Vec<(Role, String)>) {
         self.blocks.push_back(Block::Note(lines));
     }
 
-    /// Shows errors.
+    /// Appends errors to the transcript.
     pub(super) fn failures(&mut self, failures: &[Failure]) {
         for failure in failures {
             self.note(Role::Bad, failure.to_string());
@@ -390,7 +390,8 @@ impl View {
     }
 }
 
-/// Returns `true` for events of subagents that are also shown outside the subagent tree.
+/// Returns `true` for events of subagents that are also shown outside the subagent tree: permission
+/// requests and their ends, warnings, crashes and failovers.
 fn is_shown_for_subagents(event: &Event) -> bool {
     event.question().is_some()
         || matches!(

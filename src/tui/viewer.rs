@@ -28,7 +28,8 @@ pub(super) struct Viewer {
 }
 
 impl Viewer {
-    /// A viewer of tool outputs, opened at the last one. `None` if there are none.
+    /// A viewer of tool outputs, with one page for each text and for each diff, opened at the last
+    /// page. `None` if there is no page.
     pub(super) fn of(outputs: &Outputs) -> Option<Viewer> {
         let page = |title: &String, text: &String, is_diff| ViewerPage {
             title: title.clone(),

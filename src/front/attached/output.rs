@@ -33,7 +33,7 @@ pub(super) struct AttachedOutput {
     open: Vec<Arc<Announcement>>,
     /// Text of the current reply that has arrived in deltas so far.
     said: String,
-    /// True if the request for the current reply came after the history, so that this client
+    /// True if the model request for the current reply came after the history, so that this client
     /// receives the reply from its beginning.
     whole: bool,
     /// True if the note about a missed beginning was shown for the current reply.

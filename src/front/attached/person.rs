@@ -34,7 +34,7 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
-/// Display options.
+/// Options of an attached client for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachDisplay {
     /// True if a person is present, whose typed lines are sent; false if input is not read.
@@ -53,7 +53,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 /// Effect of a typed line.
 #[derive(Debug, PartialEq)]
 enum TypedEffect {
-    /// None: only the process that owns the session can do this.
+    /// No effect: only the process that owns the session can do this.
     Elsewhere,
     Help,
     Send(Instruction),

@@ -62,7 +62,7 @@ struct Driven {
     /// Instructions from standard input; `None` after its end.
     driver: Option<Receiver<Numbered>>,
     running: Option<RunFuture>,
-    /// Permission requests without an answer.
+    /// Ids of the open permission requests.
     open: Vec<QuestionId>,
     /// Number of permission requests denied because standard input had ended.
     unanswered: u32,

@@ -9,7 +9,7 @@ use posse_base::failure::Exit;
 use crate::headless::{Front, OnHangup};
 use crate::progress::ProgressPrinter;
 
-/// Maximum time for writing a message if its reader is blocked.
+/// Maximum time for writing the note that the run was interrupted, if its reader is blocked.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
 /// Effect of a signal, or of the loss of a reader, on the main loop of the run.

@@ -13,7 +13,8 @@ use crate::plain::terminal::{self, TerminalInput};
 use crate::plain::{LineMode, PROMPT};
 
 impl LineMode<'_> {
-    /// Updates the set of running invocations from an announcement.
+    /// Updates `at_work` from an announcement: adds subagents that have started, and removes
+    /// subagents and main agents that have ended.
     pub(super) fn note_work(&mut self, announcement: &Announcement) {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         match (announcement.event(), below) {

@@ -5,7 +5,7 @@ use posse_actors::event::Event;
 use crate::plain::{Current, LineMode};
 
 impl Current {
-    /// Updates background jobs and queued messages from an event.
+    /// Updates the lists of background jobs and of queued messages from an event.
     pub(super) fn update(&mut self, event: &Event) {
         self.jobs.follow(event);
         self.queue.follow(event);

@@ -1,4 +1,4 @@
-//! Commands that show a report of the environment and nothing else.
+//! `/config`, `/doctor`, `/export`, `/sandbox` and `/tools`: commands that only render a report.
 
 use crate::Report;
 use crate::commands::{Availability, COMMAND, Command, ReportRequest};

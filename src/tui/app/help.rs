@@ -1,4 +1,4 @@
-//! Texts of commands that need only the UI state.
+//! Texts of `/help`, `/keys` and `/status`.
 
 use posse_actors::event::SandboxTier;
 use posse_frontend::commands::COMMANDS;

@@ -43,8 +43,8 @@ impl App {
         }
     }
 
-    /// Handles a key while a completion list is open. Returns `false` if the key has its usual
-    /// meaning.
+    /// Handles a key if a completion list with items is open. Returns `false` if there is none or
+    /// the key has its usual meaning.
     pub(super) fn handle_completion_key(
         &mut self,
         key: KeyEvent,

@@ -1,5 +1,5 @@
-//! Lookups: slow work on other threads, such as reading stored sessions. Progress is shown, Esc
-//! cancels all lookups, and input that would interfere with a lookup stays in the prompt.
+//! Lookups: slow work beside the event loop, such as reading stored sessions. Progress is shown,
+//! Esc cancels all lookups, and input that would interfere with a lookup stays in the prompt.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub(super) struct PendingLookup {
     /// Number that identifies the result; results of cancelled lookups are dropped.
     nth: u64,
     what: &'static str,
-    /// True if the result may replace the conversation, so that submitted input has to wait.
+    /// True if submitted input has to wait, because the result may replace the session or start an
+    /// undo.
     blocks_input: bool,
     since: Duration,
 }

@@ -78,7 +78,8 @@ impl Text {
         true
     }
 
-    /// Applies an action. Returns `false` if there was nothing to do.
+    /// Applies an action. Returns `false` if there was nothing to do, and for `Newline`, `Up` and
+    /// `Down`, which the caller handles.
     pub(super) fn follow(&mut self, edit: EditAction) -> bool {
         self.writing = false;
         let line = self.line();

@@ -33,7 +33,7 @@ struct Fence {
     begins: bool,
 }
 
-/// Splits a streamed text into pieces.
+/// Splits a streamed Markdown text into pieces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stream {
     tail: String,

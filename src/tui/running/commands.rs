@@ -13,9 +13,9 @@ use crate::running::session::{LookupResult, RequestResult};
 use crate::running::{SHUTDOWN_MAX, Tui, internal, messages};
 use crate::theme::Role;
 
-/// Description of lookups that read stored sessions. These lookups block the input.
+/// Progress text of lookups that read stored sessions. Submitted text waits for them.
 pub(super) const READING_SESSIONS: &str = "reading sessions";
-/// Description of lookups that do not block the input, such as reports.
+/// Progress text of other lookups, such as reports. Submitted text does not wait for them.
 pub(super) const COLLECTING: &str = "collecting data";
 
 impl Tui<'_> {

@@ -26,7 +26,8 @@ use crate::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
 
-/// Result of work that runs beside the event loop.
+/// Result of work that runs beside the event loop: a request to the session, a lookup, a file
+/// query, or reading an image.
 pub(super) enum RequestResult {
     /// The task has started.
     Runs(RunningPrompt),
@@ -44,7 +45,7 @@ pub(super) enum RequestResult {
     Found(String, Vec<String>),
     /// Context usage of the session with this id.
     Measured(SessionId, ContextUse),
-    /// Answer of the session to a command.
+    /// Answer of the session to the query of a slash command.
     Answer(String),
     /// Number and result of a lookup.
     LookupResult(u64, Result<LookupResult, Vec<Failure>>),
@@ -54,15 +55,16 @@ pub(super) enum RequestResult {
 pub(super) enum LookupResult {
     /// A report: heading, `true` if users search in it, and text.
     Report(&'static str, bool, String),
-    /// Facts about this machine.
+    /// Facts that help to set up a model.
     Setup(SetupFacts),
-    /// File changes.
+    /// File changes of the current session.
     Changes(Changes),
     /// Stored sessions, as pairs of id and description.
     Stored(Vec<(String, String)>),
-    /// A stored session to resume, or a fork of one with `true`.
+    /// A loaded session, and a flag: true if it is a fork of a stored session, false if it is the
+    /// stored session.
     LoadedSession(LoadedSession, bool),
-    /// The call that reverts a file change.
+    /// The call that reverts the last file change.
     Undo(UserCall),
 }
 

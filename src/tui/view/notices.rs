@@ -1,4 +1,5 @@
-//! Texts for events that are shown on a line of their own.
+//! Texts for events that appear as notes in the transcript, such as retries, crashes and
+//! compactions.
 
 use posse_actors::event::{DecisionSource, Event, Grant, Scope};
 use posse_actors::text::clipped;

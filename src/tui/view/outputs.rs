@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 8 << 20;
 pub(crate) struct Output {
     /// Summary of the call.
     pub(crate) title: String,
-    /// Text that the model received.
+    /// Text of the recorded result. A hook may give the model another one.
     pub(crate) text: String,
     /// File change as a diff; `None` if the call changed no file.
     pub(crate) diff: Option<String>,

@@ -33,7 +33,7 @@ const LIVE_BYTES_MAX: usize = 8 << 10;
 /// Maximum columns of an output line; longer ones are cut here, but not in the viewer.
 const LINE_COLUMNS_MAX: usize = 400;
 
-/// Arguments that describe a call best, most descriptive first.
+/// Names of arguments for the preliminary summary of a call; the first one that is present is used.
 const SUMMARY_ARGUMENTS: [&str; 8] =
     ["command", "path", "file_path", "pattern", "query", "url", "task", "name"];
 

@@ -16,7 +16,7 @@ use crate::view::drawing::countdown;
 use crate::view::tool::age;
 use crate::view::{Block, spinner};
 
-/// Maximum number of subagents that are shown; the others are only counted.
+/// Maximum number of subagents and auxiliary requests that are shown; the others are only counted.
 const SHOWN_MAX: usize = 12;
 
 /// Maximum columns of a task.
@@ -60,7 +60,7 @@ enum Activity {
     },
 }
 
-/// Running subagents, each below its caller.
+/// Running subagents and auxiliary requests, each below its caller.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SubagentTree {
     nodes: Vec<SubagentNode>,
