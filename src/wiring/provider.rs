@@ -152,7 +152,8 @@ fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
-/// Name of the provider that `choose` creates: the configured one, or the first preset with a key.
+/// Name of the provider that `choose` creates: the configured one, else the first preset whose key
+/// is in `environment`. `None` without both.
 pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
     settings.default_provider.as_deref().or_else(|| first_available_preset(environment))
 }

@@ -29,7 +29,8 @@ use crate::protect::{
 /// because processes may still be running.
 const ROUNDS_MAX: usize = 4;
 
-/// Maximum number of entries in the hooks folder of a repository without hooks.
+/// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
+/// counts as one with hooks.
 const HOOKS_MAX: usize = 100;
 
 /// Maximum number of handled findings in the report of one check. Further ones are handled but not
