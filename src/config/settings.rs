@@ -142,6 +142,7 @@ pub struct ToolSettings {
     /// `bash.jobs`: maximum number of concurrent background jobs. 0 disables jobs.
     pub jobs_max: usize,
     /// `outputBudget`: bytes of tool output in a turn above which the model is asked to be brief.
+    /// `None`: the model is not asked.
     pub output_budget: Option<u64>,
     /// `budgets`: limits of calls, by the name of the tool.
     pub budgets: BTreeMap<String, CallBudget>,

@@ -44,10 +44,12 @@ pub use tool_writes::{ToolWrites, Writing};
 /// only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
-/// Duration of a scan, in microseconds, up to which switching to another thread would take longer.
+/// Duration in microseconds up to which a scan counts as fast: switching to another thread would
+/// take longer.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Protects files and secrets below a set of roots. Commands with the same roots share one.
+/// Protects files and secrets below a set of roots. Commands with the same roots share one
+/// `Protection`.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,

@@ -48,8 +48,8 @@ pub fn choose(
     }
 }
 
-/// The error for images if the model of `info` is known not to accept them. Names another model if
-/// one is known. `None` if the model may accept images.
+/// The error for images if the model of `info` is known not to accept them. Names a model of the
+/// same profile that does, if the catalogue has one. `None` if the model may accept images.
 pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
     let configured = settings.providers.get(&info.profile);
     if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {

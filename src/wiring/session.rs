@@ -47,7 +47,7 @@ use crate::wiring::{
     subagents, tool_settings,
 };
 
-/// Texts that mark a secret if the name of an environment variable contains one.
+/// The value of an environment variable counts as a secret if its name contains one of these texts.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
@@ -75,7 +75,7 @@ pub struct Setup<'a> {
     pub dry_run: bool,
     /// Cassette that records model replies (`--record`). `None`: nothing is recorded.
     pub tape: Option<&'a Tape>,
-    /// True if the session is stored.
+    /// True if the session is stored; false if its journal is only in memory.
     pub keep: bool,
 }
 

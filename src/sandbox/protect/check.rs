@@ -457,9 +457,9 @@ impl GuardState {
         self.found(path, ProtectedChange::Settings(removed), action);
     }
 
-    /// True if the pointer file or `commondir` at `key` leads to a scanned folder whose settings and
-    /// hooks run no program of a command or of the repository: a new repository, which is cleaned, a
-    /// part of a `.git`, or a repository without such settings.
+    /// True if the pointer file or `commondir` at `key` leads to a scanned folder that is safe: a
+    /// `.git`, or a worktree or module in one; a repository that a command created, which is
+    /// cleaned; or a repository whose settings and hooks run no program.
     ///
     /// The target of a `commondir` must be a repository: git does not look for a `HEAD` there, so it
     /// would use the settings in any other folder, too.

@@ -2,9 +2,9 @@
 //!
 //! Inside a git folder only git's own files are protected, because a branch may have any name. The
 //! 256 folders of loose objects are skipped, and pointer files must not lead there. A folder of
-//! another role, such as one below `vendor`, is scanned as an ordinary folder if a link in an
-//! ordinary folder leads to it, and so are the names directly in the folders above it, where programs
-//! look as well.
+//! another role, such as `node_modules`, is scanned as an ordinary folder if a link in an ordinary
+//! folder leads to it. Then the names directly in the folders above it are protected, too, because
+//! programs look there as well.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -68,7 +68,8 @@ impl Default for ScanBounds {
 enum FolderRole {
     /// Ordinary folder.
     Plain,
-    /// Folder that a package manager fills, such as `vendor`, or a folder below one.
+    /// Folder of third-party or generated files, such as `node_modules` or `target`, or a folder
+    /// below one (see `is_vendored` in `src/base/protected.rs`).
     Vendored,
     /// Folder below a `.git`, other than `info` and `objects` of a repository.
     Inside,
