@@ -105,7 +105,7 @@ pub(crate) struct JournalSettings {
 }
 
 /// Assembles a session with `model`. `notices` receives warnings of one line each, also if the
-/// assembly fails: about the state folder, a weaker sandbox, agents, roles, instructions and skills.
+/// assembly fails: about the state folder, the sandbox, agents, roles, instructions and skills.
 pub fn assemble(
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
