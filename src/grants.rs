@@ -62,7 +62,8 @@ struct LastRead {
     began: Option<GrantTime>,
     /// Valid grants, and the time in milliseconds since 1970 until which the list is valid.
     standing: (Arc<[Grant]>, u64),
-    /// Alarm at the last use, which is not reported again. `None`: there was no alarm.
+    /// Alarm at the last use: verification failed, or the clock was set back. It is not reported
+    /// again. `None`: there was no alarm.
     said: Option<String>,
 }
 

@@ -17,13 +17,15 @@ use crate::hex::hex;
 
 const SNAPSHOT: &str = include_str!("models/snapshot.json");
 
-/// Known data of one model.
+/// One model of the catalogue: its name, its provider, and the data known about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
-    /// Preset or profile that offers the model. `None`: any.
+    /// Preset or profile that offers the model. `None` in [`Catalog::all`] for a model that only
+    /// the configuration lists.
     pub provider: Option<String>,
-    /// Name of the model at this provider.
+    /// Name of the model at this provider. Without a provider, the key of the configuration:
+    /// `MODEL` or `PROVIDER/MODEL`.
     pub model: String,
     /// Limits, prices and abilities.
     #[serde(flatten)]

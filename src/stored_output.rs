@@ -1,5 +1,5 @@
-//! Reads outputs and messages that compaction removed from the history. They are in the session's
-//! own journal, or for a fork in those of the original sessions.
+//! Reads outputs and messages that compaction removed from the history. The session's own journal
+//! contains them; for a fork, also the journals of the original sessions.
 
 mod origins;
 

@@ -103,7 +103,7 @@ impl TrustStore {
         })
     }
 
-    /// Revokes trust in the current or former folder at this path. Returns false if there was none.
+    /// Revokes trust in the current or a former folder at this path. Returns true if there was any.
     pub fn revoke(&self, path: &str) -> Result<bool, Failure> {
         let mut found = false;
         self.change(|projects| {

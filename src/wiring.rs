@@ -40,7 +40,8 @@ pub(crate) struct WorkspaceContext {
     pub(crate) loaded: Loaded,
 }
 
-/// Loads the configuration for a command. `flags` are the last layer: key, value and source.
+/// Determines the working directory and posse's folders, and loads the configuration there. `flags`
+/// are the last layer: key, value and source.
 pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,

@@ -28,7 +28,7 @@ pub struct RunArgs {
     pub input_format: InputFormat,
     /// Flags of all commands that run an agent.
     pub flags: AgentFlags,
-    /// Source of the configuration.
+    /// `--cwd`, `--config` and `--trust-project`.
     pub place: PlaceArgs,
 }
 
@@ -115,7 +115,7 @@ pub struct ResumeCommand {
     place: PlaceArgs,
 }
 
-/// Input and output formats.
+/// Skills to activate, and formats of input and output.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 struct Formats {
     /// Skill to activate for the task, from `posse skills`; repeatable
@@ -375,8 +375,8 @@ impl AgentFlags {
     }
 }
 
-/// The task from `--prompt`, else from `words`. `None` if neither is given. An empty task is an
-/// error: it is probably a mistake in a script.
+/// The task from `--prompt`, else from `words`; `-` stands for standard input. `None` if neither is
+/// given. An empty task is an error: it is probably a mistake in a script.
 fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, Failure> {
     let text = match flag {
         Some(text) => text,

@@ -215,7 +215,8 @@ impl Resuming {
     }
 }
 
-/// Content of a stored session.
+/// A stored session as read for a resume: its fold, the settings of its start, and damage of its
+/// journal.
 struct ReadSession {
     /// The open journal, with its lock. `None` for a fork, which does not write to it.
     journal: Option<FileJournal>,

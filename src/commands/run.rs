@@ -207,7 +207,7 @@ fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     terminal::stderr().write_all(text.as_bytes()).ok();
 }
 
-/// Output options of the run.
+/// Options of the run without a user interface: output, permission, and reaction to a hangup.
 fn output_options(
     args: &RunArgs,
     assembled: &Assembled,
@@ -228,7 +228,7 @@ fn output_options(
     }
 }
 
-/// Worktrees of subagents that were running when the session was interrupted.
+/// Worktrees of subagents of the resumed session that had not ended. Empty for a new session.
 fn left_worktrees(assembled: &Assembled) -> Vec<String> {
     let resumption = assembled.settings.resumption.as_ref();
     let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);

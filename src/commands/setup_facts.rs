@@ -14,7 +14,7 @@ use crate::tui::SetupFacts;
 use crate::wiring::session::Setup;
 use crate::wiring::{WorkspaceContext, confinement};
 
-/// Collects the facts. The fact about the sandbox is the last one.
+/// Collects the facts: configured providers, keys, logins, local servers, and last the sandbox.
 pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> SetupFacts {
     let mut facts = Vec::new();
     for name in place.loaded.settings.providers.keys() {
@@ -43,7 +43,8 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Setu
     SetupFacts { facts }
 }
 
-/// Facts about logins of other programs that posse can use.
+/// Facts about existing logins of other programs that posse can use, all with the flag true: the
+/// login of the Codex program.
 fn logins(environment: &Environment) -> Vec<(bool, String)> {
     let mut facts = Vec::new();
     let variable = |name: &str| environment.get(name).map(str::to_owned);
@@ -57,7 +58,8 @@ fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_symlink())
 }
 
-/// The fact about the sandbox in which commands would run. The flag is true if there is one.
+/// The fact about the sandbox in which commands would run. The flag is true if commands would be
+/// confined.
 fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String) {
     let setup = Setup {
         cwd: &place.cwd,

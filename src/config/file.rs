@@ -29,7 +29,7 @@ pub(crate) enum ReadPolicy {
     Foreign,
 }
 
-/// Text of a configuration file, with facts about the file.
+/// Text of a configuration file, with the name, permissions, owner and hash of the file.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) name: String,

@@ -16,7 +16,7 @@ pub(crate) struct ConfigKey {
     pub(crate) path: &'static str,
     pub(crate) kind: ValueKind,
     pub(crate) default: BuiltIn,
-    /// False if the key is accepted but has no effect in this version.
+    /// True if the key has an effect; false if this version accepts the key without effect.
     pub(crate) active: bool,
     pub(crate) project: Project,
     /// Environment variable that sets the key, if there is one.

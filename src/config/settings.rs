@@ -17,7 +17,8 @@ use crate::layers::{Layers, Leaf, SettingOrigin, duration};
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that have nothing to do with another")]
 pub struct Settings {
-    /// True if `agentMode`, or one of its aliases, lets agents start subagents.
+    /// True in multi-agent mode, in which agents can start subagents: `agentMode`, `mode` or
+    /// `multiAgent.enabled`.
     pub multi_agent: bool,
     /// `agents`: agents that are defined in configuration files.
     pub agents: Vec<ConfiguredAgent>,
@@ -25,7 +26,8 @@ pub struct Settings {
     pub delegation: DelegationSettings,
     /// `context`: context budgets.
     pub contexts: ContextSizes,
-    /// True with `--trust-project`: the project's settings apply to this run.
+    /// True with `--trust-project`: the project's settings, agents and skills count as trusted in
+    /// this run.
     pub trust_project: bool,
     /// Resolved paths of the user's configuration files that contain an API key. No tool and no
     /// command may access them.
@@ -38,31 +40,32 @@ pub struct Settings {
     pub model: Option<String>,
     /// `roles`: models for special work, by the name of the role.
     pub roles: BTreeMap<String, RoleSettings>,
-    /// `skills`.
+    /// `skills`: discovery of skills.
     pub skills: SkillSettings,
     /// `thinking`: reasoning effort. `None` if not set.
     pub thinking: Option<Thinking>,
-    /// True if a flag or variable set `thinking`: the value overrides the main agent's definition.
+    /// True if a command-line flag or an environment variable set `thinking`: the value overrides
+    /// the main agent's definition.
     pub thinking_insists: bool,
     /// `maxTurns`: maximum number of model replies in one invocation of the main agent.
     pub turns_max: u32,
     /// `timeout`: time limit of one run. `None`: no limit.
     pub timeout: Option<Duration>,
-    /// `budget`: limits of a session.
+    /// `budget`: limits of the cost and tokens of a session.
     pub budget: BudgetSettings,
     /// `patience`: maximum time to retry an unavailable provider. `None` if not set.
     pub patience: Option<Duration>,
-    /// `retry`.
+    /// `retry`: delays and number of retries of a model request.
     pub retry: RetrySettings,
     /// `streaming.enabled`: true to request streamed replies.
     pub streaming: bool,
-    /// `sandbox`.
+    /// `sandbox`: confinement of commands.
     pub sandbox: SandboxSettings,
     /// `multimodal.maxImageBytes`: maximum size of an image that is sent, in bytes.
     pub image_bytes_max: u64,
     /// `multimodal.detail`: detail level of images: `auto`, `low` or `high`.
     pub image_detail: String,
-    /// `tools`.
+    /// `tools`: options and limits of tools.
     pub tools: ToolSettings,
     /// `models`: replacements for model data. Maps a model or `provider/model` to its fields.
     pub models: BTreeMap<String, Map<String, Value>>,
@@ -105,11 +108,12 @@ pub struct RetrySettings {
 pub struct SandboxSettings {
     /// `mode`: `off`, `read-only` or `workspace-write`.
     pub mode: String,
-    /// `network`: `auto`, `deny` or `inherit`. `auto`: only if a user can be asked.
+    /// `network`: network access of commands. `inherit`: yes; `deny`: no; `auto`: only if a user
+    /// can be asked for permission.
     pub network: String,
-    /// `readSecrets`: absolute paths of secret files that tools may read.
+    /// `readSecrets`: absolute paths of secret files that tools and commands may read.
     pub readable_secrets: Vec<PathBuf>,
-    /// `required`: true if posse exits when the requested sandbox is not available.
+    /// `required`: true if posse exits unless the sandbox has the tier `full`.
     pub required: bool,
     /// `writableRoots`: absolute paths of additional folders that commands may write.
     pub writable_roots: Vec<PathBuf>,
@@ -120,7 +124,7 @@ pub struct SandboxSettings {
 pub struct GrantKeeping {
     /// `enabled`: true if grants can outlive a session.
     pub enabled: bool,
-    /// `scope`: widest scope of a grant: `session`, `project` or `global`.
+    /// `scope`: widest scope that a grant may have: `session`, `project` or `global`.
     pub scope: String,
     /// `ttlMs`: lifetime of a stored grant, in milliseconds. 0: grants are not stored.
     pub ttl_ms: u64,
@@ -138,6 +142,7 @@ pub struct ToolSettings {
     /// `bash.jobs`: maximum number of concurrent background jobs. 0 disables jobs.
     pub jobs_max: usize,
     /// `outputBudget`: bytes of tool output in a turn above which the model is asked to be brief.
+    /// `None`: the model is not asked.
     pub output_budget: Option<u64>,
     /// `budgets`: limits of calls, by the name of the tool.
     pub budgets: BTreeMap<String, CallBudget>,
@@ -159,7 +164,8 @@ pub struct SkillSettings {
 pub struct CallBudget {
     /// `max`: number of calls. `None`: no limit.
     pub max: Option<u64>,
-    /// Action above `max`. True (`onExceed` = `steer`): inform the model once. False: deny calls.
+    /// `onExceed`: true (`steer`) if calls above `max` run and the model is informed once; false
+    /// (`block`) if they are denied.
     pub steer: bool,
 }
 
@@ -235,6 +241,7 @@ pub struct DelegationSettings {
     /// `maxTokens`: token limit of all subagents of a session. `None`: no limit.
     pub tokens_max: Option<u64>,
     /// `maxCostMicroUsd`: cost limit of all subagents of a session, in millionths of a dollar.
+    /// `None`: no limit.
     pub micro_usd_max: Option<u64>,
     /// `maxDurationSeconds`: time limit of one subagent. `None`: no limit.
     pub seconds_max: Option<u64>,
@@ -242,13 +249,14 @@ pub struct DelegationSettings {
     pub turns_max: u32,
     /// `defaultInvocationDecision`: decision about starting a subagent: `allow`, `ask` or `deny`.
     pub invocation: String,
-    /// True if subagents get earlier reports of their name (`context.subAgent.memoryScope`).
+    /// True if a new subagent gets the reports of earlier subagents of its name:
+    /// `context.subAgent.memoryScope` is not `none`.
     pub remembers: bool,
-    /// `context.subAgent.maxHandoffTokens`: maximum size of a task with its context.
+    /// `context.subAgent.maxHandoffTokens`: maximum tokens of a task with its context.
     pub handoff_tokens_max: u64,
-    /// `context.subAgent.maxDelegateContextTokens`: maximum size of the context of a task.
+    /// `context.subAgent.maxDelegateContextTokens`: maximum tokens of the context of a task.
     pub context_tokens_max: u64,
-    /// `context.subAgent.maxResultTokensToMain`: maximum size of a subagent's result.
+    /// `context.subAgent.maxResultTokensToMain`: maximum tokens of a subagent's result.
     pub result_tokens_max: u64,
 }
 

@@ -17,7 +17,8 @@ pub struct Streams {
     pub stderr: bool,
     /// True if posse would use colours on standard error.
     pub colors: bool,
-    /// Columns and rows of the terminal. `None`: there is no terminal, or its size is unknown.
+    /// Columns and rows of the terminal of standard error, else output, else input. `None`: there
+    /// is no terminal, or its size is unknown.
     pub size: Option<(u16, u16)>,
 }
 

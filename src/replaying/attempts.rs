@@ -42,7 +42,7 @@ pub(crate) struct RecordedAttempt {
     pub(crate) who: usize,
     /// Text received before the attempt failed or was interrupted. Empty for a reply.
     pub(crate) text: String,
-    /// Usage of an attempt without a reply, if the provider reported it.
+    /// Usage of an attempt without a reply. `None` for a reply, or if the provider reported none.
     pub(crate) usage: Option<Usage>,
     pub(crate) end: AttemptEnd,
 }

@@ -23,10 +23,10 @@ pub(crate) struct Recording {
     pub(crate) contacts: Vec<RecordedModelRoute>,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
-    /// Names of all tools of all agents of the session.
+    /// Names of all tools that the main agents of the session could see.
     pub(crate) tools: Vec<String>,
     pub(crate) turns: Vec<RecordedPrompt>,
-    /// Ids of calls, in the order of their creation.
+    /// Ids of the recorded tool calls, in the order of their creation.
     pub(crate) calls: VecDeque<CallId>,
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
     /// Permission requests, by call.

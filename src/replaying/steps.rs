@@ -91,9 +91,9 @@ pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> 
 #[derive(Debug, Default)]
 struct Fold {
     steps: Vec<ReplayStep>,
-    /// Profile of the session.
+    /// Provider profile of the session's own model.
     home: String,
-    /// Profile of the model in use. `None`: that of the session.
+    /// Profile of the model that the session asks at this record. `None`: the session's own model.
     asked: Option<String>,
     messages: Option<usize>,
     shortened: bool,
@@ -111,7 +111,7 @@ struct Fold {
     not_reproducible: bool,
     /// True if no steps are added until the run ends.
     ignoring: bool,
-    /// True if a failover has happened.
+    /// True if the session has switched its model at least once, by a failover or back from one.
     switched: bool,
     /// Step for the switch back to a model that has recovered. Added before the next reply.
     recovered: Option<ReplayStep>,

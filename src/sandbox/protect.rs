@@ -44,10 +44,12 @@ pub use tool_writes::{ToolWrites, Writing};
 /// only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
-/// Duration of a scan, in microseconds, up to which switching to another thread would take longer.
+/// Duration in microseconds up to which a scan counts as fast: switching to another thread would
+/// take longer.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Protects files and secrets below a set of roots. Commands with the same roots share one.
+/// Protects files and secrets below a set of roots. Commands with the same roots share one
+/// `Protection`.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,
@@ -67,7 +69,7 @@ pub struct Protection {
     inner: Mutex<GuardState>,
 }
 
-/// Shared set of folders. It may grow while a scan runs.
+/// Shared set of folders that contain temporary folders of commands. It may grow while a scan runs.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 /// State of a [`Protection`], behind its lock.
@@ -106,7 +108,7 @@ struct GuardState {
     told_too_much: bool,
 }
 
-/// Root, with its scanner.
+/// Root folder of commands, with its scanner.
 #[derive(Debug)]
 struct Watched {
     root: Root,
@@ -152,7 +154,8 @@ struct BaselineItem {
     is_mounted: bool,
 }
 
-/// True if the name of the folder around `item` gives it its meaning.
+/// True if `item` is protected only in a folder of a certain kind, such as `.cargo/config.toml`, or
+/// the `hooks` of a repository.
 fn depends_on_parent(item: &ProtectedItem) -> bool {
     match item.sort {
         Sort::Name(_) => new_worktrees::is_named_by_parent(&item.path),
@@ -161,7 +164,8 @@ fn depends_on_parent(item: &ProtectedItem) -> bool {
     }
 }
 
-/// True if a repository is found at a path that is protected as a whole, such as `.vscode`.
+/// True if `item` is a repository, and `known`, the baseline item at its path, is not one: the path
+/// is protected as a whole, such as `.vscode`.
 fn is_covered(known: Option<&BaselineItem>, item: &ProtectedItem) -> bool {
     item.sort == Sort::Repository && known.is_some_and(|known| known.sort != Sort::Repository)
 }
@@ -204,7 +208,7 @@ pub struct Finding {
     pub what: ProtectedChange,
     /// Reaction to the change.
     pub action: ProtectAction,
-    /// Commands that can have caused it.
+    /// Command or commands that can have made the change.
     #[serde(skip_serializing_if = "Whose::is_this")]
     pub whose: Whose,
 }
@@ -213,7 +217,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
-    /// This command. No other command ran at the same time.
+    /// The command whose check reports the finding. No other command ran at the same time.
     #[default]
     This,
     /// One of several commands that ran at the same time.
@@ -367,7 +371,8 @@ impl Protection {
         })
     }
 
-    /// Marks `roots` as out of reach of the commands, and all others as within reach.
+    /// Marks `roots` as roots below which commands cannot write, and all others as writable. Roots
+    /// of the first kind are scanned for secrets only.
     pub(crate) fn for_read_only_roots(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);

@@ -45,7 +45,8 @@ impl fmt::Debug for GitWorkspaces {
     }
 }
 
-/// Worktrees of the session that works in `cwd`. `None` outside a git repository.
+/// Manager of the subagents' worktrees for the session that works in `cwd`. `None` outside a git
+/// repository.
 pub(crate) fn worktrees(
     session_dir: &Path,
     cwd: &Path,

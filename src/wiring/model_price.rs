@@ -11,7 +11,7 @@ use crate::models::{Catalog, rates};
 /// could take most of the budget. `maxTokens` of the provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Configuration keys of a budget.
+/// Configuration keys of the cost limit and of the token limit.
 const MONEY: &str = "budget.maxCostMicroUsd";
 const TOKENS: &str = "budget.maxTokens";
 
@@ -44,8 +44,8 @@ pub(crate) fn affordable(
     Ok((price, budget))
 }
 
-/// Limits that a flag or variable set for this session. They are stored with the session; limits
-/// from configuration files are not.
+/// Limits that a flag or environment variable set for this session. They are stored with the
+/// session; limits from configuration files are not.
 pub(crate) fn own_budget(layers: &Layers) -> Budget {
     let said = |key: &str| {
         let leaf = layers.get(key)?;

@@ -48,8 +48,8 @@ pub fn choose(
     }
 }
 
-/// The error for images if the model of `info` is known not to accept them. Names another model if
-/// one is known. `None` if the model may accept images.
+/// The error for images if the model of `info` is known not to accept them. Names a model of the
+/// same profile that does, if the catalogue has one. `None` if the model may accept images.
 pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
     let configured = settings.providers.get(&info.profile);
     if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
@@ -152,7 +152,8 @@ fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
-/// Name of the provider that `choose` creates: the configured one, or the first preset with a key.
+/// Name of the provider that `choose` creates: the configured one, else the first preset whose key
+/// is in `environment`. `None` without both.
 pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
     settings.default_provider.as_deref().or_else(|| first_available_preset(environment))
 }

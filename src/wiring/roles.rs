@@ -61,8 +61,9 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     settings.roles.iter().filter_map(nobody).collect()
 }
 
-/// Profile, model and reasoning effort of `agent`: from its definition, else from its role. A model
-/// comes from the role of a callable agent without a profile of its own.
+/// Configured profile, model and reasoning effort of `agent`, for display. Profile and model are
+/// those of the role of its name, if it is callable; a profile in its definition replaces both.
+/// The effort is the definition's, else for a subagent the role's, else the session's.
 pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let callable = agent.delegation.callable && !agent.hidden;
     let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());

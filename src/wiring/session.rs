@@ -47,7 +47,7 @@ use crate::wiring::{
     subagents, tool_settings,
 };
 
-/// Texts that mark a secret if the name of an environment variable contains one.
+/// The value of an environment variable counts as a secret if its name contains one of these texts.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
@@ -67,7 +67,7 @@ pub struct Setup<'a> {
     pub dirs: &'a Dirs,
     /// Effective settings.
     pub settings: &'a Settings,
-    /// The environment.
+    /// Environment variables.
     pub environment: &'a Environment,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
@@ -75,7 +75,7 @@ pub struct Setup<'a> {
     pub dry_run: bool,
     /// Cassette that records model replies (`--record`). `None`: nothing is recorded.
     pub tape: Option<&'a Tape>,
-    /// True if the session is stored.
+    /// True if the session is stored; false if its journal is only in memory.
     pub keep: bool,
 }
 
@@ -104,8 +104,8 @@ pub(crate) struct JournalSettings {
     is_new: bool,
 }
 
-/// Assembles a session with `model`. `notices` receives one line for each ignored or invalid part
-/// of the configuration, also if the assembly fails.
+/// Assembles a session with `model`. `notices` receives warnings of one line each, also if the
+/// assembly fails: about the state folder, the sandbox, agents, roles, instructions and skills.
 pub fn assemble(
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
@@ -283,7 +283,8 @@ fn session_tools(
     (space.masking.tools(agents::with_nested_instructions(&builtin, &root, setup.cwd)), worktrees)
 }
 
-/// The delegation settings of a session. `None` if the main agent can call no agent.
+/// The delegation settings of a session. `None` in single-agent mode, or if the main agent can call
+/// no agent.
 fn delegation(
     models: &ModelStack<'_>,
     agent: &Agent,
@@ -312,8 +313,8 @@ fn delegation(
     Ok(Some(delegation))
 }
 
-/// Reasoning effort of the main agent: from a flag or variable, else from the agent's definition,
-/// else from a configuration file.
+/// Reasoning effort of the main agent: from a flag or environment variable, else from the agent's
+/// definition, else from a configuration file.
 fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     let insisted = settings.thinking.filter(|_| settings.thinking_insists);
     insisted.or(agent.thinking).or(settings.thinking)
@@ -498,7 +499,8 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
-/// Values to redact: API keys of providers, and secrets in environment variables.
+/// Values to redact: API keys of providers, and values of environment variables whose name contains
+/// a text of [`SECRET_NAMES`]. Short values and existing paths are left out.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));

@@ -52,8 +52,8 @@ fn budgets(settings: &ToolSettings) -> Budgets {
     Budgets::new(turn_bytes_max, calls)
 }
 
-/// Wraps `model` so that each attempt resets `budgets`: all if a task begins, otherwise those of a
-/// turn. Returns `model` itself if no budget is configured.
+/// Wraps `model` so that each attempt resets counts of `budgets`: calls and output bytes if a task
+/// begins, otherwise only output bytes. Returns `model` itself if no budget is configured.
 pub(crate) fn counted(
     model: Arc<dyn Provider>,
     settings: &ToolSettings,

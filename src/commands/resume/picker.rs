@@ -21,7 +21,7 @@ pub(crate) struct SessionRow {
     pub(crate) id: String,
     /// Time since the last use of the session.
     pub(crate) age: String,
-    /// State of the session.
+    /// State of the session, such as `finished` or `parked`.
     pub(crate) state: String,
     /// Number of turns and cost; empty if unknown.
     pub(crate) spent: String,

@@ -51,7 +51,8 @@ impl TrustContents {
         Ok(TrustContents { root: root.to_owned(), roster, skills, brings_providers })
     }
 
-    /// Text about the project's agent `name`: facts, beginning of its instructions, and errors.
+    /// Text about the project's agent `name`: its authority, the beginning of its instructions, and
+    /// errors.
     pub(super) fn agent(&self, name: &str) -> String {
         let place = self.agent_place(name);
         let mut text = String::new();
@@ -67,8 +68,8 @@ impl TrustContents {
         text
     }
 
-    /// Text about the skill in the folder `path` below the root: facts, beginning of its text, and
-    /// errors.
+    /// Text about the skill in the folder `path` below the root: description, expected tools,
+    /// files, beginning of its text, and errors.
     pub(super) fn skill(&self, path: &str) -> String {
         let place = self.skill_place(path);
         let mut text = String::new();

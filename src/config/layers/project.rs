@@ -45,7 +45,7 @@ pub struct ProjectSetting {
     pub line: usize,
     /// Decision whether the setting applies.
     pub fate: Fate,
-    /// False if posse accepts the key but does not use it in this version.
+    /// True if posse uses the key; false if this version accepts the key without effect.
     pub active: bool,
 }
 
@@ -332,8 +332,8 @@ impl LayerReader {
     }
 }
 
-/// False for an `apiKeyEnv` whose variable the user has not allowed for the project; true for all
-/// other settings.
+/// True unless the setting is the `apiKeyEnv` of a provider, and the user has not allowed the
+/// project to receive the value of the variable that it names.
 fn may_send(found: &ConfigLeaf, sources: &Sources<'_>) -> bool {
     let Some(variable) = key_variable(&found.path, &found.value) else { return true };
     sources.trusted_variables.iter().any(|allowed| allowed == variable)

@@ -29,7 +29,8 @@ use crate::protect::{
 /// because processes may still be running.
 const ROUNDS_MAX: usize = 4;
 
-/// Maximum number of entries in the hooks folder of a repository without hooks.
+/// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
+/// counts as one with hooks.
 const HOOKS_MAX: usize = 100;
 
 /// Maximum number of handled findings in the report of one check. Further ones are handled but not
@@ -456,9 +457,9 @@ impl GuardState {
         self.found(path, ProtectedChange::Settings(removed), action);
     }
 
-    /// True if the pointer file or `commondir` at `key` leads to a scanned folder whose settings and
-    /// hooks run no program of a command or of the repository: a new repository, which is cleaned, a
-    /// part of a `.git`, or a repository without such settings.
+    /// True if the pointer file or `commondir` at `key` leads to a scanned folder that is safe: a
+    /// `.git`, or a worktree or module in one; a repository that a command created, which is
+    /// cleaned; or a repository whose settings and hooks run no program.
     ///
     /// The target of a `commondir` must be a repository: git does not look for a `HEAD` there, so it
     /// would use the settings in any other folder, too.

@@ -46,7 +46,7 @@ mod linux {
     #[derive(Debug)]
     pub(in crate::protect) struct FolderWatch {
         inotify: Inotify,
-        /// Reports mounts, which are not changes of a folder.
+        /// Mount table, polled for changes: a new mount is not reported as a change of a folder.
         mounts: File,
         folders: HashMap<WatchDescriptor, Identity>,
         descriptors: HashMap<Identity, WatchDescriptor>,
@@ -54,7 +54,7 @@ mod linux {
         changed: HashSet<Identity>,
         /// Number of folders that may still be watched.
         left: usize,
-        /// True for devices whose file system reports every change.
+        /// By device number: true if the file system of the device reports every change.
         devices: HashMap<u64, bool>,
     }
 
@@ -146,12 +146,12 @@ mod linux {
             self.changed.is_empty()
         }
 
-        /// All changed folders have been examined.
+        /// Records that all changed folders have been examined.
         pub(in crate::protect) fn finish(&mut self) {
             self.changed.clear();
         }
 
-        /// Ends the watches of all other folders.
+        /// Ends the watches of all folders that are not in `known`.
         pub(in crate::protect) fn keep_only(&mut self, known: &HashSet<Identity>) {
             let gone = self.descriptors.extract_if(|identity, _| !known.contains(identity));
             for (identity, descriptor) in gone {

@@ -127,8 +127,8 @@ impl Root {
         Stat::at(&folder, name)
     }
 
-    /// Identity of the folder around the parent folder of `relative`. `None` if there is none below
-    /// or at the root.
+    /// Identity of the folder around the parent folder of `relative`. `None` if that folder would
+    /// be above the root, or cannot be opened.
     pub(super) fn identity_above(&self, relative: &Path) -> Option<Identity> {
         let above = relative.parent()?.parent()?;
         let folder = self.open_folder(above).ok()?;

@@ -2,9 +2,9 @@
 //!
 //! Inside a git folder only git's own files are protected, because a branch may have any name. The
 //! 256 folders of loose objects are skipped, and pointer files must not lead there. A folder of
-//! another role, such as one below `vendor`, is scanned as an ordinary folder if a link in an
-//! ordinary folder leads to it, and so are the names directly in the folders above it, where programs
-//! look as well.
+//! another role, such as `node_modules`, is scanned as an ordinary folder if a link in an ordinary
+//! folder leads to it. Then the names directly in the folders above it are protected, too, because
+//! programs look there as well.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -68,9 +68,10 @@ impl Default for ScanBounds {
 enum FolderRole {
     /// Ordinary folder.
     Plain,
-    /// Filled by a package manager.
+    /// Folder of third-party or generated files, such as `node_modules` or `target`, or a folder
+    /// below one (see `is_vendored` in `src/base/protected.rs`).
     Vendored,
-    /// Any other folder below a `.git`.
+    /// Folder below a `.git`, other than `info` and `objects` of a repository.
     Inside,
     /// Folder `info` of a repository.
     Info,
@@ -82,7 +83,7 @@ enum FolderRole {
     Git,
 }
 
-/// Extent to which protected names count in a folder.
+/// Folders in which protected names count, seen from one folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameScope {
     /// They do not, except for repositories.
@@ -153,7 +154,7 @@ struct ScannedFolder {
     links: Vec<(Arc<Path>, PathBuf)>,
 }
 
-/// A folder that is due in a scan.
+/// A folder that the scan visits.
 #[derive(Debug, Clone, Copy)]
 struct ScanPath<'a> {
     path: &'a Arc<Path>,
@@ -185,7 +186,8 @@ pub(super) struct Scan {
     /// Folders that are scanned as ordinary ones, despite their role, because a link in an ordinary
     /// folder leads to them.
     link_targets: BTreeSet<Arc<Path>>,
-    /// Watches of folders. `None` for a small workspace.
+    /// Watches of folders. `None` for a root with few folders, after an incomplete scan, or if the
+    /// system offers no notifications.
     watch: Option<FolderWatch>,
     unwatched_max: usize,
     /// Result of the last scan, to be returned again if nothing changed. `None` if a later change
@@ -288,7 +290,8 @@ impl Scan {
         found
     }
 
-    /// Returns the result of the last scan if nothing changed since.
+    /// Returns the result of the last scan if nothing changed since. `None` also without watches or
+    /// a stored result.
     fn repeat_last(&self, root: &Root) -> Option<ScanResult> {
         let (watch, last) = (self.watch.as_ref()?, self.last.as_ref()?);
         let is_same = |path: &OsString| {
@@ -306,8 +309,8 @@ impl Scan {
         is_unchanged.then_some(ScanResult { items, secrets, is_complete: true, folders_read: 0 })
     }
 
-    /// Keeps the result `found` for [`Scan::repeat_last`]. `None` if the times of a folder would not
-    /// show a change.
+    /// Makes the result `found` storable for [`Scan::repeat_last`]. `None` if a change of a folder
+    /// might not alter its time stamp.
     fn last_scan(&self, watch: &FolderWatch, found: &ScanResult) -> Option<LastScan> {
         if !self.folders.values().all(|folder| folder.is_settled) {
             return None;
@@ -487,7 +490,8 @@ impl Scan {
         self.read(root, place, stat.identity, found, bounds)
     }
 
-    /// Reads the folder at `place`, which was `identity` just now.
+    /// Reads the folder at `place` into the cache. `identity`: identity of the folder as just
+    /// determined. `None` if the folder cannot be read.
     fn read(
         &mut self,
         root: &Root,
