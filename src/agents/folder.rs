@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
+use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
 
 /// Maximum number of files per folder.
@@ -88,6 +89,9 @@ pub(super) fn read_file(
         return Err("it has several hard links, and one may be a secret file; copy it to a new \
                     file"
             .into());
+    }
+    if within.is_some() && SecretFiles::of_process().contains(&metadata) {
+        return Err("it is a secret file that was renamed".into());
     }
     let mut bytes = Vec::new();
     let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);

@@ -4,6 +4,7 @@
 //! Names are compared case-insensitively, because some file systems do that. Secrets known by value
 //! are redacted by a mask (`src/base/secrets/mask.rs`).
 
+pub mod files;
 pub mod mask;
 
 /// Folders whose whole content is secret.

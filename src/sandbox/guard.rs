@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posse_actors::event::SandboxTier;
+use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::{HOME_STORES, is_secret};
 
 use crate::plan::Plan;
@@ -28,6 +29,8 @@ pub(crate) struct Protections {
     bounds: ScanBounds,
     /// Registry of writes by posse's own tools, which a check does not attribute to commands.
     pub(crate) written: ToolWrites,
+    /// Registry of the secrets that scans have found.
+    secret_files: SecretFiles,
 }
 
 /// Cache key of a protection: all roots, and those among them that its commands cannot write to.
@@ -127,6 +130,18 @@ impl Sandbox {
     pub fn tracking(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
+    }
+
+    /// Uses `secret_files` as the registry of the secrets that scans find.
+    #[must_use]
+    pub fn registering(mut self, secret_files: SecretFiles) -> Sandbox {
+        self.protections.secret_files = secret_files;
+        self
+    }
+
+    /// Returns the registry of the secrets that scans have found, for the file tools.
+    pub fn secret_files(&self) -> SecretFiles {
+        self.protections.secret_files.clone()
     }
 
     /// Returns the registry in which tools record their writes to workspace files.
@@ -290,6 +305,7 @@ impl Protections {
             scratch.with_file_name("quarantine"),
         )?;
         (protection.bounds, protection.written) = (self.bounds, self.written.clone());
+        let protection = protection.registering(self.secret_files.clone());
         let protection = Arc::new(protection.for_read_only_roots(beyond));
         protection.also_scan(temporary);
         known.insert(key, Arc::clone(&protection));

@@ -9,6 +9,7 @@ mod check;
 mod exemptions;
 mod folder_watch;
 mod gitconfig;
+mod known_secrets;
 mod links;
 mod moved_repositories;
 mod new_worktrees;
@@ -29,6 +30,7 @@ use std::time::{Instant, SystemTime};
 use nix::errno::Errno;
 use posse_base::failure::printable;
 use posse_base::protected;
+use posse_base::secrets::files::SecretFiles;
 
 use exemptions::Lifted;
 use new_worktrees::NewWorktrees;
@@ -66,6 +68,9 @@ pub struct Protection {
     temporary: Temporary,
     /// Registry of writes by posse's own tools. Lock `inner` before it.
     pub(crate) written: ToolWrites,
+    /// Registry of the secrets that scans have found, and the number of this protection in it.
+    secret_files: SecretFiles,
+    scanner: u64,
     inner: Mutex<GuardState>,
 }
 
@@ -352,7 +357,7 @@ impl Protection {
         };
         let roots = distinct.into_iter().map(open).collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
-        Ok(Protection {
+        let protection = Protection {
             own,
             home,
             readable,
@@ -361,6 +366,8 @@ impl Protection {
             took: AtomicU64::new(u64::MAX),
             temporary: Arc::clone(&temporary),
             written: ToolWrites::default(),
+            secret_files: SecretFiles::default(),
+            scanner: known_secrets::next_scanner(),
             inner: Mutex::new(GuardState {
                 roots,
                 quarantine: Quarantine::new(quarantine),
@@ -368,7 +375,8 @@ impl Protection {
                 is_complete: true,
                 ..GuardState::default()
             }),
-        })
+        };
+        Ok(protection.registering(SecretFiles::default()))
     }
 
     /// Marks `roots` as roots below which commands cannot write, and all others as writable. Roots
@@ -441,7 +449,7 @@ impl Protection {
         let mut own = Lifted::default();
         own.extend(lifted);
         own.remove_exempt(&mut read_only, &mut pinned);
-        let hidden = self.hidden(&mut inner, &secrets);
+        let hidden = self.hidden(&mut inner, &secrets, complete);
         // The cover of a secret also protects it.
         read_only.retain(|path| !hidden.contains(path));
         drop(log);
@@ -463,8 +471,8 @@ impl Protection {
     /// reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
-        let (_, secrets, _) = inner.scan(self.bounds);
-        let mut hidden = self.hidden(&mut inner, &secrets);
+        let (_, secrets, complete) = inner.scan(self.bounds);
+        let mut hidden = self.hidden(&mut inner, &secrets, complete);
         let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
         hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
         hidden

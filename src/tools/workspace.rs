@@ -22,6 +22,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{Operation, ToolError};
 use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use posse_base::paths::normalise;
+use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
 
 use crate::workspace::links::{Linked, SecretLinks};
@@ -57,7 +58,17 @@ impl Workspace {
             }
         }
         let paths = roots.iter().map(|root| root.path.clone()).collect();
-        Ok(Workspace { roots: roots.into(), links: Arc::new(SecretLinks::new(paths)) })
+        let links = SecretLinks::new(paths, SecretFiles::default());
+        Ok(Workspace { roots: roots.into(), links: Arc::new(links) })
+    }
+
+    /// Refuses the files in `registry`, the secrets that scans for commands have found, under any
+    /// name.
+    #[must_use]
+    pub fn with_secret_files(mut self, registry: SecretFiles) -> Workspace {
+        let paths = self.roots().map(Path::to_owned).collect();
+        self.links = Arc::new(SecretLinks::new(paths, registry));
+        self
     }
 
     /// Resolved path of the working directory.
@@ -127,7 +138,7 @@ impl Workspace {
         })
     }
 
-    /// Returns the detector of hard links of secret files in this workspace.
+    /// Returns the detector of secret files with other names in this workspace.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
     }
@@ -251,23 +262,46 @@ impl Located {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
-    /// Opens the located regular file. Refuses folders, devices, pipes, sockets, hard links of
-    /// secret files, and a file that has replaced the located one.
+    /// Opens the located regular file. Refuses folders, devices, pipes, sockets, secret files with
+    /// other names, and a file that has replaced the located one.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
         entry.require(FileKind::File, &self.shown())?;
         // A pipe may have replaced the file: opening it must not wait for a writer.
-        let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
-        self.same(&file)?;
+        let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         // Files that are secret by their own name are judged by the policy.
-        if !is_secret(&self.relative) {
-            self.refuse_linked_secret(entry)?;
+        let is_open = !is_secret(&self.relative);
+        let file = if is_open && self.links.has_secret_folders() {
+            self.open_outside_secret_folders(flags)?
+        } else {
+            self.open(flags)?
+        };
+        self.same(&file)?;
+        if is_open {
+            self.refuse_linked_secret(entry, &file)?;
         }
         Ok(file)
     }
 
-    fn refuse_linked_secret(&self, entry: &FileStatus) -> Result<(), ToolError> {
-        let why = match self.links.judge(entry) {
+    /// Opens the file unless it is below a renamed secret folder.
+    fn open_outside_secret_folders(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
+        let root = &self.roots[self.root].directory;
+        let above = self.beneath.parent().unwrap_or(Path::new(""));
+        let name = Path::new(self.beneath.file_name().unwrap_or_default());
+        let folder = open_beneath(root, above, walk::FOLDER);
+        let folder = folder.map_err(|errno| refused(&self.shown(), errno))?;
+        let file = open_beneath(&folder, name, flags);
+        let file = file.map_err(|errno| refused(&self.shown(), errno))?;
+        // The folder is examined afterwards: the file is in it, wherever it is moved meanwhile.
+        if self.links.is_in_secret_folder(&folder) {
+            let message = format!("{} is in a secret folder that was renamed", self.shown());
+            return Err(ToolError::new("ARG003", message));
+        }
+        Ok(file)
+    }
+
+    fn refuse_linked_secret(&self, entry: &FileStatus, file: &OwnedFd) -> Result<(), ToolError> {
+        let why = match self.links.judge(entry, file) {
             Linked::Open => return Ok(()),
             Linked::Secret => "is another name of a secret file of the workspace",
             Linked::Unknown => {

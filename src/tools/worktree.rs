@@ -175,10 +175,11 @@ impl Worktrees {
         let unfinished = Unfinished(folder.clone());
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
+        let secret_files = self.sandbox.secret_files();
         let made = blocking(move || {
             // Removed if the caller is gone.
             let unfinished = unfinished;
-            snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
+            snapshot::make(&folder, &repository, &files, &kept.prefix, secret_files, &stop)?;
             store(&folder.join(KEPT), &kept)?;
             Ok((worktree_paths(&folder, &kept), unfinished))
         });

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use crate::config::{Dirs, Layers, SandboxSettings, SettingOrigin, Settings};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
+use crate::secrets::files::SecretFiles;
 use crate::wiring::session::Setup;
 
 /// Environment variable that selects the sandbox backend, to test weaker ones.
@@ -38,7 +39,10 @@ pub(crate) fn sandbox(
         runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
         readable_secrets: settings.readable_secrets.clone(),
     };
-    let mut sandbox = unconfined(secrets)?.confined(wanted, surroundings).tracking(WRITTEN.clone());
+    let mut sandbox = unconfined(secrets)?
+        .confined(wanted, surroundings)
+        .tracking(WRITTEN.clone())
+        .registering(SecretFiles::of_process());
     if let Some(folders) = setup.environment.get(SURVEY).and_then(|folders| folders.parse().ok()) {
         sandbox = sandbox.with_scan_limit(folders);
     }

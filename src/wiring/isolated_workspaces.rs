@@ -88,6 +88,7 @@ impl WorkspaceServices {
     fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;
+        let workspace = workspace.with_secret_files(self.sandbox.secret_files());
         let copy = workspace.cwd().to_owned();
         let tree = place.tree.canonicalize().map_err(|error| error.to_string())?;
         let env = ToolEnvironment {

@@ -207,6 +207,7 @@ impl ConfinedWorkspace {
         let secrets = secrets(setup.settings, setup.environment);
         let masking = Masking::new(&secrets);
         let sandbox = confinement::sandbox(setup, folders, secrets)?;
+        let workspace = workspace.with_secret_files(sandbox.secret_files());
         let tier = sandbox.tier();
         let session_dir = kept.dir.clone();
         let mut env =

@@ -501,6 +501,46 @@ fn configuration_file_with_a_key_is_hidden_from_commands_and_tools() {
     }
 }
 
+#[test]
+fn secrets_in_renamed_folders_stay_hidden_from_commands_and_tools() {
+    const FILES: [(&str, &str); 4] = [
+        (".streamlit/secrets.toml", "st/secrets.toml"),
+        (".docker/config.json", "dk/config.json"),
+        ("app/.env", "vendor/app/.env"),
+        ("deploy/.aws/sso/token.json", "deploy/.aws/sso/token.json"),
+    ];
+    let rename = "mkdir vendor && mv .streamlit st && mv .docker dk && mv app vendor/ \
+                  && mv deploy d && mv d/note.txt . && mv d deploy && echo renamed";
+    let moved = FILES.map(|(_, to)| to);
+    let mut reads: Vec<_> =
+        moved.iter().map(|path| ("read_file", json!({ "path": path }))).collect();
+    reads.extend([
+        ("grep", json!({"pattern": "hunter"})),
+        ("grep", json!({"pattern": "hunter", "path": "dk/config.json"})),
+        ("edit_file", json!({"path": "st/secrets.toml", "oldString": "hunter2", "newString": "x"})),
+        ("read_file", json!({"path": "dk/Dockerfile"})),
+    ]);
+    let cat = "grep -r hunter .; cat note.txt st/* dk/*; mv dk/config.json x";
+    let server = ModelServer::start(vec![runs(rename), calls(&reads), runs(cat), says("done")]);
+    let machine = Machine::with(&server);
+    for (from, _) in FILES {
+        std::fs::create_dir_all(machine.work(from).parent().unwrap()).unwrap();
+        machine.write(from, "KEY=hunter2\n");
+    }
+    machine.write(".docker/Dockerfile", "FROM scratch\n");
+    machine.write("deploy/note.txt", "ordinary\n");
+    let mut command = machine.command(&["run", "--yes", "look"]);
+    command.env("POSSE_SANDBOX_BACKEND", "namespaces");
+    RunningPosse::start(command).end().assert_code(0);
+    let results = server.tool_results();
+    let all = results.join("\n");
+    assert!(results[0].contains("renamed"), "{all}");
+    assert!(!all.contains("hunter2"), "{all}");
+    assert!(all.contains("FROM scratch") && all.contains("ordinary"), "{all}");
+    assert!(all.contains("Permission denied"), "{all}");
+    assert!(results[1].contains("ARG003") && results[2].contains("ARG003"), "{all}");
+}
+
 /// Dependency confusion: without its configuration, npm asks the public registry.
 #[test]
 fn installation_is_refused_if_the_file_that_names_the_registry_is_hidden() {

@@ -1,7 +1,7 @@
 //! Access to files below a root, by descriptors and without following links.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -181,6 +181,15 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
 /// `None` if the file system does not store it.
 pub(super) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
+}
+
+/// Returns the metadata of `name` in `folder`, with the creation time. A link is not followed.
+pub(super) fn metadata(folder: &OwnedFd, name: &Path) -> Option<Metadata> {
+    #[cfg(target_os = "linux")]
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    #[cfg(not(target_os = "linux"))]
+    let flags = FILE;
+    File::from(openat(folder, name, flags, Mode::empty()).ok()?).metadata().ok()
 }
 
 /// Entry of a folder.

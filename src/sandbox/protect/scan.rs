@@ -17,9 +17,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use posse_base::paths::normalise;
 use posse_base::protected::{self, Class};
-use posse_base::secrets;
+use posse_base::secrets::{self, files::SecretFiles};
 
 use crate::protect::folder_watch::FolderWatch;
+use crate::protect::known_secrets::KnownSecrets;
 use crate::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 
 /// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
@@ -146,6 +147,8 @@ struct ScannedFolder {
     first_met: u64,
     last_met: u64,
     entries: usize,
+    /// Inode numbers of the files and folders in the folder that are not secret.
+    inodes: Box<[u64]>,
     below: Vec<(Arc<Path>, FolderRole, NameScope)>,
     items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
@@ -190,6 +193,9 @@ pub(super) struct Scan {
     /// system offers no notifications.
     watch: Option<FolderWatch>,
     unwatched_max: usize,
+    known: KnownSecrets,
+    /// Folders that the last scan could not read because of their permissions.
+    unreadable: Vec<Arc<Path>>,
     /// Result of the last scan, to be returned again if nothing changed. `None` if a later change
     /// could go unnoticed.
     last: Option<LastScan>,
@@ -215,12 +221,32 @@ impl Default for Scan {
             link_targets: BTreeSet::new(),
             watch: None,
             unwatched_max: UNWATCHED_MAX,
+            known: KnownSecrets::default(),
+            unreadable: Vec::new(),
             last: None,
         }
     }
 }
 
 impl Scan {
+    /// Finds the files in `known` under any name.
+    pub(super) fn search_for(&mut self, known: SecretFiles) {
+        self.known = KnownSecrets::new(known);
+    }
+
+    /// Folders that the last scan could not read because of their permissions.
+    pub(super) fn unreadable(&self) -> &[Arc<Path>] {
+        &self.unreadable
+    }
+
+    /// Paths of the folders of which some folders are not scanned.
+    pub(super) fn partly_scanned(&self) -> impl Iterator<Item = &Path> {
+        let folders = self.folders.iter();
+        let partly = folders
+            .filter(|(_, folder)| folder.is_repository || folder.role == FolderRole::Objects);
+        partly.map(|(path, _)| Path::new(path))
+    }
+
     /// Number of the last scan.
     pub(super) fn number(&self) -> u64 {
         self.number
@@ -275,6 +301,7 @@ impl Scan {
         if let Some(watch) = &mut self.watch {
             watch.update();
         }
+        self.read_again_for_new_secrets();
         if let Some(found) = self.repeat_last(root) {
             self.number += 1;
             return found;
@@ -288,6 +315,21 @@ impl Scan {
         }
         self.last = self.watch.as_ref().and_then(|watch| self.last_scan(watch, &found));
         found
+    }
+
+    /// Lets the next visit read the folders again that contain files which are known as secrets
+    /// only since they were read, such as hard links.
+    fn read_again_for_new_secrets(&mut self) {
+        let new = self.known.update();
+        if new.is_empty() {
+            return;
+        }
+        for folder in self.folders.values_mut() {
+            if folder.inodes.iter().any(|inode| new.contains(inode)) {
+                folder.is_settled = false;
+                self.last = None;
+            }
+        }
     }
 
     /// Returns the result of the last scan if nothing changed since. `None` also without watches or
@@ -312,7 +354,7 @@ impl Scan {
     /// Makes the result `found` storable for [`Scan::repeat_last`]. `None` if a change of a folder
     /// might not alter its time stamp.
     fn last_scan(&self, watch: &FolderWatch, found: &ScanResult) -> Option<LastScan> {
-        if !self.folders.values().all(|folder| folder.is_settled) {
+        if !self.unreadable.is_empty() || !self.folders.values().all(|folder| folder.is_settled) {
             return None;
         }
         let paths = |wanted: &dyn Fn(&ScannedFolder) -> bool| -> Vec<OsString> {
@@ -350,6 +392,7 @@ impl Scan {
 
     fn run_once(&mut self, root: &Root, bounds: ScanBounds, begin: Instant) -> ScanResult {
         let mut found = ScanResult { is_complete: true, ..ScanResult::default() };
+        self.unreadable.clear();
         let targets = self.link_targets.clone();
         // Programs that are started in the target of a link look for files in these, too.
         let above: HashSet<&Path> =
@@ -470,7 +513,7 @@ impl Scan {
             Ok(stat) if stat.kind == PlaceKind::Folder => stat,
             Ok(_) => return None,
             Err(errno) => {
-                found.is_complete &= is_final(errno);
+                self.note_error(path, errno, found);
                 return None;
             }
         };
@@ -520,7 +563,7 @@ impl Scan {
         let (opened, stat, listed, all) = match read {
             Ok(read) => read,
             Err(errno) => {
-                found.is_complete &= is_final(errno);
+                self.note_error(path, errno, found);
                 return None;
             }
         };
@@ -538,18 +581,26 @@ impl Scan {
             first_met,
             last_met: number,
             entries: listed.len(),
+            inodes: Box::default(),
             below: Vec::new(),
             items: Vec::new(),
             secrets: Vec::new(),
             links: Vec::new(),
         };
-        classify_content(path, &opened, listed, &mut folder);
+        classify_content(path, &opened, listed, &self.known, &mut folder);
         if folder.is_repository {
             folder.birth = place::creation_time(&opened);
         }
         self.identities.entry(folder.identity).or_insert(number);
         self.folders.insert(path.as_os_str().to_owned(), folder);
         self.folders.get(path.as_os_str())
+    }
+
+    fn note_error(&mut self, path: &Arc<Path>, errno: Errno, found: &mut ScanResult) {
+        found.is_complete &= is_final(errno);
+        if errno == Errno::EACCES {
+            self.unreadable.push(Arc::clone(path));
+        }
     }
 }
 
@@ -572,16 +623,18 @@ fn classify_content(
     path: &Arc<Path>,
     opened: &OwnedFd,
     listed: Vec<Listed>,
+    known: &KnownSecrets,
     folder: &mut ScannedFolder,
 ) {
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     folder.is_repository = is_repository;
     let mut named = String::new();
+    let mut inodes = Vec::with_capacity(listed.len());
     if is_repository {
         folder.items.push(ProtectedItem { path: Arc::clone(path), sort: Sort::Repository });
     }
-    for Listed { name, kind, .. } in listed {
+    for Listed { name, kind, inode } in listed {
         let child: Arc<Path> = path.join(&name).into();
         let scope = (folder.role, folder.names);
         let sort = classify_entry(scope, is_repository, above, &name, kind);
@@ -596,15 +649,23 @@ fn classify_content(
         // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
         let visible = (is_ordinary || folder.role == FolderRole::Held) && may_hide;
-        let is_secret = visible && secret(above, &name, kind, &mut named);
-        if is_secret {
+        if visible && secret(above, &name, kind, &mut named) {
             folder.secrets.push(child);
-        } else if kind == PlaceKind::Folder
+            continue;
+        }
+        if known.contains(opened, Path::new(&name), inode) {
+            // A folder is still scanned for protected names, which its new name may give a meaning.
+            folder.secrets.push(Arc::clone(&child));
+        } else if matches!(kind, PlaceKind::File | PlaceKind::Folder) {
+            inodes.push(inode);
+        }
+        if kind == PlaceKind::Folder
             && let Some((role, names)) = role_below(scope, is_repository, &name, sort)
         {
             folder.below.push((child, role, names));
         }
     }
+    folder.inodes = inodes.into();
 }
 
 /// True if git would accept a folder with these entries as a repository.

@@ -1,13 +1,15 @@
 //! Secrets that a command must not read: secret files found by the scan, credential stores in the
 //! home folder, and posse's own folders.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use posse_base::secrets;
 
+use crate::protect::known_secrets::nearest_accessible;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::protect::{GuardState, Protection};
 
@@ -49,14 +51,24 @@ impl Keys {
 
 impl Protection {
     /// Returns every existing path to hide: secrets among `found`, credential stores, and posse's
-    /// own folders. Secrets that the user lets commands read are left out.
+    /// own folders. Secrets that the user lets commands read are left out. The others are
+    /// registered by identity; if the scan was complete, registered ones that it did not find are
+    /// searched for.
     pub(super) fn hidden(
         &self,
         inner: &mut GuardState,
         found: &[(usize, Arc<Path>)],
+        mut is_complete: bool,
     ) -> Vec<PathBuf> {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
+        let mut seen = HashSet::new();
+        // Renamed secret folders are scanned, but their content needs no cover of its own.
+        let known: HashSet<(usize, &Path)> =
+            found.iter().map(|(at, path)| (*at, &**path)).collect();
+        let is_covered = |at: usize, path: &Path| {
+            path.ancestors().skip(1).any(|path| known.contains(&(at, path)))
+        };
         for (at, path) in found {
             let GuardState { roots, stores, .. } = &mut *inner;
             let root = &roots[*at].root;
@@ -67,7 +79,22 @@ impl Protection {
             let stat = Stat::at(&root.folder, path);
             match stat.as_ref().map(|stat| stat.kind) {
                 Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
-                Ok(PlaceKind::File | PlaceKind::Folder) => drop(hidden.insert(whole)),
+                Ok(PlaceKind::File | PlaceKind::Folder) => {
+                    if let Ok(stat) = &stat
+                        && !self.is_readable(&whole)
+                    {
+                        self.register(root, path, stat);
+                        seen.insert(stat.identity);
+                    }
+                    if !is_covered(*at, path) {
+                        hidden.insert(whole);
+                    }
+                }
+                // A command could make the folder accessible again.
+                Err(Errno::EACCES) => {
+                    hidden.extend(nearest_accessible(root, path));
+                    is_complete = false;
+                }
                 _ => {}
             }
             if let Ok(stat) = stat
@@ -77,28 +104,37 @@ impl Protection {
                 linked.push(stat);
             }
         }
+        hidden.extend(self.secret_files.targets());
         hidden.extend(inner.links.names(&linked, &inner.roots));
+        if is_complete {
+            hidden.extend(self.search_missing(&inner.roots, &seen));
+        }
         let home = self.home.iter();
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         let stores = stores.chain(self.own.iter().cloned()).filter(exists);
         // A link to a store is resolved: its target is hidden.
         hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
-        let is_readable = |path: &PathBuf| {
-            let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
-            resolved && !self.own.iter().any(|own| path.starts_with(own))
-        };
-        hidden.retain(|path| !is_readable(path));
+        hidden.retain(|path| !self.is_readable(path));
         hidden.into_iter().collect()
     }
 
+    /// True if the user lets commands read the secret `path`.
+    fn is_readable(&self, path: &Path) -> bool {
+        let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
+        resolved && !self.own.iter().any(|own| path.starts_with(own))
+    }
+
     /// Returns the target of a link that is named like a secret. `None` unless the target is a file
-    /// in a root or in the home folder.
+    /// in a root or in the home folder. Registers a target outside the roots.
     fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());
         let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));
         let in_home = self.home.as_ref().is_some_and(|home| target.starts_with(home));
+        if is_file && in_home && !in_roots && !self.is_readable(&target) {
+            self.secret_files.register_target(target.clone());
+        }
         (is_file && (in_roots || in_home)).then_some(target)
     }
 }

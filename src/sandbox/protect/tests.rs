@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::*;
 
 mod hidden_places;
+mod renamed_secrets;
 mod written;
 
 /// Workspace with a repository, a nested repository, and files of all kinds.

@@ -55,7 +55,7 @@ pub struct Query {
     pub context: usize,
     /// Absolute paths of files that are searched although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Detector of hard links of secret files; `None` disables this check.
+    /// Detector of secret files with other names; `None` disables this check.
     pub links: Option<Arc<SecretLinks>>,
 }
 
@@ -158,13 +158,13 @@ enum SearchInput {
     /// The file, limited to the size it had when opened, which saves the read that would find its
     /// end.
     File(Take<File>),
-    /// Another name of a secret file, which is not searched.
+    /// Secret file with another name, which is not searched.
     Secret,
 }
 
-/// Path and descriptor of the folder that contains the last opened file. Files in path order often
-/// share it.
-type OpenFolder<'a> = Option<(&'a Path, OwnedFd)>;
+/// Path and descriptor of the folder that contains the last opened file, and true if it belongs to a
+/// renamed secret folder. Files in path order often share it.
+type OpenFolder<'a> = Option<(&'a Path, OwnedFd, bool)>;
 
 /// Opens the file `path` beneath `directory` for the search. `None` if it cannot be opened, or is
 /// no regular file any more.
@@ -176,16 +176,22 @@ fn open<'a>(
 ) -> Option<SearchInput> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let folder = path.parent()?;
-    if last.as_ref().is_none_or(|(last, _)| *last != folder) {
-        *last = Some((folder, open_beneath(directory, folder, FOLDER).ok()?));
+    if last.as_ref().is_none_or(|(last, ..)| *last != folder) {
+        let opened = open_beneath(directory, folder, FOLDER).ok()?;
+        let links = query.links.as_ref().filter(|links| links.has_secret_folders());
+        let is_secret = links.is_some_and(|links| links.is_in_secret_folder(&opened));
+        *last = Some((folder, opened, is_secret));
     }
-    let (_, parent) = last.as_ref()?;
+    let (_, parent, is_secret) = last.as_ref()?;
+    if *is_secret {
+        return Some(SearchInput::Secret);
+    }
     let opened = open_beneath(parent, Path::new(path.file_name()?), flags).ok()?;
     let status = FileStatus::of(&opened).ok()?;
-    let links = query.links.as_ref().filter(|_| status.links > 1);
+    let links = query.links.as_ref();
     // A pipe or device may have replaced the file.
     (status.kind == FileKind::File).then(|| match links {
-        Some(links) if links.judge(&status) != Linked::Open => SearchInput::Secret,
+        Some(links) if links.judge(&status, &opened) != Linked::Open => SearchInput::Secret,
         // The files of the kernel have no size.
         _ if status.size == 0 => SearchInput::File(File::from(opened).take(u64::MAX)),
         _ => SearchInput::File(File::from(opened).take(status.size)),

@@ -1,19 +1,26 @@
-//! Detects hard links of secret files. A hard link gives a secret file a harmless name, so a file
-//! with several names is compared, by device and inode number, with the secret files of the
-//! workspace.
+//! Detects secret files under other names. A hard link gives a secret file a harmless name, so a
+//! file with several names is compared, by device and inode number, with the secret files of the
+//! workspace. A renamed secret is compared with the registry of the secrets that scans for commands
+//! have found.
 //!
 //! The workspace is scanned only when a file with several names is opened. If the scan exceeds its
 //! limits, the result is unknown, and the file is not opened.
 
 use std::collections::HashSet;
+use std::fs::{File, Metadata};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::openat;
+use nix::sys::stat::Mode;
+use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
 
 use crate::workspace::FileStatus;
+use crate::workspace::walk::FOLDER;
 
 /// Time for which the result of a scan is cached.
 const FRESH: Duration = Duration::from_secs(5);
@@ -28,11 +35,16 @@ const TIME_MAX: Duration = Duration::from_millis(400);
 /// as there are projects.
 const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 
-/// Detector of hard links of secret files below the workspace roots. Caches the secret files that
-/// have more than one name.
+/// Maximum number of folders above a file that are compared with secret folders.
+const FOLDERS_MAX: usize = 4096;
+
+/// Detector of secret files below the workspace roots that have other names. Caches the secret files
+/// that have more than one name.
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
+    /// Secrets that scans for commands have found.
+    registered: SecretFiles,
     known: Mutex<Option<LinkCache>>,
 }
 
@@ -55,13 +67,50 @@ pub(crate) enum Linked {
 }
 
 impl SecretLinks {
-    pub(crate) fn new(roots: Vec<PathBuf>) -> SecretLinks {
-        SecretLinks { roots, known: Mutex::default() }
+    pub(crate) fn new(roots: Vec<PathBuf>, registered: SecretFiles) -> SecretLinks {
+        SecretLinks { roots, registered, known: Mutex::default() }
     }
 
-    /// Classifies the file with the metadata `entry`. Scans the workspace if the file has several
-    /// names and no recent result is cached.
-    pub(crate) fn judge(&self, entry: &FileStatus) -> Linked {
+    /// True if folders are registered as secrets, so that [`SecretLinks::is_in_secret_folder`] has
+    /// to be asked.
+    pub(crate) fn has_secret_folders(&self) -> bool {
+        self.registered.has_folders()
+    }
+
+    /// True if `folder` or a folder above it is registered as a secret, under any name. Commands
+    /// may rename the folders meanwhile.
+    pub(crate) fn is_in_secret_folder(&self, folder: &OwnedFd) -> bool {
+        let mut above: Option<OwnedFd> = None;
+        let mut last = None;
+        for _ in 0..FOLDERS_MAX {
+            let here = above.as_ref().unwrap_or(folder);
+            let Ok(status) = FileStatus::of(here) else { return true };
+            if self.is_registered(&status, here) {
+                return true;
+            }
+            // `..` of the root of all folders is this folder itself.
+            if last.replace(status.identity()) == Some(status.identity()) {
+                return false;
+            }
+            // Above a folder that is closed to the user, nothing was reached by its name.
+            let Ok(next) = openat(here, "..", FOLDER, Mode::empty()) else { return false };
+            above = Some(next);
+        }
+        true
+    }
+
+    /// True if the file `opened`, with status `entry`, is registered as a secret.
+    fn is_registered(&self, entry: &FileStatus, opened: &OwnedFd) -> bool {
+        let metadata = || metadata(opened).is_none_or(|found| self.registered.contains(&found));
+        self.registered.may_contain((entry.dev, entry.ino)) && metadata()
+    }
+
+    /// Classifies the file `opened`, with status `entry`. Scans the workspace if the file has several names
+    /// and no recent result is cached.
+    pub(crate) fn judge(&self, entry: &FileStatus, opened: &OwnedFd) -> Linked {
+        if self.is_registered(entry, opened) {
+            return Linked::Secret;
+        }
         if entry.links < 2 {
             return Linked::Open;
         }
@@ -74,6 +123,10 @@ impl SecretLinks {
             (false, false) => Linked::Unknown,
         }
     }
+}
+
+fn metadata(opened: &OwnedFd) -> Option<Metadata> {
+    File::from(opened.try_clone().ok()?).metadata().ok()
 }
 
 /// Collects the secret files with several hard links below `roots`, without `.git` and
@@ -144,12 +197,18 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::fd::OwnedFd;
 
     use super::*;
 
-    fn entry(path: &Path) -> FileStatus {
-        FileStatus::of(OwnedFd::from(fs::File::open(path).unwrap())).unwrap()
+    fn judged(links: &SecretLinks, path: &Path) -> Linked {
+        let opened = OwnedFd::from(File::open(path).unwrap());
+        links.judge(&FileStatus::of(&opened).unwrap(), &opened)
+    }
+
+    fn register(registry: &SecretFiles, path: &Path) {
+        let metadata = fs::metadata(path).unwrap();
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        registry.register((metadata.dev(), metadata.ino()), changed, 0, || Some(metadata));
     }
 
     #[test]
@@ -168,11 +227,38 @@ mod tests {
         fs::create_dir_all(at("home/.config/gcloud/a")).unwrap();
         fs::write(at("home/.config/gcloud/a/b"), "KEY=3").unwrap();
         fs::hard_link(at("home/.config/gcloud/a/b"), at("third.txt")).unwrap();
-        let links = SecretLinks::new(vec![dir.path().to_owned()]);
-        assert_eq!(links.judge(&entry(&at("notes.txt"))), Linked::Secret);
-        assert_eq!(links.judge(&entry(&at("other.txt"))), Linked::Secret);
-        assert_eq!(links.judge(&entry(&at("third.txt"))), Linked::Secret);
-        assert_eq!(links.judge(&entry(&at("open"))), Linked::Open);
+        let links = SecretLinks::new(vec![dir.path().to_owned()], SecretFiles::default());
+        assert_eq!(judged(&links, &at("notes.txt")), Linked::Secret);
+        assert_eq!(judged(&links, &at("other.txt")), Linked::Secret);
+        assert_eq!(judged(&links, &at("third.txt")), Linked::Secret);
+        assert_eq!(judged(&links, &at("open")), Linked::Open);
         assert!(!survey(&[dir.path().to_owned()], 3).complete);
+    }
+
+    #[test]
+    fn registered_secret_is_recognised_after_it_was_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at(".docker")).unwrap();
+        fs::create_dir_all(at(".aws/sso/cache")).unwrap();
+        fs::create_dir_all(at("src")).unwrap();
+        for file in [".docker/config.json", ".docker/open", ".aws/sso/cache/x", "src/open"] {
+            fs::write(at(file), "x").unwrap();
+        }
+        let registry = SecretFiles::default();
+        let links = SecretLinks::new(vec![dir.path().to_owned()], registry.clone());
+        register(&registry, &at(".docker/config.json"));
+        assert!(!links.has_secret_folders());
+        register(&registry, &at(".aws"));
+        assert!(links.has_secret_folders());
+        fs::rename(at(".docker"), at("dk")).unwrap();
+        fs::rename(at(".aws"), at("src/a")).unwrap();
+        assert_eq!(judged(&links, &at("dk/config.json")), Linked::Secret);
+        assert_eq!(judged(&links, &at("dk/open")), Linked::Open);
+        assert_eq!(judged(&links, &at("src/open")), Linked::Open);
+        let is_secret =
+            |path: &str| links.is_in_secret_folder(&OwnedFd::from(File::open(at(path)).unwrap()));
+        assert!(is_secret("src/a/sso/cache") && is_secret("src/a"));
+        assert!(!is_secret("src") && !is_secret("dk"));
     }
 }

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, readlinkat};
 use nix::sys::stat::Mode;
 use posse_base::failure::printable;
+use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,7 @@ pub(super) fn make(
     repository: &Repository,
     files: &[PathBuf],
     prefix: &Path,
+    secret_files: SecretFiles,
     stop: &Stop,
 ) -> Result<(), Unavailable> {
     if files.len() > FILES_MAX {
@@ -82,7 +84,7 @@ pub(super) fn make(
         .map_err(|errno| failed("the workspace", &errno.into()))?;
     let mut copying = Copying {
         top,
-        links: SecretLinks::new(vec![repository.top.clone()]),
+        links: SecretLinks::new(vec![repository.top.clone()], secret_files),
         tree: &tree,
         base: &base,
         folders: BTreeSet::new(),
@@ -157,7 +159,7 @@ impl Copying<'_> {
     }
 
     /// Opens the file `path` in the user's working tree without following links. `None` if it is to
-    /// be skipped: missing, of another kind, or a secret.
+    /// be skipped: missing, of another kind, or a secret under another name.
     fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| failed(&printable(&path.to_string_lossy()), &errno.into());
         // Deleted, or replaced by another type since git listed it.
@@ -174,13 +176,18 @@ impl Copying<'_> {
                 let target = readlinkat(&above, name).map_err(wrong)?;
                 Ok(Some(CopySource::Link(target.into())))
             }
-            FileKind::File if self.links.judge(&entry) == Linked::Open => {
-                match open_in(&above, name) {
-                    Err(errno) if gone(&errno) => Ok(None),
-                    opened => Ok(Some(CopySource::File(opened.map_err(wrong)?, entry))),
-                }
+            FileKind::File => {
+                let opened = match open_in(&above, name) {
+                    Err(errno) if gone(&errno) => return Ok(None),
+                    opened => OwnedFd::from(opened.map_err(wrong)?),
+                };
+                let entry = FileStatus::of(&opened).map_err(wrong)?;
+                let is_open = entry.kind == FileKind::File
+                    && self.links.judge(&entry, &opened) == Linked::Open
+                    && !(self.links.has_secret_folders() && self.links.is_in_secret_folder(&above));
+                Ok(is_open.then(|| CopySource::File(opened.into(), entry)))
             }
-            // A secret under another name, a folder, a pipe, a device.
+            // A folder, a pipe, a device.
             _ => Ok(None),
         }
     }

@@ -8,6 +8,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use posse_base::secrets::files::SecretFiles;
+
 use super::*;
 use crate::worktree::git::Repository;
 use crate::worktree::snapshot;
@@ -70,7 +72,8 @@ impl WorktreeFixture {
         make_folder(&folder).unwrap();
         let (stop, _held) = Stop::after(Duration::from_secs(20));
         let prefix = PathBuf::from(below);
-        snapshot::make(&folder, &self.repository(), &paths, &prefix, &stop)?;
+        let secret_files = SecretFiles::default();
+        snapshot::make(&folder, &self.repository(), &paths, &prefix, secret_files, &stop)?;
         let kept = WorktreeMetadata { caller: None, prefix, merged: false };
         store(&folder.join(KEPT), &kept)?;
         let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));

@@ -16,6 +16,10 @@ enum TreeChange {
     /// Replaces a folder by a new one that has a protected file where the old one had a folder.
     Replace(usize),
     Exchange(usize, usize),
+    /// Moves a file to another folder, under an ordinary name.
+    MoveFile(usize, usize),
+    /// Adds a hard link to a file in another folder, under one of the names.
+    Link(usize, usize, usize),
 }
 
 const FOLDERS: [&str; 6] = ["a", "b", "c", ".git", "vendor", ".github"];
@@ -30,6 +34,8 @@ fn change() -> impl Strategy<Value = TreeChange> {
         3 => (number(), number(), number()).prop_map(|(at, to, name)| TreeChange::Move(at, to, name)),
         2 => number().prop_map(TreeChange::Replace),
         1 => (number(), number()).prop_map(|(at, other)| TreeChange::Exchange(at, other)),
+        2 => (number(), number()).prop_map(|(at, to)| TreeChange::MoveFile(at, to)),
+        2 => (number(), number(), number()).prop_map(|(at, to, name)| TreeChange::Link(at, to, name)),
     ]
 }
 
@@ -48,6 +54,17 @@ fn folders(root: &Path) -> Vec<PathBuf> {
         all.extend(below);
     }
     all
+}
+
+/// File in `folder`, if it has any.
+fn file_in(folder: &Path) -> Option<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    files.into_iter().next()
 }
 
 /// A change that is not possible has no effect.
@@ -72,6 +89,13 @@ fn apply(root: &Path, change: &TreeChange) {
             fs::write(old.join("a/b/CLAUDE.md"), "x").unwrap();
             fs::remove_dir_all(root.join("old")).unwrap();
         }
+        TreeChange::MoveFile(at, to) => {
+            file_in(&folder(*at)).map(|file| fs::rename(file, folder(*to).join("plain")));
+        }
+        TreeChange::Link(at, to, name) => {
+            let link = folder(*to).join(FILES[name % FILES.len()]);
+            file_in(&folder(*at)).map(|file| fs::hard_link(file, link));
+        }
         #[cfg(target_os = "linux")]
         TreeChange::Exchange(at, other) => {
             use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
@@ -94,6 +118,22 @@ fn findings(found: ScanResult) -> Findings {
     (items, secrets)
 }
 
+/// Registers `secrets` as a protection does after a scan.
+fn register(registry: &SecretFiles, root: &Path, secrets: &[PathBuf]) {
+    use std::os::unix::fs::MetadataExt;
+
+    for path in secrets {
+        let Ok(found) = fs::symlink_metadata(root.join(path)) else { continue };
+        let changed = (found.ctime(), found.ctime_nsec());
+        registry.register((found.dev(), found.ino()), changed, 0, || Some(found));
+    }
+}
+
+fn knowing(registry: &SecretFiles, mut scan: Scan) -> Scan {
+    scan.search_for(registry.clone());
+    scan
+}
+
 fn watching() -> Scan {
     Scan { unwatched_max: 0, ..Scan::default() }
 }
@@ -109,14 +149,20 @@ proptest! {
             fs::create_dir_all(dir.path().join(path)).unwrap();
         }
         let root = Root::open(dir.path()).unwrap();
-        let mut watched = watching();
+        let registry = SecretFiles::default();
+        let fresh = || knowing(&registry, Scan::default());
+        let mut watched = knowing(&registry, watching());
         let bounds = ScanBounds::default();
         watched.run(&root, bounds);
         for changes in rounds {
             for change in &changes {
                 apply(dir.path(), change);
             }
-            let expected = findings(Scan::default().run(&root, bounds));
+            let expected = findings(fresh().run(&root, bounds));
+            prop_assert_eq!(findings(watched.run(&root, bounds)), expected.clone());
+            // Secrets that are known from now on may have other names in folders that were read.
+            register(&registry, dir.path(), &expected.1);
+            let expected = findings(fresh().run(&root, bounds));
             prop_assert_eq!(findings(watched.run(&root, bounds)), expected.clone());
             // Folders whose time stamp is final are not read again.
             for folder in watched.folders.values_mut() {

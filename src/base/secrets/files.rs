@@ -1,0 +1,222 @@
+//! Identities of secret files and folders, which stay secret when they or their folders are renamed.
+//!
+//! A scan that finds a secret by its name registers it by device and inode number. An inode number
+//! is reused when its file is removed; the creation time tells the files apart.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::SystemTime;
+
+/// Number of registered files at which those are dropped that no scan finds any more.
+const FILES_MAX: usize = 100_000;
+
+/// Maximum number of registered targets of links.
+const TARGETS_MAX: usize = 1000;
+
+/// Device and inode number of a file or folder.
+pub type FileId = (u64, u64);
+
+/// Change time of a file: seconds and nanoseconds.
+type ChangeTime = (i64, i64);
+
+/// Registry of the secret files and folders that scans have found. Clones share one registry.
+#[derive(Debug, Clone, Default)]
+pub struct SecretFiles(Arc<RwLock<Registry>>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    files: HashMap<FileId, SecretFile>,
+    /// Number of the last addition.
+    last: u64,
+    /// Files outside the workspace to which links named like secrets lead or have led.
+    targets: BTreeSet<PathBuf>,
+}
+
+#[derive(Debug)]
+struct SecretFile {
+    is_folder: bool,
+    /// Creation time. `None` if the file system does not store it.
+    birth: Option<SystemTime>,
+    changed: ChangeTime,
+    /// Number of the addition that registered it.
+    added: u64,
+    /// Scanner that found it last.
+    scanner: u64,
+    /// True if the scanner does not find it any more.
+    is_lost: bool,
+}
+
+impl SecretFile {
+    /// True if a file with this creation time has the same inode number and is another file.
+    fn is_other(&self, birth: Option<SystemTime>) -> bool {
+        self.birth.is_some() && birth.is_some() && self.birth != birth
+    }
+}
+
+impl SecretFiles {
+    /// Returns the registry of all sessions of this process.
+    pub fn of_process() -> SecretFiles {
+        static REGISTRY: LazyLock<SecretFiles> = LazyLock::new(SecretFiles::default);
+        REGISTRY.clone()
+    }
+
+    /// Registers the secret `id`, which `scanner` found, with the time of its last change.
+    /// `metadata` is called only if the file is new or has changed.
+    pub fn register(
+        &self,
+        id: FileId,
+        changed: ChangeTime,
+        scanner: u64,
+        metadata: impl FnOnce() -> Option<Metadata>,
+    ) {
+        let mut registry = self.write();
+        if let Some(known) = registry.files.get_mut(&id)
+            && known.changed == changed
+        {
+            (known.scanner, known.is_lost) = (scanner, false);
+            return;
+        }
+        let Some(metadata) = metadata().filter(|found| id_of(found) == id) else { return };
+        let birth = metadata.created().ok();
+        let same = registry.files.get(&id).filter(|known| !known.is_other(birth));
+        let added = same.map_or(registry.last + 1, |known| known.added);
+        registry.last = registry.last.max(added);
+        let is_folder = metadata.is_dir();
+        let file = SecretFile { is_folder, birth, changed, added, scanner, is_lost: false };
+        registry.files.insert(id, file);
+        if registry.files.len().is_multiple_of(FILES_MAX) {
+            registry.files.retain(|_, file| !file.is_lost);
+        }
+    }
+
+    /// Registers a file outside the workspace to which a link named like a secret leads. Commands
+    /// can rename the link, but not the file.
+    pub fn register_target(&self, path: PathBuf) {
+        if !self.read().targets.contains(&path) {
+            let mut registry = self.write();
+            if registry.targets.len() < TARGETS_MAX {
+                registry.targets.insert(path);
+            }
+        }
+    }
+
+    /// Returns the registered targets of links.
+    pub fn targets(&self) -> Vec<PathBuf> {
+        self.read().targets.iter().cloned().collect()
+    }
+
+    /// True if a file with this identity is registered. The inode number may have been reused.
+    pub fn may_contain(&self, id: FileId) -> bool {
+        self.read().files.contains_key(&id)
+    }
+
+    /// True if the file with this `metadata` is a registered secret. Another file that has the
+    /// inode number of a removed secret ends its registration.
+    pub fn contains(&self, metadata: &Metadata) -> bool {
+        let id = id_of(metadata);
+        let is_other = match self.read().files.get(&id) {
+            None => return false,
+            Some(known) => {
+                known.is_folder != metadata.is_dir() || known.is_other(metadata.created().ok())
+            }
+        };
+        if is_other {
+            self.write().files.remove(&id);
+        }
+        !is_other
+    }
+
+    /// True if a secret folder is registered.
+    pub fn has_folders(&self) -> bool {
+        self.read().files.values().any(|file| file.is_folder)
+    }
+
+    /// Returns the identities registered after the addition `number`, and the number of the last
+    /// addition.
+    pub fn added_after(&self, number: u64) -> (Vec<FileId>, u64) {
+        let registry = self.read();
+        if registry.last == number {
+            return (Vec::new(), number);
+        }
+        let added = registry.files.iter().filter(|(_, file)| file.added > number);
+        (added.map(|(id, _)| *id).collect(), registry.last)
+    }
+
+    /// Returns the identities that `scanner` found last and that are not in `found`.
+    pub fn missing(&self, scanner: u64, found: impl Fn(&FileId) -> bool) -> Vec<FileId> {
+        let registry = self.read();
+        let of_scanner = registry.files.iter().filter(|(_, file)| file.scanner == scanner);
+        let missing = of_scanner.filter(|(id, file)| !file.is_lost && !found(id));
+        missing.map(|(id, _)| *id).collect()
+    }
+
+    /// Ends the search for `lost`, which a complete scan did not find. Files are forgotten only if a
+    /// reuse of their inode number could not be noticed.
+    pub fn set_lost(&self, lost: &[FileId]) {
+        let mut registry = self.write();
+        for id in lost {
+            match registry.files.get_mut(id) {
+                Some(file) if file.birth.is_some() => file.is_lost = true,
+                _ => drop(registry.files.remove(id)),
+            }
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Registry> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn id_of(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata() -> Metadata {
+        std::fs::metadata(std::env::current_exe().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn registered_file_is_known_until_it_is_another_file() {
+        let registry = SecretFiles::default();
+        let id = id_of(&metadata());
+        registry.register(id, (1, 1), 7, || None);
+        assert!(!registry.contains(&metadata()));
+        registry.register(id, (1, 1), 7, || Some(metadata()));
+        registry.register(id, (1, 1), 7, || panic!("it has not changed"));
+        assert!(registry.contains(&metadata()) && !registry.has_folders());
+        assert_eq!(registry.added_after(0), (vec![id], 1));
+        registry.register(id, (2, 1), 7, || Some(metadata()));
+        assert_eq!(registry.added_after(1), (Vec::new(), 1), "it is the same file");
+        registry.write().files.get_mut(&id).unwrap().birth = Some(SystemTime::UNIX_EPOCH);
+        let stores_birth = metadata().created().is_ok();
+        assert_eq!(registry.contains(&metadata()), !stores_birth);
+        assert_eq!(registry.may_contain(id), !stores_birth);
+    }
+
+    #[test]
+    fn missing_file_is_forgotten_only_if_its_reuse_is_not_noticed() {
+        let registry = SecretFiles::default();
+        let id = id_of(&metadata());
+        for birth in [Some(SystemTime::UNIX_EPOCH), None] {
+            registry.register(id, (1, 1), 7, || Some(metadata()));
+            registry.write().files.get_mut(&id).unwrap().birth = birth;
+            assert_eq!(registry.missing(7, |found| *found == id), []);
+            assert_eq!(registry.missing(8, |_| false), []);
+            assert_eq!(registry.missing(7, |_| false), [id]);
+            registry.set_lost(&[id]);
+            assert_eq!(registry.missing(7, |_| false), []);
+            assert_eq!(registry.may_contain(id), birth.is_some());
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Search for secrets that were renamed, by device and inode number.
+//!
+//! A scan compares the inode numbers of all entries that it reads with those of the secrets that it
+//! has found by name before. Some folders of a repository are not scanned; they are searched if a
+//! secret is missing.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use posse_base::secrets::files::{FileId, SecretFiles};
+
+use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::protect::scan::Scan;
+use crate::protect::{Protection, Watched};
+
+/// Maximum number of entries that one search reads.
+const ENTRIES_MAX: usize = 1_000_000;
+
+/// Time limit of one search.
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Returns a number for a scanner of secrets.
+pub(super) fn next_scanner() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Registered secrets as a scan knows them.
+#[derive(Debug, Default)]
+pub(super) struct KnownSecrets {
+    files: SecretFiles,
+    /// Number of the last addition to `files` that is in `inodes`.
+    last: u64,
+    /// Inode numbers of the secrets on any device. Some may be forgotten by now.
+    inodes: HashSet<u64>,
+}
+
+impl KnownSecrets {
+    pub(super) fn new(files: SecretFiles) -> KnownSecrets {
+        KnownSecrets { files, ..KnownSecrets::default() }
+    }
+
+    /// Updates the inode numbers. Returns the new ones.
+    pub(super) fn update(&mut self) -> HashSet<u64> {
+        let (added, last) = self.files.added_after(self.last);
+        self.last = last;
+        let added: HashSet<u64> = added.into_iter().map(|(_, inode)| inode).collect();
+        self.inodes.extend(&added);
+        added
+    }
+
+    /// True if the entry `name` of `folder`, with this inode number, is a registered secret.
+    pub(super) fn contains(&self, folder: &OwnedFd, name: &Path, inode: u64) -> bool {
+        self.inodes.contains(&inode) && self.is_registered(folder, name)
+    }
+
+    fn is_registered(&self, folder: &OwnedFd, name: &Path) -> bool {
+        // A list of entries does not tell the device.
+        match Stat::at(folder, name) {
+            Ok(stat) => {
+                self.files.may_contain(id_of(stat.identity))
+                    && place::metadata(folder, name).is_none_or(|found| self.files.contains(&found))
+            }
+            // A command could make the folder accessible again.
+            Err(errno) => errno == Errno::EACCES,
+        }
+    }
+}
+
+impl Protection {
+    /// Uses the registry `secret_files`, which several protections and the file tools share.
+    pub(crate) fn registering(mut self, secret_files: SecretFiles) -> Protection {
+        for watched in &mut self.lock().roots {
+            watched.scan.search_for(secret_files.clone());
+        }
+        self.secret_files = secret_files;
+        self
+    }
+
+    /// Registers the secret at `path`, which has the status `stat`.
+    pub(super) fn register(&self, root: &Root, path: &Path, stat: &Stat) {
+        self.secret_files.register(id_of(stat.identity), stat.changed, self.scanner, || {
+            let (folder, name) = root.open_parent(path).ok()?;
+            place::metadata(&folder, name)
+        });
+    }
+
+    /// Searches for the secrets that earlier scans found and the last one, which was complete, did
+    /// not. `seen`: those that it found. Returns the paths to hide.
+    pub(super) fn search_missing(
+        &self,
+        roots: &[Watched],
+        seen: &HashSet<Identity>,
+    ) -> Vec<PathBuf> {
+        let is_seen = |id: &FileId| seen.contains(&identity_of(*id));
+        let missing = self.secret_files.missing(self.scanner, is_seen);
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let mut search = Search {
+            missing: missing.iter().copied().map(identity_of).collect(),
+            begin: Instant::now(),
+            entries_left: ENTRIES_MAX,
+            found: Vec::new(),
+        };
+        let is_complete = roots.iter().all(|watched| search.in_unscanned(watched));
+        let mut hidden: Vec<PathBuf> = search.found;
+        // A command could make these folders readable again.
+        let unreadable: Vec<PathBuf> = roots
+            .iter()
+            .flat_map(|Watched { root, scan, .. }| {
+                scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
+            })
+            .collect();
+        if is_complete && unreadable.is_empty() {
+            let lost: Vec<FileId> = search.missing.into_iter().map(id_of).collect();
+            self.secret_files.set_lost(&lost);
+        }
+        hidden.extend(unreadable);
+        hidden
+    }
+}
+
+/// Search of the folders that a scan leaves out.
+struct Search {
+    /// Secrets that are not found yet.
+    missing: HashSet<Identity>,
+    begin: Instant,
+    entries_left: usize,
+    found: Vec<PathBuf>,
+}
+
+impl Search {
+    /// Searches below one root. Returns false if a limit was reached.
+    fn in_unscanned(&mut self, Watched { root, scan, .. }: &Watched) -> bool {
+        let mut open: Vec<Arc<Path>> = scan.partly_scanned().map(Arc::from).collect();
+        while let Some(folder) = open.pop() {
+            if self.missing.is_empty() {
+                return true;
+            }
+            if self.entries_left == 0 || self.begin.elapsed() > TIME_MAX {
+                return false;
+            }
+            self.list(root, scan, &folder, &mut open);
+        }
+        true
+    }
+
+    /// Searches one folder, and adds the folders in it that are not scanned to `open`.
+    fn list(&mut self, root: &Root, scan: &Scan, path: &Path, open: &mut Vec<Arc<Path>>) {
+        let Ok(folder) = root.open_folder(path) else { return };
+        let Ok((listed, _)) = place::list(&folder, self.entries_left) else { return };
+        self.entries_left -= listed.len();
+        for entry in listed {
+            if !matches!(entry.kind, PlaceKind::File | PlaceKind::Folder) {
+                continue;
+            }
+            let child: Arc<Path> = path.join(&entry.name).into();
+            let may_be_missing = self.missing.iter().any(|id| id.inode == entry.inode);
+            if may_be_missing
+                && let Ok(stat) = Stat::at(&folder, Path::new(&entry.name))
+                && self.missing.remove(&stat.identity)
+            {
+                self.found.push(root.path.join(&child));
+            } else if entry.kind == PlaceKind::Folder && scan.identity(&child).is_none() {
+                open.push(child);
+            }
+        }
+    }
+}
+
+/// Returns the nearest of `path` and the folders above it whose status can be read. `None` for the
+/// root itself.
+pub(super) fn nearest_accessible(root: &Root, path: &Path) -> Option<PathBuf> {
+    let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+    above.find(|path| root.stat(path).is_ok()).map(|path| root.path.join(path))
+}
+
+fn id_of(identity: Identity) -> FileId {
+    (identity.device, identity.inode)
+}
+
+fn identity_of((device, inode): FileId) -> Identity {
+    Identity { device, inode }
+}
