@@ -83,7 +83,7 @@ pub fn main_repository(root: &Path) -> Option<PathBuf> {
 
 /// True for a folder of this user or root that is not writable by everyone.
 fn is_ours(found: &fs::Metadata) -> bool {
-    let us = nix::unistd::geteuid().as_raw();
+    let us = geteuid().as_raw();
     found.is_dir() && (found.uid() == us || found.uid() == 0) && found.mode() & 0o002 == 0
 }
 

@@ -1,8 +1,10 @@
 //! Shared basics: errors and exit codes, hexadecimal text, names and redaction of secrets,
-//! protected file names, paths as text, and quoting of words for a shell.
+//! protected file names, paths as text, walks that obey ignore files, and quoting of words for a
+//! shell.
 
 pub mod failure;
 pub mod hex;
+pub mod ignore_files;
 pub mod paths;
 pub mod protected;
 pub mod secrets;

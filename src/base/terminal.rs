@@ -65,9 +65,10 @@ fn first_forbidden(text: &str) -> Option<usize> {
 fn known_sequence(text: &str) -> Option<&str> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    let last = end + "\u{1b}[".len();
     let is_known =
-        end <= PARAMETERS_MAX && matches!(parameters.as_bytes()[end], b'm' | b'K' | b'J' | b'A');
-    is_known.then(|| &text[.."\u{1b}[".len() + end + 1])
+        end <= PARAMETERS_MAX && matches!(text.as_bytes()[last], b'm' | b'K' | b'J' | b'A');
+    is_known.then(|| &text[..=last])
 }
 
 /// Number of bytes at the end of `bytes` that may become a sequence of [`known_sequence`].

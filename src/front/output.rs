@@ -91,10 +91,16 @@ impl Output {
     /// Writes `bytes` after all earlier output. Waits while the queue is full. Does nothing if an
     /// earlier write has failed.
     pub(crate) async fn write(&mut self, bytes: Vec<u8>) {
+        let bytes = if self.terminal { guarded(&bytes) } else { bytes };
+        self.write_sequence(bytes).await;
+    }
+
+    /// Like [`Output::write`], for a sequence that posse made for the terminal itself, such as one
+    /// that sets the clipboard: it is not escaped.
+    pub(crate) async fn write_sequence(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() || self.is_broken() {
             return;
         }
-        let bytes = if self.terminal { guarded(bytes) } else { bytes };
         if self.target == OutputTarget::Stdout && !self.direct && closed::is_closed() {
             self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
@@ -176,8 +182,8 @@ pub(crate) async fn when_read<F: Future, const N: usize>(
 
 /// The text in `bytes`, escaped so that it cannot control a terminal, except for colours and erased
 /// lines (see [`TerminalText`]).
-fn guarded(bytes: Vec<u8>) -> Vec<u8> {
-    let text = String::from_utf8_lossy(&bytes);
+fn guarded(bytes: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes);
     TerminalText::new(&text).as_str().as_bytes().to_vec()
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use ignore::WalkBuilder;
+use posse_base::ignore_files::{self, IgnoreScope};
 
 /// Maximum number of names that one walk collects.
 const NAMES_MAX: usize = 100_000;
@@ -94,7 +94,7 @@ fn walk(root: &Path, stop: &AtomicBool) -> Vec<String> {
     let until = Instant::now() + WALK_MAX;
     let mut names = Vec::new();
     let mut bytes = 0;
-    let walk = WalkBuilder::new(root).require_git(false).build();
+    let walk = ignore_files::walk(root, IgnoreScope::Visible, |_| true).build();
     for entry in walk.flatten() {
         let over = names.len() >= NAMES_MAX || bytes >= BYTES_MAX || Instant::now() >= until;
         if over || stop.load(Ordering::Relaxed) {
@@ -216,5 +216,23 @@ mod tests {
         assert_eq!(names, ["src/", "kept.log", "src/a.rs"]);
         drop(finder);
         assert!(rx.recv_timeout(Duration::from_secs(20)).is_err(), "the thread has ended");
+    }
+
+    #[test]
+    fn hostile_ignore_files_have_no_effect() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["device", "pipe", "large"] {
+            std::fs::create_dir(path(name)).unwrap();
+            std::fs::write(path(name).join("a.log"), "").unwrap();
+        }
+        std::os::unix::fs::symlink("/dev/zero", path("device/.gitignore")).unwrap();
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&path("pipe/.ignore"), mode).unwrap();
+        std::fs::File::create(path("large/.gitignore")).unwrap().set_len(200 << 30).unwrap();
+        let mut names = walk(dir.path(), &AtomicBool::new(false));
+        names.sort();
+        let expected = ["device/", "device/a.log", "large/", "large/a.log", "pipe/", "pipe/a.log"];
+        assert_eq!(names, expected);
     }
 }

@@ -1,16 +1,20 @@
 //! Protection of protected files and secrets while one command runs.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use posse_actors::event::SandboxTier;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::{HOME_STORES, is_secret};
+use tokio::sync::watch;
 
 use crate::plan::Plan;
-use crate::protect::{Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites};
+use crate::protect::{
+    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites, Whose,
+};
 use crate::scratch::Scratch;
 use crate::{RunError, Sandbox, Surroundings};
 
@@ -52,6 +56,70 @@ pub struct Exemptions {
 const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
      in the rest are not protected from the command; run it again, and the user is asked about it";
 
+/// Receiver of findings that no outcome contains, because the command was cancelled or its end is an
+/// error. It is called on any thread, also after the run was dropped, and must not block.
+#[derive(Clone)]
+pub struct LateFindings(Arc<dyn Fn(Vec<Finding>) + Send + Sync>);
+
+impl LateFindings {
+    /// Creates a receiver that calls `hear` with findings, which are never empty.
+    pub fn new(hear: impl Fn(Vec<Finding>) + Send + Sync + 'static) -> LateFindings {
+        LateFindings(Arc::new(hear))
+    }
+
+    pub(crate) fn report(&self, findings: Vec<Finding>) {
+        if !findings.is_empty() {
+            (self.0)(findings);
+        }
+    }
+}
+
+impl Default for LateFindings {
+    /// Creates a receiver that writes findings to the log.
+    fn default() -> LateFindings {
+        LateFindings::new(|findings| {
+            for finding in findings {
+                tracing::warn!(%finding, "a protected file was changed");
+            }
+        })
+    }
+}
+
+impl fmt::Debug for LateFindings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateFindings").finish_non_exhaustive()
+    }
+}
+
+/// Number of checks of cancelled commands whose findings are not reported yet. One for the process:
+/// a session has a sandbox for each isolated workspace, and waits for all of them.
+static PENDING_CHECKS: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::default);
+
+/// Guard that counts a check in `PENDING_CHECKS` while it exists.
+struct PendingCheck;
+
+impl PendingCheck {
+    fn begin() -> PendingCheck {
+        PENDING_CHECKS.send_modify(|pending| *pending += 1);
+        PendingCheck
+    }
+}
+
+impl Drop for PendingCheck {
+    fn drop(&mut self) {
+        PENDING_CHECKS.send_modify(|pending| *pending -= 1);
+    }
+}
+
+/// Waits until the findings about all cancelled commands are reported, at most for `time`.
+pub async fn cancelled_checks(time: Duration) {
+    let mut pending = PENDING_CHECKS.subscribe();
+    let none_left = pending.wait_for(|pending| *pending == 0);
+    if tokio::time::timeout(time, none_left).await.is_err() {
+        tracing::warn!("what a cancelled command did to protected files is not known yet");
+    }
+}
+
 /// Survey of protected files for one command. [`Guard::check_effects`] consumes it after the
 /// command. If the guard is dropped instead, the effects are checked in the background.
 pub(crate) struct Guard {
@@ -59,6 +127,8 @@ pub(crate) struct Guard {
     survey: Option<Survey>,
     /// Temporary folder of the command. It exists until the check is done.
     scratch: Arc<Scratch>,
+    /// Receiver of the findings if the guard is dropped. `None`: the next check reports them.
+    pub(crate) late: Option<LateFindings>,
 }
 
 impl Sandbox {
@@ -112,7 +182,8 @@ impl Sandbox {
         if plan.tier == SandboxTier::Full {
             survey.held = ProtectionMethod::ByMounts;
         }
-        Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
+        let scratch = Arc::clone(scratch);
+        Ok(Some(Guard { protection, survey: Some(survey), scratch, late: None }))
     }
 
     /// Limits the number of folders of a scan to `folders`. A number above the default has no
@@ -236,23 +307,53 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.survey.take().is_none() {
-            return;
-        }
+        // Dropping the survey makes a check due.
+        let Some(held) = self.survey.take().map(|survey| survey.held) else { return };
         let protection = Arc::clone(&self.protection);
         let scratch = Arc::clone(&self.scratch);
+        let late = self.late.take();
+        let pending = late.is_some().then(PendingCheck::begin);
         // The command was killed just before, and its last processes are still ending. A command
         // that starts meanwhile first checks the effects of this one.
         let check = move || {
-            protection.check_given_up(false);
-            std::thread::sleep(DYING_MAX);
-            protection.check_given_up(true);
+            if let Some(late) = late {
+                check_cancelled(&protection, held, |findings| late.report(findings), pending);
+            } else {
+                protection.check_given_up(false);
+                std::thread::sleep(DYING_MAX);
+                protection.check_given_up(true);
+            }
             drop(scratch);
         };
         if let Err(error) = std::thread::Builder::new().name("posse-check".into()).spawn(check) {
             tracing::debug!(%error, "the next command is checked for this one");
         }
     }
+}
+
+/// Checks the effects of a cancelled command and reports the findings: at once, which ends
+/// `pending`, and again when its last processes are gone.
+fn check_cancelled(
+    protection: &Arc<Protection>,
+    held: ProtectionMethod,
+    report: impl Fn(Vec<Finding>),
+    pending: Option<PendingCheck>,
+) {
+    // The first survey makes the check that is due, unless other commands are running. The second
+    // one keeps its baseline for the processes that are still ending.
+    let surveys = [protection.survey(), protection.survey()];
+    let [first, second] = surveys.map(|mut survey| {
+        survey.held = held;
+        survey
+    });
+    let check = |survey| {
+        let findings = protection.check_after(survey).into_iter();
+        report(findings.map(|finding| Finding { whose: Whose::Earlier, ..finding }).collect());
+    };
+    check(first);
+    drop(pending);
+    std::thread::sleep(DYING_MAX);
+    check(second);
 }
 
 impl Protections {
@@ -312,3 +413,6 @@ impl Protections {
         Ok(protection)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ use tokio::sync::oneshot;
 
 pub use capture::{Captured, create_output};
 pub use editor::edit;
-pub use guard::Exemptions;
+pub use guard::{Exemptions, LateFindings, cancelled_checks};
 pub use helper::{helper_main, survive_file_limits};
 pub use helper_output::Dialogue;
 pub use plan::Backend;

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::capture::Capture;
-use crate::guard::Exemptions;
+use crate::guard::{Exemptions, LateFindings};
 use crate::helper::HelperShape;
 use crate::helper_output::MaskedPrefix;
 use crate::init;
@@ -71,17 +71,21 @@ impl Sandbox {
         spawn: Spawn,
         watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
-        self.run_judged(spawn, Exemptions { unsurveyed: true, ..Exemptions::default() }, watch)
-            .await
+        let besides = Exemptions { unsurveyed: true, ..Exemptions::default() };
+        self.run_judged(spawn, besides, None, watch).await
     }
 
     /// Runs `spawn` as [`run`](Sandbox::run) does, with the exemptions `besides`. Fails with
     /// [`RunError::NotPrepared`] if the survey of protected files is incomplete and `besides` does
     /// not permit that.
+    ///
+    /// `late` receives the findings that no outcome contains, also if the future is dropped. Without
+    /// it, the next check reports those of a dropped future.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
         besides: Exemptions,
+        late: Option<LateFindings>,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
         // Dropped last, when it is no longer used.
@@ -90,7 +94,10 @@ impl Sandbox {
         let directory = opened(&spawn.directory)?;
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
         // Dropped after the process, which must have ended before the check.
-        let guard = self.guard(&mut plan, &scratch, besides).await?;
+        let mut guard = self.guard(&mut plan, &scratch, besides).await?;
+        if let Some(guard) = &mut guard {
+            guard.late.clone_from(&late);
+        }
         let shape = HelperShape::of(&plan);
         // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
@@ -103,8 +110,9 @@ impl Sandbox {
             Some(guard) => guard.check_effects().await,
             None => Vec::new(),
         };
-        if let Ok(outcome) = &mut ended {
-            outcome.findings = findings;
+        match &mut ended {
+            Ok(outcome) => outcome.findings = findings,
+            Err(_) => late.unwrap_or_default().report(findings),
         }
         if matches!(ended, Err(RunError::NotPrepared { .. })) {
             self.discard_probe_result();

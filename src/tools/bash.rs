@@ -20,7 +20,7 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
-use posse_sandbox::{Directory, Exemptions, RunError, Sandbox, Spawn, Update};
+use posse_sandbox::{Directory, Exemptions, RunError, Sandbox, Spawn, Update, cancelled_checks};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -42,6 +42,9 @@ const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::f
 
 /// Output size at which a command is killed, in bytes.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
+
+/// Time for which the end of a session waits for the check of a cancelled command.
+const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum number of protected paths that one command may request to change.
 const UNPROTECT_MAX: usize = 16;
@@ -117,7 +120,15 @@ impl Tool for Bash {
     }
 
     fn stop_background(&self, what: &BackgroundScope) -> PortFuture<()> {
-        Box::pin(self.env.jobs.release(what))
+        let released = self.env.jobs.release(what);
+        let is_last = *what == BackgroundScope::Session;
+        Box::pin(async move {
+            released.await;
+            if is_last {
+                // A check may have begun with the stop that ends the session.
+                cancelled_checks(CHECK_MAX).await;
+            }
+        })
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
@@ -154,11 +165,14 @@ impl Tool for Bash {
                 let start = JobStart { spawn, besides, summary, note };
                 return background::start(&env, sandbox, start, &context).await;
             }
-            match sandbox.run_judged(spawn, besides, |update| announce(&context, update)).await {
+            let late = Some(report::late_findings(context.post_call.clone()));
+            let watch = |update| announce(&context, update);
+            match sandbox.run_judged(spawn, besides, late, watch).await {
                 Ok(outcome) => {
-                    // Changes of protected files, for the user and the journal.
+                    // Changes of protected files, for the user and the journal. There may be more
+                    // of them than the channel holds.
                     for message in report::findings(&outcome.findings) {
-                        record(&context, Event::Warning { message });
+                        context.facts.send(Event::Warning { message }).await.ok();
                     }
                     report::output(&env.session_dir, &context, &outcome, note, timeout)
                 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use posse_actors::ports::ToolOutput;
+use posse_base::ignore_files::{self, IgnoreScope};
 
 use crate::blocking;
 use crate::builtin_tool::RunResult;
@@ -203,14 +204,7 @@ impl Drop for Batch<'_> {
 }
 
 fn walk(folder: &Path) -> WalkBuilder {
-    let mut walk = WalkBuilder::new(folder);
-    walk.hidden(false)
-        .require_git(false)
-        // Results must not depend on the user's global git settings.
-        .git_global(false)
-        .follow_links(false)
-        .filter_entry(|entry| entry.depth() == 0 || !is_skipped(entry));
-    walk
+    ignore_files::walk(folder, IgnoreScope::Workspace, |entry| !is_skipped(entry))
 }
 
 fn is_skipped(entry: &DirEntry) -> bool {
@@ -285,6 +279,14 @@ mod tests {
         );
         // An explicitly named folder is listed.
         assert_eq!(list(&folder.path().join("node_modules")), ["m/i.js"]);
+    }
+
+    #[test]
+    fn hostile_ignore_files_neither_delay_nor_change_a_listing() {
+        let folder = folder(&[("a.rs", ""), ("sub/b.rs", "")]);
+        crate::testing::put_hostile_ignore_files(folder.path());
+        let listed = list(folder.path());
+        assert!(["a.rs", "sub/b.rs"].iter().all(|name| listed.contains(&(*name).to_owned())));
     }
 
     #[test]

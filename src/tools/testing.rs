@@ -156,6 +156,20 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
+/// Creates folders below `folder` whose ignore files are links to a device, pipes, or 200 GB large.
+pub(crate) fn put_hostile_ignore_files(folder: &Path) {
+    for (number, name) in [".gitignore", ".ignore", ".git/info/exclude"].iter().enumerate() {
+        let file = |kind: &str| {
+            let file = folder.join(format!("hostile/{kind}{number}")).join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            file
+        };
+        std::os::unix::fs::symlink("/dev/zero", file("device")).unwrap();
+        nix::unistd::mkfifo(&file("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        fs::File::create(file("large")).unwrap().set_len(200 << 30).unwrap();
+    }
+}
+
 /// Exchanges two names atomically, so that both exist at every moment.
 #[cfg(target_os = "linux")]
 pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {

@@ -320,7 +320,7 @@ impl LineMode<'_> {
             bytes if bytes > clipboard::BYTES_MAX => format!("({})\n", clipboard::too_long(bytes)),
             _ => {
                 let sequence = clipboard::sequence(&self.last_reply);
-                self.stderr.write(sequence).await;
+                self.stderr.write_sequence(sequence).await;
                 "(copied, if the terminal allows it)\n".to_owned()
             }
         };

@@ -84,13 +84,14 @@ impl GuardState {
         findings
     }
 
-    fn check_round(
+    /// Scans the roots that commands can write. Returns the protected items that exist, with those of
+    /// the baseline to which settings point. Notes if the scan was complete.
+    fn current_items(
         &mut self,
         baseline: &Baseline,
         held: ProtectionMethod,
         bounds: ScanBounds,
-        log: &Log,
-    ) -> Vec<Finding> {
+    ) -> BTreeMap<ProtectedPath, BaselineItem> {
         let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         self.is_complete = true;
         for (at, watched) in self.roots.iter_mut().enumerate() {
@@ -115,6 +116,17 @@ impl GuardState {
             }
         }
         self.reader.reads_again = false;
+        now
+    }
+
+    fn check_round(
+        &mut self,
+        baseline: &Baseline,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
+        log: &Log,
+    ) -> Vec<Finding> {
+        let now = self.current_items(baseline, held, bounds);
         // Changes by our own tools since then are part of the expected state.
         let amended = self.with_written(baseline, log, &now);
         let baseline = amended.as_ref().unwrap_or(baseline);

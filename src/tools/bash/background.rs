@@ -100,7 +100,8 @@ async fn attend(
             enforced.send(()).ok();
         }
     };
-    let ran = sandbox.run_judged(spawn, besides, watch).await;
+    let late = Some(report::late_findings(post_call.clone()));
+    let ran = sandbox.run_judged(spawn, besides, late, watch).await;
     match ran {
         Ok(outcome) => job.end(job.sum_up(&outcome, notes(&outcome))),
         Err(error) if enforced.is_some() => return Err(error),

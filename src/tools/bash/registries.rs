@@ -5,12 +5,12 @@
 //! of the same names, which anyone can publish there (dependency confusion). Only commands that
 //! name the package manager are recognised, not scripts that run one.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use posse_actors::ports::ToolError;
 use posse_base::failure::printable;
+use posse_base::ignore_files::open_regular;
 use posse_sandbox::Sandbox;
 
 use crate::ToolEnvironment;
@@ -196,11 +196,8 @@ fn configuration_files(cwd: &Path, home: Option<&Path>) -> Vec<PathBuf> {
 
 /// Returns true if `file` can be read and sets a registry, for all packages or for a scope.
 fn names_registry(file: &Path) -> bool {
-    if !file.metadata().is_ok_and(|found| found.is_file()) {
-        return false;
-    }
     let mut text = Vec::new();
-    let Ok(opened) = File::open(file) else { return false };
+    let Some(opened) = open_regular(file) else { return false };
     if opened.take(FILE_BYTES_MAX).read_to_end(&mut text).is_err() {
         return false;
     }
@@ -261,5 +258,18 @@ mod tests {
             assert_eq!(names_registry(&file), names, "{text}");
         }
         assert!(!names_registry(dir.path()) && !names_registry(&dir.path().join("none")));
+    }
+
+    #[test]
+    fn a_pipe_or_device_names_no_registry() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let link = dir.path().join(".npmrc");
+        for target in [&pipe, Path::new("/dev/zero")] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            assert!(!names_registry(&link) && !names_registry(&pipe));
+            std::fs::remove_file(&link).unwrap();
+        }
     }
 }

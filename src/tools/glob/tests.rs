@@ -26,6 +26,15 @@ fn age(desk: &ToolFixture, path: &str, seconds: u64) {
 }
 
 #[test]
+fn hostile_ignore_files_have_no_effect() {
+    let desk = desk(&[("a.rs", ""), (".gitignore", "*.log\n"), ("b.log", ""), ("s/c.rs", "")]);
+    crate::testing::put_hostile_ignore_files(&desk.path("work"));
+    assert_eq!(glob(&desk, &json!({"pattern": "s/*"})), "s/c.rs\n");
+    assert_eq!(glob(&desk, &json!({"pattern": "*.rs", "path": "s"})), "s/c.rs\n");
+    assert!(!glob(&desk, &json!({"pattern": "*.log"})).contains("b.log"));
+}
+
+#[test]
 fn lists_the_newest_first() {
     let desk = desk(&[("a.rs", ""), ("s/b.rs", ""), ("s/t/c.rs", ""), ("d.txt", "")]);
     for (path, seconds) in [("a.rs", 20), ("s/b.rs", 30), ("s/t/c.rs", 10)] {

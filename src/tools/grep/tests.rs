@@ -52,6 +52,16 @@ fn matches_are_sorted_and_ignored_files_skipped() {
 }
 
 #[test]
+fn hostile_ignore_files_do_not_delay_a_search() {
+    let desk = desk(FILES);
+    crate::testing::put_hostile_ignore_files(&desk.path("work"));
+    let begin = Instant::now();
+    let found = grep(&desk, &json!({"pattern": "one", "glob": "*.rs"}));
+    assert_eq!(found, "a.rs:1:fn one() {}\nb/c.rs:1:let x = one();\n");
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn secrets_are_skipped_and_example_files_searched() {
     let desk = desk(&[
         (".env", "KEY=abc\n"),

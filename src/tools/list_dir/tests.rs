@@ -32,6 +32,20 @@ fn entries_show_their_type() {
 }
 
 #[test]
+fn hostile_ignore_files_are_listed_like_others() {
+    let desk = ToolFixture::new();
+    crate::testing::put_hostile_ignore_files(&desk.path("work"));
+    for (path, line) in [
+        ("device0", ".gitignore -> /dev/zero\n"),
+        ("pipe1", ".ignore  pipe\n"),
+        ("large0", ".gitignore  214748364800 bytes\n"),
+    ] {
+        let listed = desk.ask("list_dir", &json!({"path": format!("hostile/{path}")}));
+        assert!(listed.starts_with(line), "{listed}");
+    }
+}
+
+#[test]
 fn non_folders_and_outside_paths_are_refused() {
     let desk = ToolFixture::new();
     desk.put("f", "");

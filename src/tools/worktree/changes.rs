@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, readlinkat};
 use nix::sys::stat::Mode;
 use posse_base::failure::printable;
+use posse_base::ignore_files::{self, IgnoreScope};
 
 use crate::change::FILE_BYTES_MAX;
 use crate::listing::Stop;
@@ -183,13 +184,10 @@ impl OpenWorktree {
 
     /// Adds the new files that git does not ignore to `changed`.
     fn find_new(&self, changed: &mut Vec<Changed>, stop: &Stop) -> Result<(), Unavailable> {
-        let mut walk = WalkBuilder::new(&self.top);
-        // Same rules as git: no ignore files above the repository, and none of other programs.
-        walk.hidden(false).ignore(false).parents(false).require_git(false).follow_links(false);
         let cwd = self.cwd.clone();
-        walk.filter_entry(move |entry| {
+        let walk = ignore_files::walk(&self.top, IgnoreScope::Repository, move |entry| {
             let on_the_way = cwd.starts_with(entry.path()) || entry.path().starts_with(&cwd);
-            entry.depth() == 0 || (on_the_way && entry.file_name() != ".git")
+            on_the_way && entry.file_name() != ".git"
         });
         let known = changed.len();
         for entry in walk.build().flatten() {

@@ -199,6 +199,22 @@ fn only_changes_below_the_working_directory_count() {
 }
 
 #[test]
+fn hostile_ignore_files_of_a_worktree_are_compared_like_others() {
+    let world = WorktreeFixture::new();
+    world.put("w/.gitignore", "*.log\n");
+    let worktrees = world.make("i1", "").unwrap();
+    let tree = worktrees.reopen("i1").unwrap().tree;
+    crate::testing::put_hostile_ignore_files(&tree);
+    fs::write(tree.join("hostile/new.rs"), "x").unwrap();
+    fs::write(tree.join("hostile/new.log"), "x").unwrap();
+    let found = worktrees.tree("i1").unwrap().all_changes().unwrap();
+    let found: Vec<String> = found.changed.into_iter().map(|one| one.path).collect();
+    assert!(found.contains(&"hostile/new.rs".to_owned()), "{found:?}");
+    assert!(found.contains(&"hostile/device0/.gitignore".to_owned()), "{found:?}");
+    assert!(!found.contains(&"hostile/new.log".to_owned()), "{found:?}");
+}
+
+#[test]
 fn untracked_files_are_listed_and_ignored_files_keep_the_worktree() {
     let world = WorktreeFixture::new();
     // Neither ignore files above the repository nor those of another program count for git.
