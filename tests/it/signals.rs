@@ -158,6 +158,29 @@ fn stops_a_command_and_everything_it_started() {
 }
 
 #[test]
+fn stopped_command_is_checked_before_the_session_ends() {
+    for (signal, code) in SIGNALS {
+        let server = ModelServer::start(vec![runs("sh plant.sh; echo ready; sleep 60; true")]);
+        let machine = Machine::with(&server);
+        machine.write("plant.sh", "echo x > .envrc\n");
+        let mut running = machine.start(&["-y", "wait"]);
+        running.wait_for("tool.output.delta");
+        let begin = Instant::now();
+        running.signal(signal);
+        let ended = running.end();
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+        assert_last(&ended, code);
+        let is_finding = |event: &Value| {
+            let message = event["message"].as_str().unwrap_or_default();
+            event["type"] == "warning" && message.contains("SBX010") && message.contains(".envrc")
+        };
+        assert_eq!(ended.events().iter().filter(|event| is_finding(event)).count(), 1, "{ended:?}");
+        assert!(!machine.work(".envrc").exists());
+        machine.verify();
+    }
+}
+
+#[test]
 fn leaves_nothing_running_when_it_is_killed() {
     let sleep = marker();
     // A shell becomes its last command, so the sleep in the foreground must not be the last. One
