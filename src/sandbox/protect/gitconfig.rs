@@ -134,37 +134,71 @@ pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
 /// True if `new` differs from `old` only in harmless settings of branches and submodules, such as
 /// those that `git submodule update --init` and `git switch --track` write.
 pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
-    let settings = |bytes: &[u8]| {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let lines: Vec<&str> = text.split_inclusive('\n').collect();
-        parse(&lines)
-    };
-    let (Some(old), Some(new)) = (settings(old), settings(new)) else { return false };
-    let is_registration = |setting: &&Setting| {
-        matches!(setting.section.as_str(), "branch" | "submodule") && setting.subsection.is_some()
-    };
-    let others = |settings: &[Setting]| -> Vec<(String, String)> {
-        let others = settings.iter().filter(|setting| !is_registration(setting));
-        others.map(|setting| (setting.name(), setting.value.clone())).collect()
+    let (Some(old), Some(new)) = (Registrations::of(old), Registrations::of(new)) else {
+        return false;
     };
     // An address in place of a name would send the branch elsewhere.
     let names_a_remote = |setting: &Setting| {
         !matches!(setting.key.as_str(), "remote" | "pushremote")
             || setting.value == "."
-            || old.iter().any(|known| {
-                known.section == "remote" && known.subsection.as_ref() == Some(&setting.value)
-            })
+            || old.remotes.contains(&setting.value)
     };
-    let mut added = new.iter().filter(is_registration).filter(|setting| {
-        !old.iter().any(|known| (known.name(), &known.value) == (setting.name(), &setting.value))
-    });
+    let is_same =
+        |one: &Setting, other: &Setting| (one.name(), &one.value) == (other.name(), &other.value);
+    let is_known = |setting: &&Setting| !old.settings.iter().any(|known| is_same(known, setting));
+    let added: Vec<&Setting> = new.settings.iter().filter(is_known).collect();
     // The source of a submodule that is registered already does not change.
     let is_new = |setting: &Setting| {
-        setting.section == "branch" || !old.iter().any(|known| known.name() == setting.name())
+        let mut known = old.settings.iter();
+        setting.section == "branch" || !known.any(|known| known.name() == setting.name())
     };
-    others(&old) == others(&new)
+    let is_change = !added.is_empty() || new.settings.len() < old.settings.len();
+    let mut added = added.into_iter();
+    is_change
+        && old.other_lines == new.other_lines
         && added
             .all(|setting| is_harmless(setting, 0) && is_new(setting) && names_a_remote(setting))
+}
+
+/// Settings of branches and submodules in a configuration, and the rest of it.
+struct Registrations {
+    settings: Vec<Setting>,
+    /// Names of the configured remotes.
+    remotes: Vec<String>,
+    /// All other lines that are not blank.
+    other_lines: Vec<String>,
+}
+
+impl Registrations {
+    /// Parses a configuration. `None` if that fails.
+    fn of(bytes: &[u8]) -> Option<Registrations> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let is_registration = |section: &str, sub: Option<&String>| {
+            matches!(section, "branch" | "submodule") && sub.is_some()
+        };
+        let (settings, others): (Vec<Setting>, Vec<Setting>) = parse(&lines)?
+            .into_iter()
+            .partition(|setting| is_registration(&setting.section, setting.subsection.as_ref()));
+        let is_header = |line: &str| {
+            let head = line.trim_start().strip_prefix('[').and_then(header);
+            head.is_some_and(|((section, sub), _)| is_registration(&section, sub.as_ref()))
+        };
+        let is_other = |(at, line): &(usize, &&str)| {
+            !line.trim().is_empty()
+                && !is_header(line)
+                && !settings.iter().any(|setting| setting.lines.contains(at))
+        };
+        let other_lines = lines.iter().enumerate().filter(is_other);
+        let other_lines = other_lines.map(|(_, line)| line.trim().to_owned()).collect();
+        let mut remotes: Vec<String> = others
+            .into_iter()
+            .filter(|setting| setting.section == "remote")
+            .filter_map(|setting| setting.subsection)
+            .collect();
+        remotes.dedup();
+        Some(Registrations { settings, remotes, other_lines })
+    }
 }
 
 /// Returns the paths that act as part of a configuration: `core.hooksPath` (true) and includes
@@ -426,7 +460,7 @@ mod tests {
     fn registered_branches_and_submodules_are_harmless() {
         let old = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = /srv/a\n";
         let adds = |text: &str| only_registers(old.as_bytes(), format!("{old}{text}").as_bytes());
-        assert!(adds(""));
+        assert!(!adds("") && !adds("# a comment\n"), "nothing is registered");
         assert!(adds("[branch \"a\"]\n\tremote = origin\n\tmerge = refs/heads/a\n"));
         assert!(adds("[submodule \"s\"]\n\turl = ../s\n\tactive = true\n"));
         for text in [
@@ -443,6 +477,7 @@ mod tests {
             assert!(!adds(text), "{text}");
         }
         assert!(!only_registers(old.as_bytes(), b"[core]\n\tbare = false\n"));
+        assert!(!only_registers(b"[core]\n# words\n", b""));
         let with = |url: &str| format!("[submodule \"s\"]\n\turl = {url}\n");
         assert!(!only_registers(with("../s").as_bytes(), with("/srv/evil").as_bytes()));
     }
