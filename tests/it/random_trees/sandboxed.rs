@@ -18,7 +18,7 @@ use super::{Reports, host_model, pieces, programs};
 const TREES: [usize; 2] = [100, 10];
 
 /// Number of sessions of ordinary work per back end.
-const SESSIONS: [usize; 2] = [12, 3];
+const SESSIONS: [usize; 2] = [5, 2];
 
 /// Steps of ordinary work, each with a script that tests that it is there. `$N` is a new name.
 const ORDINARY: [(&str, &str); 9] = [
