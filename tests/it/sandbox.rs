@@ -116,6 +116,10 @@ async fn check(
     if !planted.is_empty() {
         return Err(format!("{planted:?} after {}; found {:?}", ran.text, ran.findings));
     }
+    if row.twin == Twin::Unconfined && !nix::unistd::geteuid().is_root() {
+        // What is forbidden everywhere is also forbidden to an ordinary user.
+        return Ok(());
+    }
     let (backend, network) = match row.twin {
         Twin::Inside => (backend, false),
         Twin::Network => (backend, true),
