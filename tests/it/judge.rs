@@ -156,7 +156,7 @@ fn answers_lines_that_are_no_commands_without_allowing_them() {
 
 /// Command lines that were written without knowledge of the judge, for another user's workspace.
 const FRESH: &str = include_str!("../corpus/bash-commands-fresh.jsonl");
-/// Home of the user of [`FRESH`]; the workspace is `work/app` in it.
+/// Home of the user of [`FRESH`]; the workspace is `code/app` in it.
 const FRESH_HOME: &str = "/home/ana";
 /// Grants of that user.
 const FRESH_GRANTS: [&str; 15] = [
@@ -182,7 +182,7 @@ fn fresh_command_lines_are_judged_as_their_authors_expect() {
     // Some lines name the folder for temporary files.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = folder.path().canonicalize().unwrap().join("ana");
-    let workspace = home.join("work/app");
+    let workspace = home.join("code/app");
     for path in ["src", "tests", "docs", ".git", "../../.ssh"] {
         std::fs::create_dir_all(workspace.join(path)).unwrap();
     }

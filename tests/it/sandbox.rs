@@ -117,7 +117,7 @@ async fn check(
         return Err(format!("{planted:?} after {}; found {:?}", ran.text, ran.findings));
     }
     if row.twin == Twin::Unconfined && !nix::unistd::geteuid().is_root() {
-        // What is forbidden everywhere is also forbidden to an ordinary user.
+        // The counterpart needs root: the kernel refuses the operation to ordinary users anywhere.
         return Ok(());
     }
     let (backend, network) = match row.twin {

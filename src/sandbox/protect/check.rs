@@ -60,7 +60,7 @@ impl GuardState {
             let (stays, handled): (Vec<_>, Vec<_>) = found.into_iter().partition(|finding| {
                 matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
             });
-            // What is still there is never left out of the report, whatever else was handled.
+            // The limit does not apply to files that are still in place.
             for finding in stays {
                 if !findings.contains(&finding) {
                     findings.push(finding);

@@ -236,7 +236,10 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let runs = value.starts_with('!') || value.starts_with('-') || value.contains("::");
     let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
     // A repository in the folder of loose objects is not scanned, and a push would run its hooks.
+    // Reading these folders after each command would cost more than all others together.
+    let is_local = value.starts_with("file://") || !value.contains(':');
     let is_hidden = matches!(key, "url" | "pushurl")
+        && is_local
         && value.split(['/', '\\']).any(|part| part.eq_ignore_ascii_case("objects"));
     listed && !names_a_program && !runs && !leads_away && !is_hidden
 }
@@ -393,7 +396,8 @@ mod tests {
         let text = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\
                     \tlogallrefupdates = true\n[remote \"origin\"]\n\turl = https://a.example/b.git\
                     \n\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"main\"]\n\
-                    \tremote = origin\n\tmerge = refs/heads/main\n# a note\n";
+                    \tremote = origin\n\tmerge = refs/heads/main\n# a note\n\
+                    [remote \"up\"]\n\turl = git@a.example:objects/b.git\n";
         assert_eq!(cleaned(text), (text.to_owned(), Vec::new()));
     }
 
@@ -409,6 +413,7 @@ mod tests {
             ("[core]\nworktree=/home\n", "core.worktree"),
             ("[core]\nworktree=../../x\n", "core.worktree"),
             ("[remote \"o\"]\nurl = ../.git/objects/aa/e.git\n", "remote.o.url"),
+            ("[remote \"o\"]\nurl = file:///w/.git/objects/aa\n", "remote.o.url"),
             ("[diff \"a\"]\ntextconv = x\n", "diff.a.textconv"),
             ("[diff]\nexternal = x\n", "diff.external"),
             ("[filter \"lfs\"]\nclean = x\n", "filter.lfs.clean"),

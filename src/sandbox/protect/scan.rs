@@ -347,8 +347,12 @@ impl Scan {
         let is_unchanged = watch.has_no_changes()
             && last.unwatched.iter().all(is_same)
             && self.resolve(root, links) == self.link_targets;
-        let (items, secrets) = (last.items.clone(), last.secrets.clone());
-        is_unchanged.then_some(ScanResult { items, secrets, is_complete: true, folders_read: 0 })
+        is_unchanged.then(|| ScanResult {
+            items: last.items.clone(),
+            secrets: last.secrets.clone(),
+            is_complete: true,
+            folders_read: 0,
+        })
     }
 
     /// Makes the result `found` storable for [`Scan::repeat_last`]. `None` if a change of a folder

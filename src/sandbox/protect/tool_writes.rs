@@ -207,16 +207,14 @@ fn protected_name_of(
         }
         may_be_named &= !protected::is_vendored(part.as_encoded_bytes());
         match protected::class_of(above.as_encoded_bytes(), part.as_encoded_bytes()) {
-            Some(Class::Git) if is_dot_git(part.as_encoded_bytes()) => may_be_named = false,
+            Some(Class::Git) if protected::is_dot_git(part.as_encoded_bytes()) => {
+                may_be_named = false;
+            }
             Some(class) if may_be_named => return Some((key, Sort::Name(class))),
             _ => {}
         }
     }
     None
-}
-
-fn is_dot_git(name: &[u8]) -> bool {
-    matches!(&*protected::fold(name), b".git" | b"git~1")
 }
 
 /// Applies `record`, a write to `below`, to `items`. `key` is `below` or one of its parents.
