@@ -31,8 +31,8 @@ impl Serving {
     }
 }
 
-/// Lists agents that are not hidden. `default` is the name of the default agent; `serving` returns
-/// an agent's model.
+/// Writes the agents that are not hidden to `out`, as a table or as JSON. `default` is the name of
+/// the default agent; `serving` returns an agent's configured profile, model and reasoning effort.
 pub fn agents(
     agents: &[Agent],
     default: &str,

@@ -58,7 +58,8 @@ pub struct Replayed {
     pub open_calls: Vec<OpenCall>,
     /// Permission requests without an answer, oldest first.
     pub open_questions: Vec<OpenQuestion>,
-    /// Grants with the scope of the session.
+    /// Recorded grants with the scope of the session, without duplicates. `Resumption::grants` decides
+    /// whether they are restored.
     pub grants: Vec<Grant>,
     /// Queued messages that were not delivered, oldest first.
     pub queued: Vec<QueuedInput>,

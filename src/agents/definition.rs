@@ -37,7 +37,7 @@ const OF_PROVIDERS: [&str; 11] = [
     "url",
 ];
 
-/// Fields that a definition may have.
+/// Fields at the top level of a definition. Any other field is an error.
 const FIELDS: [&str; 17] = [
     "authority",
     "catalog",

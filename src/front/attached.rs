@@ -26,8 +26,8 @@ const WAITING_MAX: usize = 16;
 pub enum AttachOutcome {
     /// The session has ended.
     Ended,
-    /// The owning process continues the conversation in another session. The number is that of the
-    /// last record received.
+    /// The owning process restarts the session with other settings and continues the same journal. The
+    /// number is that of the last record received.
     Switched(u64),
     /// The client has detached and ends with this exit code.
     Left(Exit),

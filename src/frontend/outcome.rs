@@ -200,7 +200,8 @@ fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
     failed(SessionEndReason::Parked, failure, None)
 }
 
-/// Formats a time in milliseconds since 1970 in the local time zone.
+/// Formats a time in milliseconds since 1970 as local date and time, such as `2026-11-26 23:10:00`.
+/// A time out of range becomes `an unknown time`.
 pub fn clock_time(ms: u64) -> String {
     let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     let Some(at) = at else { return "an unknown time".to_owned() };

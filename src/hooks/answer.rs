@@ -106,6 +106,10 @@ pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookReport {
         Exit::OutputFull => {
             (ErrorCode::HookAnswerInvalid, "it printed too much and was killed".to_owned())
         }
+        Exit::MemoryFull => {
+            let text = "it used most of the machine's memory and was killed";
+            (ErrorCode::HookFailed, text.to_owned())
+        }
         Exit::Stopped => (ErrorCode::HookFailed, "it was stopped".to_owned()),
     };
     asked.failed(code, &text)

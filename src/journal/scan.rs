@@ -115,8 +115,9 @@ impl<R: Read> Scanner<R> {
         Scanner { reader: BufReader::with_capacity(BUFFER, reader), line: Vec::new(), at }
     }
 
-    /// Reads and checks the next line. Returns its head, or the reason why no valid record follows.
-    /// The outer error is an I/O error.
+    /// Reads the next line into `line`, checks it, and moves `at` behind it. Returns the first members
+    /// of the record, or the reason why no valid record follows; `at` then stays. The outer error is
+    /// an I/O error.
     pub(crate) fn step(&mut self) -> io::Result<Result<Head, Stop>> {
         self.line.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;

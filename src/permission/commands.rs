@@ -138,7 +138,9 @@ impl RulePolicy {
         Some(Uncovered { part: Some(part), reason, grantable })
     }
 
-    /// Creates the permission request for a command that is not covered.
+    /// Creates the permission request for the commands of an action. Its reason names the parts that
+    /// are not covered or, if no command may be allowed in this situation, says why. It offers a grant
+    /// if one would cover all these parts and may be suggested. `rule` is `None`; the caller sets it.
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);

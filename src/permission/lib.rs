@@ -137,7 +137,7 @@ pub enum NetworkMode {
     /// Permitted if a person answers permission requests in this run.
     #[default]
     WithHuman,
-    /// Denied.
+    /// Commands have no network access, even if a person answers permission requests.
     Deny,
     /// Permitted.
     Inherit,

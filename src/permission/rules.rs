@@ -72,7 +72,8 @@ struct Matching {
     command_prefix: Option<String>,
 }
 
-/// Compiles all rules. Fails with an error for each invalid rule.
+/// Compiles all rules. Fails with an error for each invalid rule, and with one more if there are
+/// more than [`RULES_MAX`]; the rules beyond that number are not checked.
 pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
     let mut rules = Vec::with_capacity(written.len().min(RULES_MAX));
     let mut failures = Vec::new();

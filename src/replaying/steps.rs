@@ -101,7 +101,7 @@ struct Fold {
     spent: Option<Usage>,
     questions: HashMap<QuestionId, CallId>,
     answers: HashMap<CallId, RecordedQuestion>,
-    /// Calls of the last reply, in order.
+    /// Calls of the last reply whose results are not steps yet, in order.
     calls: Vec<CallId>,
     results: HashMap<CallId, ReplayStep>,
     /// Queued messages that were delivered.

@@ -22,6 +22,9 @@ use crate::{Context as _, Sandbox};
 const PLACES: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
+/// Maximum number of bytes in all temporary folders of a command together.
+const TEMPORARY_SPACE_BYTES: u64 = 1 << 30;
+
 /// Path of the helper inside the sandbox.
 const INSIDE: &str = "/dev/posse";
 
@@ -54,12 +57,19 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     }
     command.args(["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]);
     command.args(["--ro-bind", "/", "/"]);
-    let masks = plan.masked.iter().filter(|path| path.is_dir());
+    let masks: Vec<&PathBuf> = plan.masked.iter().filter(|path| path.is_dir()).collect();
+    // bubblewrap cannot mount one tmpfs in several places, and shared memory is one of them.
+    let bytes = (TEMPORARY_SPACE_BYTES / (masks.len() as u64 + 1)).to_string();
+    let temporary = |command: &mut std::process::Command, folder: &Path| {
+        command.args(["--size", &bytes, "--perms", "1777", "--tmpfs"]).arg(folder);
+    };
     for folder in masks {
-        command.arg("--perms").arg("1777").arg("--tmpfs").arg(folder);
+        temporary(&mut command, folder);
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     command.arg("--ro-bind").arg(helper).arg(INSIDE);
+    command.args(["--remount-ro", "/dev"]);
+    temporary(&mut command, Path::new("/dev/shm"));
     add_mounts(&mut command, plan);
     for link in SYSTEM_LINKS {
         if let Ok(target) = fs::read_link(link) {

@@ -16,6 +16,7 @@ mod helper_output;
 mod init;
 mod kernel;
 mod landlock;
+mod memory;
 mod namespaces;
 mod output_chunks;
 mod plan;
@@ -76,6 +77,8 @@ pub struct Sandbox {
     watch: watchdog::Watch,
     kept: spare_helper::SpareHelper,
     protections: guard::Protections,
+    /// `None`: the default of [`Sandbox::with_memory_limit`].
+    memory_max: Option<u64>,
 }
 
 impl Drop for Sandbox {
@@ -112,6 +115,7 @@ impl Sandbox {
             watch: watchdog::Watch::default(),
             kept: spare_helper::SpareHelper::default(),
             protections: guard::Protections::default(),
+            memory_max: None,
         }
     }
 
@@ -121,6 +125,14 @@ impl Sandbox {
     pub fn confined(mut self, wanted: ProbeRequest, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
         self.surroundings = surroundings;
+        self
+    }
+
+    /// Sets the maximum number of bytes of memory of each command, with all its processes. The
+    /// default is three quarters of the memory of the machine or of the cgroup of this process.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: u64) -> Sandbox {
+        self.memory_max = Some(bytes);
         self
     }
 
@@ -242,6 +254,9 @@ pub enum Exit {
     TimedOut,
     /// Killed because the output exceeded [`Spawn::spill_bytes_max`].
     OutputFull,
+    /// Killed because its processes used more memory than one command may use
+    /// ([`Sandbox::with_memory_limit`]).
+    MemoryFull,
     /// Ended by posse on request ([`Spawn::stop`]).
     Stopped,
 }

@@ -18,8 +18,15 @@ use nix::unistd::{getegid, geteuid};
 use crate::plan::Plan;
 use crate::{Context as _, kernel};
 
-/// Mount options of a tmpfs: at most 1 GiB, writable by all users.
-const MEMORY: &str = "size=1g,mode=1777";
+/// Mount options of the tmpfs that holds all temporary folders of a command: at most 1 GiB and
+/// 524,288 files. The kernel needs memory for a file even if it is empty.
+const TEMPORARY_SPACE: &str = "size=1g,nr_inodes=512k,mode=755";
+
+/// Mount options of a tmpfs that only posse writes to.
+const MOUNT_POINTS: &str = "size=1m,mode=755";
+
+/// Folder over which the temporary space is mounted until `/dev` gets the command's own devices.
+const STAGING: &str = "/dev";
 
 /// Names of the devices that a command gets in `/dev`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -116,12 +123,15 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
     kernel::restrict_tree(root.as_fd(), flags).context("/")?;
     drop(root);
+    memory(Path::new(STAGING), TEMPORARY_SPACE).context("no temporary space")?;
     let covers = covers(plan)?;
-    for folder in masks(plan) {
-        memory(folder).context(folder.display())?;
+    for (number, folder) in masks(plan).enumerate() {
+        let space = temporary_folder(&number.to_string()).context(folder.display())?;
+        kernel::attach_tree(space.as_fd(), folder).context(folder.display())?;
         mounted.masked += 1;
     }
-    own_devices(devices).context("/dev")?;
+    let shared_memory = temporary_folder("shm").context("/dev/shm")?;
+    own_devices(devices, &shared_memory).context("/dev")?;
     mount_all(kept, covers, mounted)?;
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
@@ -224,7 +234,7 @@ fn mount_all(
         match layer {
             Layer::Nothing(_) if copies.iter().any(|copy| copy.starts_with(&path)) => {
                 make_folder(&path).context(path.display())?;
-                memory(&path).context(path.display())?;
+                memory(&path, MOUNT_POINTS).context(path.display())?;
                 mounted.hidden += 1;
                 ways.push(path);
             }
@@ -276,12 +286,22 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-fn memory(folder: &Path) -> io::Result<()> {
+fn memory(folder: &Path, options: &str) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))?)
+    Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(options))?)
 }
 
-/// Creates an unreadable cover for each hidden path that exists and is not a symbolic link.
+/// Creates the folder `name` in the temporary space, writable by all users, and returns it as a
+/// detached mount. All such folders share the size limit of the space.
+fn temporary_folder(name: &str) -> io::Result<OwnedFd> {
+    let folder = Path::new(STAGING).join(name);
+    fs::create_dir(&folder)?;
+    fs::set_permissions(&folder, Permissions::from_mode(0o1777))?;
+    kernel::clone_tree(&folder)
+}
+
+/// Creates an unreadable cover for each hidden path that exists and is not a symbolic link. The
+/// covers are in the temporary space.
 fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     const FAILED: &str = "nothing to cover secrets with";
     let mut covered = Vec::new();
@@ -297,9 +317,7 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     if covered.is_empty() {
         return Ok(BTreeMap::new());
     }
-    // `/dev` is covered with the command's own devices afterwards.
-    let place = Path::new("/dev");
-    memory(place).context(FAILED)?;
+    let place = Path::new(STAGING);
     let (file, folder) = (place.join("file"), place.join("folder"));
     File::create_new(&file).context(FAILED)?;
     fs::create_dir(&folder).context(FAILED)?;
@@ -343,9 +361,9 @@ fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     DEVICES.into_iter().filter_map(take).collect()
 }
 
-/// Mounts a private `/dev` with `devices`, private terminals and shared memory. It contains neither
-/// hardware devices nor terminals of other programs.
-fn own_devices(devices: Vec<(&'static str, OwnedFd)>) -> io::Result<()> {
+/// Mounts a private `/dev` with `devices`, private terminals and the folder `shared_memory`. It
+/// contains neither hardware devices nor terminals of other programs.
+fn own_devices(devices: Vec<(&'static str, OwnedFd)>, shared_memory: &OwnedFd) -> io::Result<()> {
     let dev = Path::new("/dev");
     let none = None::<&str>;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
@@ -369,7 +387,7 @@ fn own_devices(devices: Vec<(&'static str, OwnedFd)>) -> io::Result<()> {
     fs::create_dir(&shm)?;
     let options = "newinstance,ptmxmode=0666,mode=620";
     mount(Some("devpts"), &pts, Some("devpts"), flags, Some(options))?;
-    memory(&shm)?;
+    kernel::attach_tree(shared_memory.as_fd(), &shm)?;
     let again = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | flags;
     mount(none, dev, none, again, none)?;
     Ok(())

@@ -67,8 +67,9 @@ pub(crate) struct Plan {
     pub(crate) masked: Vec<PathBuf>,
     /// Existing protected files and folders below `writable` that stay read-only.
     pub(crate) read_only: Vec<PathBuf>,
-    /// Folders between a writable root and a read-only path. They are bind-mounted onto themselves,
-    /// because a mount point cannot be renamed: renaming a parent would unprotect the path.
+    /// Folders between a writable root and a read-only path that controls git, and folders that contain
+    /// an exempt path. They are bind-mounted onto themselves, because a mount point cannot be renamed:
+    /// renaming a parent would unprotect the path. Parents of other read-only paths are not pinned.
     pub(crate) pinned: Vec<PathBuf>,
     /// Secret files, credential folders and posse's own folders, which the command must not read.
     pub(crate) hidden: Vec<PathBuf>,

@@ -49,7 +49,8 @@ const FILE_BYTES_MAX: u64 = 512;
 pub enum ProbeRequest {
     /// The strongest backend that works on this host.
     Strongest {
-        /// State directory, in which the result is cached. `None`: no cache.
+        /// State directory, in which the result is cached and compared with an earlier one. `None`: no
+        /// cache, and `is_weakened` is never set.
         kept_in: Option<PathBuf>,
     },
     /// This backend, without a trial; if it does not work, commands do not run.

@@ -161,6 +161,17 @@ impl ProcessTree {
         reap(&orphans);
     }
 
+    /// The leader and its descendants, without processes that have left the tree.
+    pub(crate) fn descendants(&self) -> Vec<i32> {
+        let mut found = vec![self.leader.as_raw()];
+        let mut at = 0;
+        while let Some(&pid) = found.get(at) {
+            found.extend(children_once(pid));
+            at += 1;
+        }
+        found
+    }
+
     /// Sends SIGKILL to all known processes of the tree; to the leader and its process group only
     /// if `with_leader`.
     pub(crate) fn kill_once(&mut self, with_leader: bool) {

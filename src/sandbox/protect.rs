@@ -181,8 +181,8 @@ fn is_covered(known: Option<&BaselineItem>, item: &ProtectedItem) -> bool {
 pub struct Survey {
     /// Existing protected files and folders, to be mounted read-only.
     pub read_only: Vec<PathBuf>,
-    /// Folders between a root and a protected file, to be bind-mounted onto themselves, so that
-    /// they cannot be renamed.
+    /// Folders between a root and a protected path that controls git, and folders that contain an exempt
+    /// path; to be bind-mounted onto themselves, so that they cannot be renamed.
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,

@@ -25,6 +25,7 @@ use crate::helper::HelperShape;
 use crate::helper_output::MaskedPrefix;
 use crate::init;
 use crate::mask::Mask;
+use crate::memory;
 use crate::output_chunks::OutputChunker;
 use crate::plan::Plan;
 use crate::process_tree::ProcessTree;
@@ -45,7 +46,8 @@ const KILLS_MAX: u32 = 10;
 /// Time for which posse reads the output of processes that survive the command.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 
-/// Interval at which descendants of a command without an init process are recorded.
+/// Interval at which the memory use of a command is measured, and descendants of a command without
+/// an init process are recorded.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Size of the read buffer in bytes.
@@ -172,6 +174,7 @@ impl Sandbox {
             begin,
             last_output: begin,
             timeout: spawn.timeout,
+            memory_max: self.memory_max,
             deadline: begin + PREPARATION_MAX,
             look_at: begin + LOOK_INTERVAL,
         })
@@ -245,6 +248,8 @@ struct RunningCommand {
     last_output: Instant,
     /// Time limit of the command, counted from the enforcement report.
     timeout: Duration,
+    /// Maximum number of bytes of memory. `None`: [`memory::default_limit`].
+    memory_max: Option<u64>,
     /// Time of the next call of `escalate`: SIGTERM, SIGKILL, or giving up.
     deadline: Instant,
     look_at: Instant,
@@ -308,6 +313,7 @@ impl RunningCommand {
                 if !self.has_init {
                     self.tree.update();
                 }
+                self.limit_memory();
                 self.look_at = now + LOOK_INTERVAL;
             }
             if self.deadline <= now && !self.escalate(now) {
@@ -338,6 +344,19 @@ impl RunningCommand {
         }
         self.deadline = now + TERMINATION_GRACE;
         true
+    }
+
+    /// Kills the command if its processes use more memory than it may.
+    fn limit_memory(&mut self) {
+        if self.status.is_some() || self.forced.is_some() {
+            return;
+        }
+        let limit = self.memory_max.or_else(memory::default_limit);
+        if limit.is_some_and(|limit| memory::is_exceeded(limit, || self.tree.descendants())) {
+            self.forced = Some(Exit::MemoryFull);
+            self.tree.kill_once(true);
+            self.deadline = Instant::now() + TERMINATION_GRACE;
+        }
     }
 
     /// Sends SIGTERM to the command's processes and records the reason. After a grace period,

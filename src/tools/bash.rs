@@ -5,7 +5,7 @@
 mod background;
 pub mod links;
 mod registries;
-mod report;
+pub(crate) mod report;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -19,6 +19,8 @@ use posse_sandbox::{Exit, ProcessOutcome};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::bash::report::MEMORY_FULL;
+
 pub(crate) use output_tool::{begun, tools};
 
 /// Maximum number of ended jobs that are listed. `read_file` can still read the output of older
@@ -312,6 +314,7 @@ impl Job {
             (Exit::OutputFull, _) => {
                 (JobEnd::Killed, "killed: it printed more than 64 MiB".to_owned())
             }
+            (Exit::MemoryFull, _) => (JobEnd::Killed, MEMORY_FULL.to_owned()),
             (Exit::Stopped, Some(JobEnd::SessionEnded)) => {
                 (JobEnd::SessionEnded, "stopped: the session ended".to_owned())
             }

@@ -200,7 +200,7 @@ pub(crate) fn delegation(
         caps: Caps {
             handoff_bytes_max: bytes(bounds.handoff_tokens_max),
             context_bytes_max: bytes(bounds.context_tokens_max),
-            result_bytes_max: bytes(bounds.result_tokens_max),
+            answer_bytes_max: bytes(bounds.result_tokens_max),
         },
         turns_max: bounds.turns_max,
         remembers: bounds.remembers,

@@ -155,7 +155,8 @@ impl ContextMeter {
         measured.refused = Some(measured.refused.map_or(total, |known| known.min(total)));
     }
 
-    /// Counts `history` anew, which replaces the previous one after a compaction.
+    /// Notes that a compaction replaced the history by `history`: counts it anew, and delays the next
+    /// compaction until the request has grown.
     pub(crate) fn compacted(&self, history: &[Arc<Message>]) {
         let mut measured = self.0.lock();
         measured.counted = 0;

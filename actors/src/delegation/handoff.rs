@@ -13,12 +13,12 @@ pub struct Caps {
     /// Maximum size of the caller's context in the packet, and of the memory in it.
     pub context_bytes_max: usize,
     /// Maximum size of an answer in the result that the caller gets at once.
-    pub result_bytes_max: usize,
+    pub answer_bytes_max: usize,
 }
 
 impl Default for Caps {
     fn default() -> Caps {
-        Caps { handoff_bytes_max: 8000, context_bytes_max: 4000, result_bytes_max: 4000 }
+        Caps { handoff_bytes_max: 8000, context_bytes_max: 4000, answer_bytes_max: 4000 }
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
             request in "[a-z</>é]{0,4000}",
             files in proptest::collection::vec("[a-z/]{0,100}", 0..30),
         ) {
-            let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, result_bytes_max: 1 };
+            let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, answer_bytes_max: 1 };
             let input = DelegateInput { relevant_files: files, ..input(&task, &context) };
             let packet = Handoff::new(&input, "build", &request, ("/w", &context), &caps).unwrap();
             // Each `</` becomes one byte longer, and a truncation notice contains the length.

@@ -85,7 +85,8 @@ pub(crate) struct SubagentEnd {
     /// Its isolated workspace, with the known changes in it; `None` if it had none or the workspace
     /// is gone.
     pub(crate) workplace: Option<WorktreeSummary>,
-    /// Isolated workspaces of subagents below it that still exist.
+    /// Isolated workspaces, neither removed nor merged completely, of the subagents below it. Empty if
+    /// the end was rebuilt from the journal.
     pub(crate) unmerged_below: Vec<UnmergedWorkspace>,
 }
 

@@ -418,7 +418,7 @@ async fn result_of(
         return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
     }
     match ended.await {
-        Ok(ended) => ended.output(handle.delegation.caps.result_bytes_max),
+        Ok(ended) => ended.output(handle.delegation.caps.answer_bytes_max),
         Err(_) => session_ended(),
     }
 }
@@ -445,7 +445,7 @@ pub(crate) async fn stopped_call_output(
 ) -> Option<ToolOutput> {
     match ask(handle, |report| DelegationRequest::Detach(call, caller, report)).await.flatten()? {
         DetachedSubagent::Ended(ended) => {
-            Some(ended.output(handle.delegation.caps.result_bytes_max))
+            Some(ended.output(handle.delegation.caps.answer_bytes_max))
         }
         DetachedSubagent::Running(id, agent) => Some(ToolOutput::error(format!(
             "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \

@@ -9,7 +9,7 @@ use strum::{IntoStaticStr, VariantArray};
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
 )]
 pub enum HookEvent {
-    /// The session started. A block refuses every prompt of the session.
+    /// The session started or was resumed. A block refuses every prompt of the session in this process.
     SessionStart,
     /// The user sent a prompt, which is not in the history yet. A block refuses the prompt.
     UserPromptSubmit,

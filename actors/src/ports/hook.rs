@@ -27,7 +27,7 @@ pub struct HookInvocation {
 /// A hook event with its data.
 #[derive(Debug, Clone)]
 pub enum HookPayload {
-    /// A session started: [`HookEvent::SessionStart`].
+    /// A session started or was resumed in this process: [`HookEvent::SessionStart`].
     SessionStart,
     /// A session is about to end: [`HookEvent::SessionEnd`].
     SessionEnd {

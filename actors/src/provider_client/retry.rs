@@ -10,7 +10,7 @@ use crate::ports::ProviderError;
 pub(crate) struct Attempts {
     /// Number of attempts.
     pub(crate) made: u32,
-    /// Number of attempts with an invalid reply.
+    /// Number of attempts with an invalid reply, or with a response that is not from the provider.
     pub(crate) broken: u32,
     /// Number of attempts with a reply that was cut off.
     pub(crate) cut: u32,

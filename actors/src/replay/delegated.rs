@@ -139,7 +139,7 @@ impl Delegated {
     /// of the subagent, or a text that calls it unknown.
     pub(super) fn cut_off(&self) -> String {
         match &self.ended {
-            Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
+            Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().answer_bytes_max),
             None => format!(
                 "The session broke off while agent {} ({}) worked on this call. Whether it got done is \
                  not known. {}\n{}Look at how things are before it is done again.",

@@ -76,7 +76,8 @@ pub(super) struct Subagents {
     all: BTreeMap<u32, Child>,
     /// Start requests that wait for a concurrency slot, in order.
     waiting: VecDeque<QueuedSubagent>,
-    /// Messages for invocations that are being rebuilt, each with the id of its recipient.
+    /// Messages for invocations that are being rebuilt after a crash or resumed from the journal, each
+    /// with the id of its recipient.
     pending: Vec<(InvocationId, QueuedInput)>,
     stopping: Option<StopInProgress>,
     /// Subagents that were running when an earlier process ended, and are not resumed yet.

@@ -41,8 +41,8 @@ pub struct AttachDisplay {
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
-    /// True if the client has followed the conversation into its next session, and does not print
-    /// the line about the session again.
+    /// True if the client attaches again because the conversation continues in the same journal, for
+    /// example with another model. The line about the session is then not printed again.
     pub again: bool,
 }
 

@@ -140,7 +140,7 @@ struct Walker {
     calls: Vec<(String, String, bool)>,
 }
 
-/// Working directory. `None` if it is unknown.
+/// Working directory that a construct restores when it ends. `None` if it was unknown.
 #[derive(Debug, Clone)]
 struct KnownFolder(Option<String>);
 

@@ -163,7 +163,8 @@ struct ScanPath<'a> {
     path: &'a Arc<Path>,
     role: FolderRole,
     names: NameScope,
-    /// True if the path leads to the same folder as in the last scan.
+    /// True if the path is known to lead to the same folder as in the last scan: for the root, and if
+    /// the folder above was not read again. False if that has to be examined.
     is_same_path: bool,
 }
 
@@ -458,7 +459,7 @@ impl Scan {
         self.resolve(root, self.folders.values())
     }
 
-    /// Resolves the links of `folders` like [`Scan::resolve_links`].
+    /// Like [`Scan::resolve_links`], but only for the links in `folders`.
     fn resolve<'a>(
         &self,
         root: &Root,

@@ -19,6 +19,10 @@ use crate::{output, spill};
 /// that the command may have waited for input.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// End of a command that was killed because of its use of memory.
+pub(crate) const MEMORY_FULL: &str = "killed: it used more than three quarters of the memory of \
+                                      this machine; run fewer jobs at once, or work in parts";
+
 /// Maximum number of files left in place that are reported one by one. The others are counted by
 /// folder.
 const LEFT_MAX: usize = 50;
@@ -33,7 +37,8 @@ const HANDLED_MAX: usize = 12;
 const NAMED_MAX: usize = 8;
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
-/// metadata. Only a timeout and too much output make the result an error.
+/// metadata. Only a timeout, too much output and too much memory make the
+/// result an error.
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,
@@ -67,12 +72,13 @@ pub(super) fn output(
     let code = if let Exit::Code(code) = outcome.exit { Some(code) } else { None };
     ToolOutput {
         content: vec![ContentPart::text(text)],
-        is_error: matches!(outcome.exit, Exit::TimedOut | Exit::OutputFull),
+        is_error: matches!(outcome.exit, Exit::TimedOut | Exit::OutputFull | Exit::MemoryFull),
         metadata: json!({
             "exitCode": code,
             "signal": outcome.exit.signal_name(),
             "timedOut": outcome.exit == Exit::TimedOut,
             "outputFull": outcome.exit == Exit::OutputFull,
+            "memoryFull": outcome.exit == Exit::MemoryFull,
             "maybeWaited": maybe_waited,
             "bytes": outcome.output.total,
             "truncated": printed.is_cut,
@@ -161,8 +167,9 @@ struct Printed {
     note: Option<String>,
 }
 
-/// Formats the captured output within the size limit of the call. If it is too long, the middle is
-/// left out, and the spilled output is named.
+/// Formats the captured output. If it exceeds the limit of the call, the middle is replaced by a
+/// line that names the spilled output, which is stored here if the command did not spill it. A
+/// failure to store it is returned as the note.
 fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
     let max = context.output_bytes_max;
     let call = &context.call.call_id;
@@ -209,6 +216,7 @@ fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String
         Exit::Signal(_) => format!("ended by {}", outcome.exit.signal_name().unwrap_or_default()),
         Exit::TimedOut => format!("killed after its timeout of {} ms", milliseconds(timeout)),
         Exit::OutputFull => "killed: it printed more than 64 MiB".to_owned(),
+        Exit::MemoryFull => MEMORY_FULL.to_owned(),
         Exit::Stopped => "stopped".to_owned(),
     };
     let nothing = if is_empty { ", no output" } else { "" };

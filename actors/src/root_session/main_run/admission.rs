@@ -26,7 +26,8 @@ pub(crate) enum StartHooks {
     Blocked(String),
 }
 
-/// A run that waits for hooks before it starts. `prompt` is `None` for a run without a new prompt.
+/// A run that waits for the hooks of the session start, or for those of its prompt, before it
+/// starts. `prompt` is `None` for a run without a new prompt, which waits only for the former.
 pub(crate) struct PendingAdmission {
     prompt: Option<Prompt>,
     /// Task that runs the hooks for the prompt; `None` while those for the start of the session

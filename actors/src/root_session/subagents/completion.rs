@@ -312,7 +312,7 @@ impl SessionBase {
 
     /// Maximum number of bytes of a subagent's answer in one result or notice for its caller.
     pub(super) fn result_bytes_max(&self) -> usize {
-        self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.result_bytes_max)
+        self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.answer_bytes_max)
     }
 
     /// Message that reports the end of the subagent `id`, which `call` started, to its caller.
