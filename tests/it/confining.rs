@@ -755,3 +755,50 @@ mod program {
         }
     }
 }
+
+#[tokio::test]
+async fn temporary_space_of_a_command_is_bounded() {
+    // Sizes of all writable tmpfs, each counted once.
+    let sizes = "python3 - <<'END'
+import os
+space = {}
+for line in open('/proc/self/mountinfo'):
+    before, after = line.split(' - ')
+    place = before.split()[4]
+    if after.split()[0] == 'tmpfs' and not os.statvfs(place).f_flag & os.ST_RDONLY:
+        found = os.statvfs(place)
+        space[os.stat(place).st_dev] = (found.f_blocks * found.f_frsize, found.f_files)
+print(len(space) > 0, sum(size for size, _ in space.values()), max(files for _, files in space.values()))
+END
+test -w /tmp && test -w /dev/shm && echo kept > /dev/shm/kept && mv /dev/shm/kept /tmp/kept && cat /tmp/kept";
+    for backend in FULL {
+        let world = SandboxedWorkspace::apart(backend);
+        let ran = world.run(sizes).await;
+        let words: Vec<&str> = ran.text.split_whitespace().collect();
+        let [found, bytes, files, "kept"] = words[..] else { panic!("{backend:?}: {}", ran.text) };
+        let bytes: u64 = bytes.parse().unwrap();
+        assert_eq!(found, "True");
+        assert!((512 << 20..=1 << 30).contains(&bytes), "{backend:?}: {bytes}");
+        if backend == Backend::Namespaces {
+            assert_eq!(files, (512 << 10).to_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn memory_of_all_processes_of_a_command_is_bounded() {
+    let hold = |megabytes: u32, then: &str| {
+        format!("python3 -c 'import os, time; held = b\"x\" * ({megabytes} << 20); {then}'")
+    };
+    for backend in BACKENDS {
+        let mut world = SandboxedWorkspace::new(backend);
+        world.sandbox = world.sandbox.with_memory_limit(256 << 20);
+        let each = hold(160, "time.sleep(50)");
+        let ran = world.run(&format!("{each} & setsid {each} & wait")).await;
+        assert_eq!(ran.outcome.exit, Exit::MemoryFull, "{backend:?}: {}", ran.text);
+        // Two processes with the same memory do not use it twice.
+        let shared = hold(160, "os.fork(); time.sleep(2.5); print(len(held))");
+        let ran = world.run(&shared).await;
+        assert_eq!(ran.outcome.exit, Exit::Code(0), "{backend:?}: {}", ran.text);
+    }
+}
