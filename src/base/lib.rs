@@ -11,6 +11,11 @@ pub mod secrets;
 pub mod shell_words;
 pub mod terminal;
 
+/// Formats a count with its noun: `1 process`, `2 processes`.
+pub fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Waits for `future` and returns its output; never completes if `future` is `None`. For branches
 /// of `select!`.
 pub async fn or_pending<F: Future>(future: Option<F>) -> F::Output {

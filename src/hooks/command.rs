@@ -13,7 +13,9 @@ use crate::failure::ErrorCode;
 use crate::hooks::answer::{HookExit, HookInput, read, shown};
 use crate::hooks::settings::CommandHook;
 use crate::hooks::{hook_input, report};
-use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
+use crate::sandbox::{
+    Dialogue, Directory, Finding, ProcessOutcome, RunError, Sandbox, Spawn, finding_lines,
+};
 
 /// Maximum size of standard output in bytes; more is an error.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -40,8 +42,8 @@ pub(super) struct Runner {
 type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Runs `hook` and returns its report. If a watched file changed meanwhile, a warning precedes
-    /// the report.
+    /// Runs `hook` and returns its report. Warnings about changes of watched and of protected files
+    /// precede it.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
@@ -50,9 +52,15 @@ impl Runner {
     ) -> Vec<HookReport> {
         let begin = std::time::Instant::now();
         let before = self.stamps();
-        let answer = self.answer(hook, occasion, timeout).await;
+        let (answer, findings) = self.answer(hook, occasion, timeout).await;
         let duration = begin.elapsed();
-        let mut reports = vec![HookReport { duration, ..answer }];
+        let warn = |text: &str| {
+            let warning = report(&hook.name, HookResult::Warn, Some(shown(text)));
+            HookReport { duration, ..warning }
+        };
+        // The last report decides, so warnings precede it.
+        let mut reports: Vec<HookReport> =
+            finding_lines(&findings).iter().map(|line| warn(line)).collect();
         let changed = self.watched.iter().zip(before.iter().zip(self.stamps()));
         let changed = changed.filter(|(_, (before, after))| *before != after);
         let changed: Vec<String> = changed.map(|(path, _)| path.display().to_string()).collect();
@@ -62,10 +70,9 @@ impl Runner {
                  started with",
                 changed.join(", ")
             );
-            let warning = report(&hook.name, HookResult::Warn, Some(shown(&text)));
-            // First, because the last report decides.
-            reports.insert(0, HookReport { duration, ..warning });
+            reports.push(warn(&text));
         }
+        reports.push(HookReport { duration, ..answer });
         reports
     }
 
@@ -74,7 +81,7 @@ impl Runner {
         hook: &CommandHook,
         occasion: &HookInvocation,
         timeout: Duration,
-    ) -> HookReport {
+    ) -> (HookReport, Vec<Finding>) {
         let asked = HookInput {
             hook: &hook.name,
             event: hook.event,
@@ -83,21 +90,25 @@ impl Runner {
         };
         let Some(program) = self.program(&hook.program) else {
             let text = format!("{} was not found", hook.program.display());
-            return asked.failed(ErrorCode::HookNotStarted, &text);
+            return (asked.failed(ErrorCode::HookNotStarted, &text), Vec::new());
         };
         let spawn = self.spawn(hook, occasion, program, timeout);
-        let ProcessOutcome { exit, output, errors, stragglers, .. } =
-            match self.sandbox.run(spawn, |_| {}).await {
-                Ok(outcome) => outcome,
-                Err(error) => return asked.failed(ErrorCode::HookNotStarted, &cannot_run(&error)),
-            };
+        let outcome = match self.sandbox.run(spawn, |_| {}).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let failed = asked.failed(ErrorCode::HookNotStarted, &cannot_run(&error));
+                return (failed, Vec::new());
+            }
+        };
+        let ProcessOutcome { exit, output, errors, stragglers, findings, .. } = outcome;
         if let Some(spill) = &output.spill {
             // Too much output is an error; the file is not needed.
             std::fs::remove_file(spill).ok();
         }
         let output = [&output.head[..], &output.tail].concat();
         let timeout_ms = timeout.as_millis();
-        read(&asked, &HookExit { exit, output: &output, errors: &errors, stragglers, timeout_ms })
+        let exit = HookExit { exit, output: &output, errors: &errors, stragglers, timeout_ms };
+        (read(&asked, &exit), findings)
     }
 
     fn spawn(

@@ -58,7 +58,7 @@ pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
     Finding, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey, ToolWrites,
-    Whose, Writing,
+    Whose, Writing, finding_lines,
 };
 pub use scratch::open_up;
 

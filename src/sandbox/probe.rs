@@ -4,7 +4,8 @@
 //! only running a command in a confinement proves that the mechanism works. The result is valid
 //! until reboot or a new binary, and is cached in the state directory, where no command can write.
 //! A weaker result is cached only if the failures of all stronger mechanisms are permanent; a lack
-//! of memory, for example, is not. Enforcement does not depend on the cache: each helper reports
+//! of memory, for example, is not. Even then each start tries the stronger mechanisms again in the
+//! background, for the next start. Enforcement does not depend on the cache: each helper reports
 //! for itself.
 
 use std::fs::{self, File};
@@ -35,6 +36,9 @@ const FILE: &str = "sandbox-backend";
 
 /// Name of a cache file whose result turned out to be wrong.
 const WRONG_FILE: &str = "sandbox-backend.wrong";
+
+/// Name of an empty folder beside the cache file, in which trials in the background run.
+const TRIAL_FOLDER: &str = "sandbox-trial";
 
 /// Errors of a mechanism that remain until the machine or its configuration changes. Any other
 /// error may be temporary.
@@ -110,6 +114,7 @@ impl Probe {
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Some(backend) = cached_backend(folder, name)
         {
+            try_stronger(helper.to_owned(), folder.to_owned(), name.clone(), backend);
             return ProbeResult { backend, tried: Vec::new(), is_weakened: false };
         }
         let mut found = strongest_backend(helper);
@@ -178,12 +183,44 @@ pub(crate) fn strongest_backend(helper: &Path) -> ProbeResult {
     ProbeResult { backend: Backend::Nothing, tried, is_weakened: false }
 }
 
-/// Tries `backend`: runs a command that does nothing, confined by it. Returns the enforcement
-/// report as JSON text, or the reason of the failure.
+/// Starts a thread that tries all backends stronger than `cached` and caches the first one that
+/// works, for the next process. Starts none if `cached` is the strongest. The thread, and a trial
+/// that is running, end with this process.
+fn try_stronger(helper: PathBuf, folder: PathBuf, name: String, cached: Backend) {
+    let stronger = Backend::ALL.into_iter().take_while(move |backend| *backend != cached);
+    let mut stronger = stronger.peekable();
+    if stronger.peek().is_none() {
+        return;
+    }
+    let place = folder.join(TRIAL_FOLDER);
+    let search = move || {
+        // Not a temporary folder, because a short run would end before the thread removes it.
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(&place);
+        let Some(found) = created
+            .ok()
+            .and_then(|()| stronger.find(|backend| attempt_in(&place, &helper, *backend).is_ok()))
+        else {
+            return;
+        };
+        if let Err(error) = remember(&folder, &name, found) {
+            tracing::debug!(%error, "a stronger sandbox mechanism is not cached");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("posse-probe".into()).spawn(search) {
+        tracing::debug!(%error, "stronger sandbox mechanisms are not tried again");
+    }
+}
+
+/// Tries `backend` with a temporary folder, as [`attempt_in`] does.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
-    let place = place.context("no temporary folder")?;
-    let folder = fs::canonicalize(place.path()).map_err(|error| error.to_string())?;
+    attempt_in(place.context("no temporary folder")?.path(), helper, backend)
+}
+
+/// Tries `backend`: runs a command that does nothing, confined by it, which could write
+/// only to `place`. Returns the enforcement report as JSON text, or the reason of the failure.
+fn attempt_in(place: &Path, helper: &Path, backend: Backend) -> Result<String, String> {
+    let folder = fs::canonicalize(place).map_err(|error| error.to_string())?;
     let plan = Plan {
         tier: backend.tier(),
         backend,

@@ -7,6 +7,7 @@
 
 mod check;
 mod exemptions;
+mod finding_lines;
 mod folder_watch;
 mod gitconfig;
 mod known_secrets;
@@ -33,6 +34,7 @@ use posse_base::protected;
 use posse_base::secrets::files::SecretFiles;
 
 use exemptions::Lifted;
+pub use finding_lines::finding_lines;
 use new_worktrees::NewWorktrees;
 use place::{Identity, Root, Stat};
 use quarantine::Quarantine;

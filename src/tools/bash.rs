@@ -20,7 +20,9 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
-use posse_sandbox::{Directory, Exemptions, RunError, Sandbox, Spawn, Update, cancelled_checks};
+use posse_sandbox::{
+    Directory, Exemptions, RunError, Sandbox, Spawn, Update, cancelled_checks, finding_lines,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -171,7 +173,7 @@ impl Tool for Bash {
                 Ok(outcome) => {
                     // Changes of protected files, for the user and the journal. There may be more
                     // of them than the channel holds.
-                    for message in report::findings(&outcome.findings) {
+                    for message in finding_lines(&outcome.findings) {
                         context.facts.send(Event::Warning { message }).await.ok();
                     }
                     report::output(&env.session_dir, &context, &outcome, note, timeout)

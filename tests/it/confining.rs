@@ -593,6 +593,33 @@ async fn sandbox_support_is_probed_and_cached() {
 }
 
 #[tokio::test]
+async fn cached_weaker_backend_is_replaced_when_a_stronger_one_works_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+    let find = || {
+        let wanted = ProbeRequest::Strongest { kept_in: Some(state.clone()) };
+        let sandbox = Sandbox::with_helper(helper.clone(), Vec::new());
+        sandbox.confined(wanted, Surroundings::default()).backend()
+    };
+    assert_eq!(find(), Backend::Namespaces);
+    let cache = state.join("sandbox-backend");
+    let strongest = std::fs::read_to_string(&cache).unwrap();
+    let name = strongest.trim_end().rsplit(' ').next().unwrap();
+    let weaker = strongest.replace(name, Backend::Landlock.as_str());
+    std::fs::write(&cache, &weaker).unwrap();
+    // The process that reads it keeps its tier, and the next one gets the stronger one.
+    assert_eq!(find(), Backend::Landlock);
+    let begin = Instant::now();
+    while std::fs::read_to_string(&cache).unwrap() == weaker {
+        assert!(begin.elapsed() < Duration::from_mins(1), "{weaker}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(find(), Backend::Namespaces);
+    assert_eq!(std::fs::read_dir(state.join("sandbox-trial")).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn outdated_probe_result_runs_nothing_and_is_discarded() {
     let mut place = SandboxedWorkspace::new(Backend::Namespaces);
     let state = place.path("state");

@@ -305,6 +305,20 @@ echo asked >> log"#;
 }
 
 #[test]
+fn protected_file_of_a_hook_is_moved_aside_and_reported() {
+    let line = "cat >/dev/null; echo ignore-scripts=false > .npmrc; echo 'a word' >&2";
+    let script = vec![runs("touch a"), says("done")];
+    let (machine, _server) = machine_that(script, &json!([shell("PreToolUse", line)]));
+    let (ended, events) = run(&machine);
+    ended.assert_code(0);
+    assert!(machine.work("a").exists() && !machine.work(".npmrc").exists());
+    let messages: Vec<String> =
+        of_type(&events, "hook.fired").iter().map(|event| event["message"].to_string()).collect();
+    let about = |text: &str| messages.iter().filter(|message| message.contains(text)).count();
+    assert_eq!((about("SBX010"), about(".npmrc")), (1, 1), "{messages:?}");
+}
+
+#[test]
 fn untrusted_repository_adds_and_removes_no_hooks() {
     let line = |name: &str| format!("touch {name}");
     for (trust, ran) in [(false, false), (true, true)] {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Event, JobEnd};
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
+use posse_base::count;
 use posse_base::failure::printable;
-use posse_sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use posse_sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update, finding_lines};
 use tokio::sync::oneshot;
 
 use crate::bash::{refused, report};
@@ -118,9 +119,9 @@ async fn attend(
 }
 
 fn notes(outcome: &ProcessOutcome) -> Vec<String> {
-    let mut notes = report::findings(&outcome.findings);
+    let mut notes = finding_lines(&outcome.findings);
     if outcome.stragglers > 0 {
-        let left = report::count(outcome.stragglers, "process was", "processes were");
+        let left = count(outcome.stragglers, "process was", "processes were");
         notes.push(format!("{left} left behind and killed"));
     }
     if let Some(failure) = &outcome.output.spill_failure {

@@ -1,16 +1,13 @@
 //! Result of an ended command, for the model and for programs.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::Event;
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
-use posse_base::failure::printable;
-use posse_sandbox::{
-    Captured, Exit, Finding, LateFindings, ProcessOutcome, ProtectAction, ProtectedChange,
-};
+use posse_base::count;
+use posse_sandbox::{Captured, Exit, LateFindings, ProcessOutcome, finding_lines};
 use serde_json::json;
 
 use crate::{output, spill};
@@ -22,19 +19,6 @@ const QUIET: Duration = Duration::from_secs(10);
 /// End of a command that was killed because of its use of memory.
 pub(crate) const MEMORY_FULL: &str = "killed: it used more than three quarters of the memory of \
                                       this machine; run fewer jobs at once, or work in parts";
-
-/// Maximum number of files left in place that are reported one by one. The others are counted by
-/// folder.
-const LEFT_MAX: usize = 50;
-
-/// Maximum number of folders by which the other files left in place are counted.
-const LEFT_FOLDERS_MAX: usize = 10;
-
-/// Maximum number of restored and moved files that are reported one by one.
-const HANDLED_MAX: usize = 12;
-
-/// Maximum number of paths that are listed of the other restored and moved files.
-const NAMED_MAX: usize = 8;
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
 /// metadata. Only a timeout, too much output and too much memory make the
@@ -65,7 +49,7 @@ pub(super) fn output(
         let left = count(outcome.stragglers, "process was", "processes were");
         notes.push(format!("{left} left behind in the background and killed"));
     }
-    notes.extend(findings(&outcome.findings));
+    notes.extend(finding_lines(&outcome.findings));
     for note in notes.into_iter().chain(printed.note).chain(note) {
         text.extend(["\n(", &note, ")"]);
     }
@@ -90,74 +74,13 @@ pub(super) fn output(
     }
 }
 
-/// Formats changes of protected files. Files that are as the command left them come first, and each
-/// is reported by its path or counted below a folder: a command must not hide one of them behind
-/// many that were put right.
-pub(super) fn findings(findings: &[Finding]) -> Vec<String> {
-    let is_left = |finding: &&Finding| {
-        matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
-    };
-    let (left, handled): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_left);
-    let (shown, rest) = left.split_at(left.len().min(LEFT_MAX));
-    let mut lines: Vec<String> = shown.iter().map(|finding| left_line(finding)).collect();
-    for (folder, below) in by_folder(rest) {
-        if let [single] = &below[..] {
-            lines.push(left_line(single));
-            continue;
-        }
-        let files = count(below.len(), "more protected file", "more protected files");
-        let folder = printable(&folder.display().to_string());
-        lines.push(format!("SBX010 left in place: and {files} below {folder}"));
-    }
-    let (shown, rest) = handled.split_at(handled.len().min(HANDLED_MAX));
-    lines.extend(shown.iter().map(|finding| format!("SBX010 {finding}")));
-    if !rest.is_empty() {
-        let named = rest.iter().take(NAMED_MAX);
-        let named: Vec<String> =
-            named.map(|finding| printable(&finding.path.display().to_string())).collect();
-        let others = if rest.len() > NAMED_MAX { ", …" } else { "" };
-        let files = count(
-            rest.len(),
-            "more protected file was touched and put right",
-            "more protected files were touched and put right",
-        );
-        lines.push(format!("SBX010 {files}: {}{others}", named.join(", ")));
-    }
-    lines
-}
-
 /// Creates a receiver of findings after the end of a call, which records them as warnings.
 pub(super) fn late_findings(post_call: PostCallSink) -> LateFindings {
     LateFindings::new(move |found| {
-        for message in findings(&found) {
+        for message in finding_lines(&found) {
             post_call.send(PostCallMessage::Fact(Box::new(Event::Warning { message })));
         }
     })
-}
-
-fn left_line(finding: &Finding) -> String {
-    // This one is about a whole folder.
-    let left = if finding.what == ProtectedChange::TooMuch { "" } else { "left in place: " };
-    format!("SBX010 {left}{finding}")
-}
-
-/// Groups findings by folder: by the deepest folders of which there are at most `LEFT_FOLDERS_MAX`.
-fn by_folder<'a>(findings: &[&'a Finding]) -> BTreeMap<PathBuf, Vec<&'a Finding>> {
-    let mut groups: BTreeMap<PathBuf, Vec<&Finding>> = BTreeMap::new();
-    for finding in findings {
-        let folder = finding.path.parent().unwrap_or(&finding.path).to_owned();
-        groups.entry(folder).or_default().push(finding);
-    }
-    while groups.len() > LEFT_FOLDERS_MAX {
-        // All groups of the deepest level move up by one level, which ends at the root.
-        let depth = |folder: &Path| folder.components().count();
-        let deepest = groups.keys().map(|folder| depth(folder)).max().unwrap_or_default();
-        for (folder, below) in std::mem::take(&mut groups) {
-            let above = folder.parent().filter(|_| depth(&folder) == deepest);
-            groups.entry(above.unwrap_or(&folder).to_owned()).or_default().extend(below);
-        }
-    }
-    groups
 }
 
 struct Printed {
@@ -225,77 +148,4 @@ fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-pub(super) fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn finding(path: String, action: ProtectAction) -> Finding {
-        Finding::new(path.into(), ProtectedChange::Created, action)
-    }
-
-    fn moved(number: usize) -> Finding {
-        let path = format!("/w/{number:02}\n/.npmrc");
-        finding(path, ProtectAction::MovedAside("/q/1".into()))
-    }
-
-    fn left(path: impl Into<String>) -> Finding {
-        finding(path.into(), ProtectAction::Left)
-    }
-
-    #[test]
-    fn summarised_paths_name_the_first() {
-        let told = |many: usize| findings(&(0..many).map(moved).collect::<Vec<_>>());
-        assert_eq!(told(HANDLED_MAX).len(), HANDLED_MAX);
-        let one = told(HANDLED_MAX + 1);
-        let last = "SBX010 1 more protected file was touched and put right: /w/12\\n/.npmrc";
-        assert_eq!(one.last().map(String::as_str), Some(last));
-        let many = told(HANDLED_MAX + NAMED_MAX + 1);
-        let last = many.last().unwrap();
-        let begin = "SBX010 9 more protected files were touched and put right: /w/12";
-        assert!(last.starts_with(begin), "{last}");
-        assert!(
-            last.contains("/w/19") && !last.contains("/w/20") && last.ends_with(", …"),
-            "{last}"
-        );
-    }
-
-    #[test]
-    fn files_left_in_place_come_before_200_decoys() {
-        let mut all: Vec<Finding> = (0..200).map(moved).collect();
-        all.push(left("/w/z/.git"));
-        all.push(finding("/w/z/x".into(), ProtectAction::Failed("no space".into())));
-        let lines = findings(&all);
-        assert!(lines[0].starts_with("SBX010 left in place: /w/z/.git is protected"), "{lines:?}");
-        assert!(lines[1].starts_with("SBX010 left in place: /w/z/x is protected"), "{lines:?}");
-        assert!(lines[1].ends_with("no space"), "{lines:?}");
-        assert_eq!(lines.len(), 2 + HANDLED_MAX + 1);
-    }
-
-    #[test]
-    fn each_file_left_in_place_is_named_or_counted_below_a_folder() {
-        let mut all: Vec<Finding> = (0..200).map(|nr| left(format!("/w/a/{nr:03}"))).collect();
-        all.extend((0..100).map(|nr| left(format!("/w/b/d{nr:03}/.git"))));
-        all.push(left("/w/z/.git"));
-        let lines = findings(&all);
-        assert_eq!(
-            lines[LEFT_MAX..],
-            [
-                "SBX010 left in place: and 150 more protected files below /w/a",
-                "SBX010 left in place: and 100 more protected files below /w/b",
-                &left_line(&left("/w/z/.git")),
-            ]
-        );
-        let all: Vec<Finding> = (0..200).map(|nr| left(format!("/{nr:03}/a/.git"))).collect();
-        let lines = findings(&all);
-        assert_eq!(
-            lines[LEFT_MAX..],
-            ["SBX010 left in place: and 150 more protected files below /"]
-        );
-    }
 }
