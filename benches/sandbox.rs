@@ -156,5 +156,6 @@ fn spawn(place: &Path) -> Spawn {
         spill_bytes_max: 1 << 20,
         dialogue: None,
         stop: None,
+        at_timeout: None,
     }
 }

@@ -141,6 +141,10 @@ pub struct ToolSettings {
     pub dedup_reads: bool,
     /// `bash.jobs`: maximum number of concurrent background jobs. 0 disables jobs.
     pub jobs_max: usize,
+    /// `bash.timeout`: default time limit of a command. `None`: that of the tool.
+    pub command_timeout: Option<Duration>,
+    /// `bash.maxTimeout`: longest time limit that a call may request. `None`: that of the tool.
+    pub command_timeout_max: Option<Duration>,
     /// `outputBudget`: bytes of tool output in a turn above which the model is asked to be brief.
     /// `None`: the model is not asked.
     pub output_budget: Option<u64>,
@@ -477,6 +481,8 @@ fn tools(layers: &Layers) -> ToolSettings {
         require_read: layers.read("tools.edit.requireRead"),
         dedup_reads: layers.read("tools.read.dedup"),
         jobs_max: layers.read("tools.bash.jobs"),
+        command_timeout: layers.read_time("tools.bash.timeout"),
+        command_timeout_max: layers.read_time("tools.bash.maxTimeout"),
         output_budget: layers.read("tools.outputBudget"),
         budgets: layers.names("tools.budgets.").into_iter().map(budget).collect(),
     }

@@ -171,6 +171,7 @@ impl Trial {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            at_timeout: None,
         };
         let mut report = Value::Null;
         let outcome = sandbox.run(spawn, |update| {

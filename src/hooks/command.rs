@@ -136,6 +136,7 @@ impl Runner {
             spill_bytes_max: OUTPUT_BYTES_MAX as u64,
             dialogue: Some(Dialogue { input, errors_bytes_max: ERRORS_BYTES_MAX }),
             stop: None,
+            at_timeout: None,
         }
     }
 

@@ -84,6 +84,19 @@ impl Capture {
         fits
     }
 
+    /// Writes the stream so far to the file, and all further bytes when they arrive. Does nothing if
+    /// the file exists.
+    pub(crate) fn spill_now(&mut self) {
+        let Spill::NotYet(path) = &self.spill else { return };
+        // Nothing was dropped so far, so head and tail are complete.
+        self.tail.make_contiguous();
+        let parts = [&self.head[..], self.tail.as_slices().0];
+        self.spill = match create_output(path, &parts) {
+            Ok(file) => Spill::Open { path: path.clone(), file, bytes: self.total },
+            Err(error) => Spill::Broken(error.to_string()),
+        };
+    }
+
     /// Ends the stream and returns the captured output.
     pub(crate) fn finish(self) -> Captured {
         let (spill, spill_failure) = match self.spill {
@@ -101,17 +114,11 @@ impl Capture {
     }
 
     fn spill_part(&mut self, bytes: &[u8]) -> bool {
-        if let Spill::NotYet(path) = &self.spill {
+        if matches!(self.spill, Spill::NotYet(_)) {
             if self.total + bytes.len() as u64 <= 2 * self.half as u64 {
                 return true;
             }
-            // Nothing was dropped so far, so head and tail are complete.
-            self.tail.make_contiguous();
-            let parts = [&self.head[..], self.tail.as_slices().0];
-            self.spill = match create_output(path, &parts) {
-                Ok(file) => Spill::Open { path: path.clone(), file, bytes: self.total },
-                Err(error) => Spill::Broken(error.to_string()),
-            };
+            self.spill_now();
         }
         let Spill::Open { file, bytes: written, .. } = &mut self.spill else {
             // The size limit also applies without a file.

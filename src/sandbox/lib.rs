@@ -180,7 +180,7 @@ pub struct Spawn {
     /// Confinement that the review permitted: profile, writable roots and network access.
     pub confinement: Confinement,
     /// Time limit, counted from the enforcement report. After it the process gets SIGTERM, then
-    /// SIGKILL.
+    /// SIGKILL, unless [`Spawn::at_timeout`] lets it continue.
     pub timeout: Duration,
     /// Folder in which the temporary folder of the process is created.
     pub scratch: PathBuf,
@@ -196,6 +196,26 @@ pub struct Spawn {
     /// Stop request: a message, or dropping the sender, ends the process as the time limit does.
     /// `None` if the process cannot be stopped.
     pub stop: Option<oneshot::Receiver<()>>,
+    /// Decision at the end of the time limit. `None`: the process ends.
+    pub at_timeout: Option<AtTimeout>,
+}
+
+/// Decides, when the time limit of a process is over, if the process continues: returns its new time
+/// limit, counted from the enforcement report, or `None` to end it. If it continues, its whole output
+/// is in [`Spawn::spill`] from then on. Called at most once.
+pub struct AtTimeout(Box<dyn FnOnce() -> Option<Duration> + Send>);
+
+impl AtTimeout {
+    /// Wraps the function that decides.
+    pub fn new(decide: impl FnOnce() -> Option<Duration> + Send + 'static) -> AtTimeout {
+        AtTimeout(Box::new(decide))
+    }
+}
+
+impl std::fmt::Debug for AtTimeout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AtTimeout")
+    }
 }
 
 /// A working directory.

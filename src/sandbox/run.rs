@@ -32,7 +32,7 @@ use crate::process_tree::ProcessTree;
 use crate::scratch::Scratch;
 use crate::spare_helper::ReadyHelper;
 use crate::wire::{CommandExit, HelperLine, HelperRequest};
-use crate::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use crate::{AtTimeout, Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
 /// Maximum time from sending the request until the enforcement report.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
@@ -174,6 +174,7 @@ impl Sandbox {
             begin,
             last_output: begin,
             timeout: spawn.timeout,
+            at_timeout: spawn.at_timeout,
             memory_max: self.memory_max,
             deadline: begin + PREPARATION_MAX,
             look_at: begin + LOOK_INTERVAL,
@@ -248,6 +249,8 @@ struct RunningCommand {
     last_output: Instant,
     /// Time limit of the command, counted from the enforcement report.
     timeout: Duration,
+    /// Decision about the end of the time limit, not made yet. `None`: the command ends then.
+    at_timeout: Option<AtTimeout>,
     /// Maximum number of bytes of memory. `None`: [`memory::default_limit`].
     memory_max: Option<u64>,
     /// Time of the next call of `escalate`: SIGTERM, SIGKILL, or giving up.
@@ -332,6 +335,11 @@ impl RunningCommand {
         if self.ended.is_some() && !self.is_asked_to_clear {
             self.ask_to_clear();
         } else if self.ended.is_none() && self.forced.is_none() {
+            if let Some(limit) = self.longer_limit() {
+                self.timeout = limit;
+                self.deadline = self.begin + limit;
+                return true;
+            }
             self.force(Exit::TimedOut, now);
         } else if self.has_init && !self.is_asked_to_clear {
             self.ask_to_clear();
@@ -344,6 +352,18 @@ impl RunningCommand {
         }
         self.deadline = now + TERMINATION_GRACE;
         true
+    }
+
+    /// New time limit of a command that may continue after its first one. Stores its output in the
+    /// file.
+    fn longer_limit(&mut self) -> Option<Duration> {
+        if !self.is_enforced {
+            return None;
+        }
+        let AtTimeout(decide) = self.at_timeout.take()?;
+        // First, because the output may be read from the file as soon as the decision is made.
+        self.capture.spill_now();
+        decide()
     }
 
     /// Kills the command if its processes use more memory than it may.

@@ -3,6 +3,7 @@
 //! A non-zero exit code is not a tool error: the model reads the output and the code.
 
 mod background;
+mod foreground;
 pub mod links;
 mod registries;
 pub(crate) mod report;
@@ -20,15 +21,14 @@ use posse_actors::ports::{
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
-use posse_sandbox::{
-    Directory, Exemptions, RunError, Sandbox, Spawn, Update, cancelled_checks, finding_lines,
-};
+use posse_sandbox::{Directory, Exemptions, RunError, Sandbox, Spawn, Update, cancelled_checks};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bash::background::JobStart;
+use crate::bash::foreground::Foreground;
 use crate::workspace::Located;
-use crate::{ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
+use crate::{Timeouts, ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
 /// Name of the tool.
 pub const NAME: &str = "bash";
@@ -37,8 +37,6 @@ pub const NAME: &str = "bash";
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// Default and maximum time limit of a command.
-const TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
 /// Default and maximum time limit of a background job.
 const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::from_hours(24));
 
@@ -56,10 +54,20 @@ const SUMMARY_CHARS_MAX: usize = 100;
 
 /// Creates the tool `bash`.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
+    let milliseconds = |time: Duration| time.as_millis();
+    let Timeouts { default, maximum } = env.timeouts;
+    let (default, maximum) = (milliseconds(default), milliseconds(maximum));
+    let limits = if env.jobs.is_closed() {
+        format!("default {default}, at most {maximum}")
+    } else {
+        format!(
+            "ends it then, at most {maximum}; default: after {default} it continues in the background"
+        )
+    };
     let mut properties = json!({
         "command": {"type": "string"},
         "workdir": {"type": "string", "description": "default: working directory"},
-        "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
+        "timeoutMs": {"type": "integer", "description": limits},
         "unprotect": {
             "type": "array", "items": {"type": "string"},
             "description": "protected paths, such as .git/config, that this command must \
@@ -109,6 +117,8 @@ struct BashPayload {
     timeout: Duration,
     note: Option<String>,
     background: bool,
+    /// True if no time limit was requested.
+    continues: bool,
 }
 
 impl Tool for Bash {
@@ -143,7 +153,8 @@ impl Tool for Bash {
                 Ok(payload) => payload,
                 Err(refused) => return ToolOutput::error(refused.to_string()),
             };
-            let BashPayload { command, directory, shown, timeout, note, background } = payload;
+            let BashPayload { command, directory, shown, timeout, note, background, continues } =
+                payload;
             if env.dry_run {
                 let text = format!("dry run: nothing was run. It would run in {shown}:\n{command}");
                 return ToolOutput::text(text).with_metadata(json!({"dryRun": true}));
@@ -162,24 +173,15 @@ impl Tool for Bash {
                 spill_bytes_max: SPILL_BYTES_MAX,
                 dialogue: None,
                 stop: None,
+                at_timeout: None,
             };
             if background {
                 let start = JobStart { spawn, besides, summary, note };
                 return background::start(&env, sandbox, start, &context).await;
             }
-            let late = Some(report::late_findings(context.post_call.clone()));
-            let watch = |update| announce(&context, update);
-            match sandbox.run_judged(spawn, besides, late, watch).await {
-                Ok(outcome) => {
-                    // Changes of protected files, for the user and the journal. There may be more
-                    // of them than the channel holds.
-                    for message in finding_lines(&outcome.findings) {
-                        context.facts.send(Event::Warning { message }).await.ok();
-                    }
-                    report::output(&env.session_dir, &context, &outcome, note, timeout)
-                }
-                Err(error) => refused(&error),
-            }
+            let continues = continues && !env.jobs.is_closed();
+            let command = Foreground { spawn, besides, summary, note, continues };
+            foreground::run(&env, sandbox, command, &context).await
         })
     }
 }
@@ -244,7 +246,9 @@ fn prepare(
     let unprotected = unprotected(env, &unprotect)?;
     let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
     let directory = place.open_dir()?;
-    let bounds = if background { JOB_TIMEOUT } else { TIMEOUT };
+    let bounds =
+        if background { JOB_TIMEOUT } else { (env.timeouts.default, env.timeouts.maximum) };
+    let continues = timeout_ms.is_none();
     let (timeout, note) = timeout(timeout_ms, bounds);
     let stat = fstat(&directory)
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
@@ -276,7 +280,7 @@ fn prepare(
         (summary(&command, &place, &unprotected, background), detail(&command, &unprotected));
     let digest = digest::of(&parts);
     let shown = shown(&place);
-    let payload = BashPayload { command, directory, shown, timeout, note, background };
+    let payload = BashPayload { command, directory, shown, timeout, note, background, continues };
     Ok(prepared(NAME, operations, words, digest, payload))
 }
 

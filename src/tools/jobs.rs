@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 
 use crate::bash::report::MEMORY_FULL;
 
-pub(crate) use output_tool::{begun, tools};
+pub(crate) use output_tool::{begun, continued, tools};
 
 /// Maximum number of ended jobs that are listed. `read_file` can still read the output of older
 /// jobs.
@@ -65,6 +65,16 @@ pub(crate) struct Job {
     post_call: PostCallSink,
 }
 
+/// A background job to add: the summary of its call, the file for its output, the sender of its stop
+/// signal, and the start of its command.
+#[derive(Debug)]
+pub(crate) struct NewJob {
+    pub(crate) summary: String,
+    pub(crate) output: PathBuf,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) began: Instant,
+}
+
 /// End of a background job: its kind, description, exit code, bytes of output and duration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobExit {
@@ -96,15 +106,15 @@ impl Jobs {
         self.live_max == 0
     }
 
-    /// Adds a job for the command of `call`, and returns it with the receiver of its stop signal.
-    /// If the maximum number of jobs runs already, returns an error for the model.
+    /// Adds a job for the command of `call`. If the maximum number of jobs runs already, returns an
+    /// error for the model.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
-        summary: String,
-        output: PathBuf,
+        new: NewJob,
         post_call: PostCallSink,
-    ) -> Result<(Arc<Job>, oneshot::Receiver<()>), String> {
+    ) -> Result<Arc<Job>, String> {
+        let NewJob { summary, output, stop, began } = new;
         let mut all = self.lock();
         let live: Vec<&str> =
             all.iter().filter(|job| job.is_live()).map(|job| job.id.as_str()).collect();
@@ -116,13 +126,12 @@ impl Jobs {
                 live.join(", "),
             ));
         }
-        let (stop, told) = oneshot::channel();
         let job = Arc::new(Job {
             id: call.call_id.clone(),
             summary,
             owner: Arc::clone(&call.origin),
             output,
-            began: Instant::now(),
+            began,
             stop: Mutex::new(Some(stop)),
             why: Mutex::default(),
             task: Mutex::default(),
@@ -139,7 +148,7 @@ impl Jobs {
             all.remove(oldest);
         }
         all.push(Arc::clone(&job));
-        Ok((job, told))
+        Ok(job)
     }
 
     /// Removes a job whose command could not be started.

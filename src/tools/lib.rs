@@ -36,6 +36,7 @@ mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use posse_actors::ports::{
     Action, CommandPath, Operation, Prepared, ToolAnnotations, ToolError, ToolSpec, Toolbox,
@@ -85,6 +86,8 @@ pub struct ToolEnvironment {
     pub budgets: Arc<Budgets>,
     /// Background jobs of the session.
     pub jobs: Arc<Jobs>,
+    /// Time limits of commands.
+    pub timeouts: Timeouts,
     /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.
     pub recall: stored_output::Recall,
     /// Registry of the file changes of tools. The check of protected files after a command uses it
@@ -92,6 +95,22 @@ pub struct ToolEnvironment {
     pub written: ToolWrites,
     /// Functions that find the paths and the programs in a shell command, as the policy does.
     pub commands: CommandReader,
+}
+
+/// Time limits of the commands of `bash` that a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Limit without a request. A command that exceeds it continues as a background job, if those
+    /// are enabled, and is ended otherwise.
+    pub default: Duration,
+    /// Longest limit that a call may request.
+    pub maximum: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts { default: Duration::from_mins(2), maximum: Duration::from_mins(10) }
+    }
 }
 
 /// Functions that find the paths and the programs in a shell command, as the policy does.
@@ -138,6 +157,7 @@ impl ToolEnvironment {
             reads: Arc::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
+            timeouts: Timeouts::default(),
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
             // Without a policy that reads commands there are no grants either.

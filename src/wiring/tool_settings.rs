@@ -10,10 +10,10 @@ use posse_actors::ports::{
 
 use crate::config::{Settings, ToolSettings};
 use crate::images::ImageLimits;
-use crate::tools::ToolEnvironment;
 use crate::tools::budget::{Budgets, CallBudget, OnExceed};
 use crate::tools::jobs::Jobs;
 use crate::tools::workspace::Workspace;
+use crate::tools::{Timeouts, ToolEnvironment};
 
 /// Environment shared by the tools of a session.
 pub(crate) fn environment(
@@ -32,8 +32,16 @@ pub(crate) fn environment(
         images: image_limits(settings),
         budgets: Arc::new(budgets(&settings.tools)),
         jobs: Arc::new(Jobs::new(settings.tools.jobs_max)),
+        timeouts: timeouts(&settings.tools),
         ..ToolEnvironment::new(workspace, session_dir)
     }
+}
+
+fn timeouts(settings: &ToolSettings) -> Timeouts {
+    let usual = Timeouts::default();
+    let default = settings.command_timeout.unwrap_or(usual.default);
+    let maximum = settings.command_timeout_max.unwrap_or(usual.maximum).max(default);
+    Timeouts { default, maximum }
 }
 
 /// Limits of an image that is sent to a model.

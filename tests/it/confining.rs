@@ -107,6 +107,7 @@ impl SandboxedWorkspace {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            at_timeout: None,
         }
     }
 

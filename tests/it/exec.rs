@@ -57,6 +57,7 @@ impl CommandFolder {
             spill_bytes_max: self.spill_bytes_max,
             dialogue: None,
             stop: None,
+            at_timeout: None,
         }
     }
 

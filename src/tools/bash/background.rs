@@ -1,6 +1,7 @@
 //! Background commands of `bash`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::{Event, JobEnd};
@@ -11,7 +12,7 @@ use posse_sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update
 use tokio::sync::oneshot;
 
 use crate::bash::{refused, report};
-use crate::jobs::{Job, JobExit, begun};
+use crate::jobs::{Job, JobExit, NewJob, begun};
 use crate::{ToolEnvironment, spill};
 
 /// A background job to start: its command, exemptions of protected files, summary and note.
@@ -49,11 +50,13 @@ pub(super) async fn start(
     let JobStart { mut spawn, besides, summary, note } = start;
     let call = &context.call;
     let output = spill::path(&env.session_dir, &call.call_id);
-    let (job, stop) = match env.jobs.admit(call, summary, output, context.post_call.clone()) {
+    let (stop, told) = oneshot::channel();
+    let new = NewJob { summary, output, stop, began: Instant::now() };
+    let job = match env.jobs.admit(call, new, context.post_call.clone()) {
         Ok(admitted) => admitted,
         Err(refused) => return ToolOutput::error(refused),
     };
-    spawn.stop = Some(stop);
+    spawn.stop = Some(told);
     // All output goes to the file, from which it is read.
     spawn.output_bytes_max = 0;
     let mut known = UntilKnown(Some(&job));
@@ -104,18 +107,27 @@ async fn attend(
     let late = Some(report::late_findings(post_call.clone()));
     let ran = sandbox.run_judged(spawn, besides, late, watch).await;
     match ran {
-        Ok(outcome) => job.end(job.sum_up(&outcome, notes(&outcome))),
-        Err(error) if enforced.is_some() => return Err(error),
-        Err(error) => job.end(JobExit {
+        Err(error) if enforced.is_some() => Err(error),
+        ran => {
+            end(&job, ran);
+            Ok(())
+        }
+    }
+}
+
+/// Records the end of a job whose command has ended.
+pub(super) fn end(job: &Job, ran: Result<ProcessOutcome, RunError>) {
+    job.end(match ran {
+        Ok(outcome) => job.sum_up(&outcome, notes(&outcome)),
+        Err(error) => JobExit {
             end: JobEnd::Killed,
             detail: format!("killed: {}", printable(&error.to_string())),
             exit_code: None,
             bytes: 0,
             duration: job.ran_for(),
             notes: Vec::new(),
-        }),
-    }
-    Ok(())
+        },
+    });
 }
 
 fn notes(outcome: &ProcessOutcome) -> Vec<String> {

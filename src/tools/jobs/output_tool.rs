@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use posse_actors::conversation::CallId;
+use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{JobEnd, Origin};
 use posse_actors::ports::{
     Access, CallContext, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError,
@@ -210,6 +210,24 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
         "next": next,
         "bytes": total,
     })))
+}
+
+/// Creates the result of the `bash` call whose command continues as `job` after its time limit
+/// `timeout`: the output so far, at most `bytes_max` bytes.
+pub(crate) fn continued(job: &Job, timeout: Duration, bytes_max: usize) -> ToolOutput {
+    let id = &job.id;
+    let note = format!(
+        "(it still runs after {} s and continues in the background as job {id}. You are told when it \
+         ends; job_output {{\"id\": \"{id}\", \"waitSeconds\": 60}} waits for it, job_stop ends it)",
+        timeout.as_secs()
+    );
+    let mut output = show(job, None, bytes_max).unwrap_or_else(|error| {
+        let text = format!("({})", error.message);
+        ToolOutput::text(text).with_metadata(json!({"jobId": id}))
+    });
+    output.content.push(ContentPart::text(note));
+    output.metadata["background"] = true.into();
+    output
 }
 
 /// Creates the result of the `bash` call that has started job `id`.

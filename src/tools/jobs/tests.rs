@@ -22,8 +22,14 @@ fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, J
     let heard = JobNotices::default();
     let ears = Arc::clone(&heard);
     let post_call = PostCallSink::new(move |after| ears.lock().unwrap().push(after));
-    let (job, told) = jobs.admit(call, "run x".to_owned(), PathBuf::new(), post_call).unwrap();
-    (job, told, heard)
+    let (new, told) = new_job("run x");
+    (jobs.admit(call, new, post_call).unwrap(), told, heard)
+}
+
+fn new_job(summary: &str) -> (NewJob, oneshot::Receiver<()>) {
+    let (stop, told) = oneshot::channel();
+    let (summary, output) = (summary.to_owned(), PathBuf::new());
+    (NewJob { summary, output, stop, began: Instant::now() }, told)
 }
 
 fn end(job: &Job, end: JobEnd) {
@@ -108,7 +114,7 @@ fn ended_job_frees_its_slot() {
     let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
     let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
     let third = call("c3", "i1", None);
-    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::new(drop));
+    let refused = jobs.admit(&third, new_job("").0, PostCallSink::new(drop));
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);

@@ -118,6 +118,7 @@ impl SandboxedWorkspace {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            at_timeout: None,
         };
         let outcome = self.sandbox.run(spawn, |_| {}).await.unwrap();
         let text = [&outcome.output.head[..], &outcome.output.tail].concat();

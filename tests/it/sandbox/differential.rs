@@ -178,6 +178,7 @@ async fn verdicts(
         spill_bytes_max: 1 << 20,
         dialogue: None,
         stop: None,
+        at_timeout: None,
     };
     let outcome = sandbox.run(spawn, |_| {}).await.unwrap();
     let text = [&outcome.output.head[..], &outcome.output.tail].concat();

@@ -182,6 +182,7 @@ impl SandboxFixture {
             spill_bytes_max: 1 << 20,
             dialogue: None,
             stop: None,
+            at_timeout: None,
         };
         let outcome = sandbox.run(spawn, |_| {}).await.map_err(|error| error.to_string())?;
         let text = [&outcome.output.head[..], &outcome.output.tail].concat();

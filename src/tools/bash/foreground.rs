@@ -1,0 +1,113 @@
+//! Commands of `bash` that the call waits for. A command without a requested time limit continues
+//! as a background job when its default limit is over.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use posse_actors::conversation::ContentPart;
+use posse_actors::event::Event;
+use posse_actors::ports::{PostCallMessage, RunContext, ToolOutput};
+use posse_sandbox::{AtTimeout, Exemptions, RunError, Sandbox, Spawn, Update, finding_lines};
+use tokio::sync::oneshot;
+
+use crate::bash::{JOB_TIMEOUT, announce, background, refused, report};
+use crate::jobs::{Job, NewJob, continued};
+use crate::{ToolEnvironment, spill};
+
+/// A command to run, with its exemptions of protected files, and the summary of its call.
+pub(super) struct Foreground {
+    pub(super) spawn: Spawn,
+    pub(super) besides: Exemptions,
+    pub(super) summary: String,
+    /// Note for the model that `timeoutMs` was set to another value than requested; `None` if it
+    /// was not.
+    pub(super) note: Option<String>,
+    /// True if the command continues as a background job after its time limit. If no further job may
+    /// run then, the command ends.
+    pub(super) continues: bool,
+}
+
+/// Runs the command and returns the result of its call: at its end, or when it has become a
+/// background job.
+pub(super) async fn run(
+    env: &Arc<ToolEnvironment>,
+    sandbox: Arc<Sandbox>,
+    command: Foreground,
+    context: &RunContext,
+) -> ToolOutput {
+    let Foreground { mut spawn, besides, summary, note, continues } = command;
+    let timeout = spawn.timeout;
+    let job: Arc<OnceLock<Arc<Job>>> = Arc::default();
+    let (handed_over, continued_as_job) = oneshot::channel();
+    if continues {
+        let (stop, told) = oneshot::channel();
+        spawn.stop = Some(told);
+        let (env, context, job) = (Arc::clone(env), context.clone(), Arc::clone(&job));
+        let began = Instant::now();
+        spawn.at_timeout = Some(AtTimeout::new(move || {
+            let output = spill::path(&env.session_dir, &context.call.call_id);
+            let new = NewJob { summary, output, stop, began };
+            let admitted = env.jobs.admit(&context.call, new, context.post_call.clone()).ok()?;
+            admitted.begun();
+            job.set(admitted).ok();
+            handed_over.send(()).ok();
+            Some(JOB_TIMEOUT.1)
+        }));
+    }
+    let late = Some(report::late_findings(context.post_call.clone()));
+    let run = {
+        let job = Arc::clone(&job);
+        let watch = watcher(Arc::clone(&job), context.clone());
+        async move {
+            let ran = sandbox.run_judged(spawn, besides, late, watch).await;
+            match job.get() {
+                Some(job) => {
+                    background::end(job, ran);
+                    None
+                }
+                None => Some(ran),
+            }
+        }
+    };
+    // It moves to a task of its own if the command becomes a job. Until then, dropping this call
+    // ends the command.
+    let mut run = Box::pin(run);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut run => ended,
+        Ok(()) = continued_as_job => None,
+    };
+    match (ended, job.get()) {
+        (Some(Ok(outcome)), _) => {
+            // Changes of protected files, for the user and the journal. There may be more of them
+            // than the channel holds.
+            for message in finding_lines(&outcome.findings) {
+                context.facts.send(Event::Warning { message }).await.ok();
+            }
+            report::output(&env.session_dir, context, &outcome, note, timeout)
+        }
+        (Some(Err(error)), _) => refused(&error),
+        (None, Some(job)) => {
+            if job.is_live() {
+                job.runs_in(tokio::spawn(run).abort_handle());
+            }
+            let mut output = continued(job, timeout, context.output_bytes_max);
+            output.content.extend(note.map(|note| ContentPart::text(format!("({note})"))));
+            output
+        }
+        (None, None) => refused(&RunError::Start {
+            source: std::io::Error::other("neither a result nor a job is left of it"),
+        }),
+    }
+}
+
+/// Handles updates of the running command: for its call, and later for `job`.
+fn watcher(job: Arc<OnceLock<Arc<Job>>>, context: RunContext) -> impl FnMut(Update) + Send {
+    move |update| match (job.get(), update) {
+        (Some(job), Update::Output(text)) => {
+            let event = Event::ToolOutputDelta { call_id: job.id.clone(), text };
+            context.post_call.send(PostCallMessage::Fact(Box::new(event)));
+        }
+        (_, update) => announce(&context, update),
+    }
+}
