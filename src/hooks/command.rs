@@ -15,7 +15,7 @@ use crate::hooks::settings::CommandHook;
 use crate::hooks::{hook_input, report};
 use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
 
-/// Maximum size of standard output in bytes; more is an error.
+/// Maximum size of standard output in bytes. A hook that prints more is killed, which is a failure.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
@@ -40,8 +40,8 @@ pub(super) struct Runner {
 type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Runs `hook` and returns its report. If a watched file changed meanwhile, a warning precedes
-    /// the report.
+    /// Runs `hook` and returns its report, which is a failure if the program cannot be started. If
+    /// a watched file changed meanwhile, a warning precedes the report.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
@@ -128,8 +128,8 @@ impl Runner {
         }
     }
 
-    /// Path of the program `name`. `None`: it does not exist. Only absolute folders of `PATH` are
-    /// searched: others depend on the working directory.
+    /// Path of the program `name`. `None`: it does not exist. A name is searched in the absolute
+    /// folders of `PATH` only: others depend on the working directory.
     fn program(&self, name: &Path) -> Option<PathBuf> {
         if name.is_absolute() {
             return name.exists().then(|| name.to_owned());

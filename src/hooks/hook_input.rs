@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 /// Version of this format.
 const VERSION: u32 = 1;
 
-/// JSON object with all data of the event `occasion`. `cwd`: working directory.
+/// JSON object about the event `occasion`. Of prompts, replies and tool output it contains the
+/// text, but neither images nor thinking. `cwd`: working directory.
 pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
     let HookInvocation { session_id, origin, moment } = occasion;
     let mut object = json!({

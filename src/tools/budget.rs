@@ -45,7 +45,8 @@ pub struct Budgets {
 /// Usage of the budgets so far.
 #[derive(Debug, Default)]
 struct CallUsage {
-    /// Number of calls in this run, by tool name.
+    /// Number of calls in this run, by tool name, including those that were denied for their
+    /// budget.
     calls: BTreeMap<String, u32>,
     /// Bytes of output in this turn.
     bytes: usize,
@@ -165,7 +166,7 @@ impl Tool for Budgeted {
     }
 }
 
-/// Size of an output as sent, in bytes: its texts, and the URLs of its images.
+/// Size of an output in bytes: its texts, and the URLs of its images.
 fn bytes_of(output: &ToolOutput) -> usize {
     let size = |part: &ContentPart| match part {
         ContentPart::Text { text } => text.len(),

@@ -7,7 +7,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
 use crate::text::{is_binary, lines, lines_ended};
 
-/// Maximum size of a diff in bytes.
+/// Maximum size of a diff in bytes, without the notice of truncation.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of compared lines, of both texts together, for which a minimal diff is computed.
 /// Above it, all compared lines are shown as replaced.
@@ -28,7 +28,8 @@ pub(crate) struct Diff {
 }
 
 /// Computes the diff for replacing `before` by `after` in the file `path`. `before` is `None` for a
-/// new file. If both are equal, the text of the diff is empty.
+/// new file. If both are equal, the text of the diff is empty. For binary files, all lines count as
+/// replaced, and the text only says that they differ.
 pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");

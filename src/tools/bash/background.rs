@@ -37,8 +37,9 @@ impl Drop for UntilKnown<'_> {
     }
 }
 
-/// Starts the command as a background job. Returns the result of the call when the command runs or
-/// has failed to start.
+/// Starts the command as a background job, and returns the result of the call when the command runs
+/// or has failed to start. The result is an error if too many jobs run or the command did not
+/// start; then no job is left.
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::{output, spill};
 
-/// Minimum time for which a command that timed out has printed nothing at its end. Then a note says
-/// that the command may have waited for input.
+/// Minimum time without output at the end of a command that timed out for the note that it may have
+/// waited for input.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// End of a command that was killed because of its use of memory.
@@ -90,9 +90,9 @@ pub(super) fn output(
     }
 }
 
-/// Formats changes of protected files. Files that are as the command left them come first, and each
-/// is reported by its path or counted below a folder: a command must not hide one of them behind
-/// many that were put right.
+/// Formats changes of protected files, one line each, up to limits. Files that are as the command
+/// left them come first, and each is reported by its path or counted below a folder: a command must
+/// not hide one of them behind many that were put right.
 pub(super) fn findings(findings: &[Finding]) -> Vec<String> {
     let is_left = |finding: &&Finding| {
         matches!(finding.action, ProtectAction::Left | ProtectAction::Failed(_))
@@ -168,8 +168,8 @@ struct Printed {
 }
 
 /// Formats the captured output. If it exceeds the limit of the call, the middle is replaced by a
-/// line that names the spilled output, which is stored here if the command did not spill it. A
-/// failure to store it is returned as the note.
+/// line, on top of the limit, that names the spilled output. The output is stored here if the
+/// command did not spill it. A failure to store it is returned as the note.
 fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
     let max = context.output_bytes_max;
     let call = &context.call.call_id;

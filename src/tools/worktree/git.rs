@@ -129,7 +129,8 @@ fn looked_up(
 }
 
 /// Lists the files that a copy of the working tree contains, as paths relative to its top: tracked
-/// files, and untracked files that git does not ignore.
+/// files, and untracked files that git does not ignore. Secrets are not left out here. A submodule
+/// or another repository in the list is an error.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,

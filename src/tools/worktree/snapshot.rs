@@ -26,12 +26,12 @@ use crate::worktree::changes::{entry_at, open_in};
 use crate::worktree::git::Repository;
 use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
 
-/// Maximum number of files copied.
+/// Maximum number of copied files. More are an error.
 const FILES_MAX: usize = 200_000;
-/// Maximum number of bytes copied.
+/// Maximum total size of the copied files in bytes. More are an error.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Maximum size of the file `info/exclude` that is copied, in bytes.
+/// Maximum size of the file `info/exclude` that is copied, in bytes. A larger file is left out.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
 /// Name of the file with the base state: a list of [`Based`] as JSON.
@@ -61,9 +61,9 @@ pub(super) fn change_stamp(entry: &FileStatus) -> (u64, u64, i64, i64) {
 }
 
 /// Creates the worktree and its base in the empty `folder`, as copies of `files` of the repository.
-/// The base contains only the files below `prefix`.
+/// The base contains only the files below `prefix`. Secrets and files that are gone are left out.
 ///
-/// Fails when `stop` is due.
+/// Fails when `stop` is due, and with more than `FILES_MAX` files or `BYTES_MAX` bytes.
 pub(super) fn make(
     folder: &Path,
     repository: &Repository,
@@ -159,7 +159,8 @@ impl Copying<'_> {
     }
 
     /// Opens the file `path` in the user's working tree without following links. `None` if it is to
-    /// be skipped: missing, of another kind, or a secret under another name.
+    /// be skipped: missing, unreadable, of another kind, a secret under another name, or a file
+    /// whose other names are unknown.
     fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| failed(&printable(&path.to_string_lossy()), &errno.into());
         // Deleted, or replaced by another type since git listed it.
