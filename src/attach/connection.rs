@@ -35,7 +35,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Reason for the end of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum ConnectionEnd {
-    /// The client disconnected.
+    /// The client disconnected, or the connection failed.
     ClientLeft,
     /// The session ended, and all events were sent to the client.
     SessionEnded,
@@ -43,7 +43,8 @@ enum ConnectionEnd {
     Dropped(String),
 }
 
-/// A client whose first line was accepted.
+/// A client that has passed the handshake. It can still be refused because of the limit of
+/// connections.
 #[derive(Debug)]
 pub(super) struct Admitted {
     stream: UnixStream,

@@ -21,7 +21,8 @@ use crate::handshake::{AttachRefusal, HostReply, line};
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "bounds end so")]
 pub(crate) struct AttachBounds {
-    /// Maximum number of simultaneously attached front ends.
+    /// Maximum number of simultaneously attached front ends. A further one is refused with
+    /// `ATT005`.
     pub(crate) connections_max: usize,
     /// Maximum number of connections that have not sent their first line; a further one replaces
     /// the oldest, so that silent clients do not keep others out.
@@ -63,8 +64,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Serves `session` at `place` until the host is closed or dropped. Must run within a tokio
-    /// runtime.
+    /// Serves `session` at `place` until the host is closed, which gives attached clients 300 ms to
+    /// read the rest, or dropped, which disconnects them at once. Must run within a tokio runtime.
     ///
     /// The socket is bound asynchronously. If it cannot be bound, the session runs without attach
     /// support.

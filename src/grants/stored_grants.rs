@@ -10,9 +10,9 @@ use crate::grants::GrantSettings;
 use crate::hex::hex;
 use crate::project::Identity;
 
-/// Maximum number of stored grants.
+/// Maximum number of stored grants. A further one is refused.
 const GRANTS_MAX: usize = 1000;
-/// Maximum size of a grant's target in bytes.
+/// Maximum size of a grant's target in bytes. A grant with a larger one is refused.
 const TARGET_BYTES_MAX: usize = 16 << 10;
 /// Tolerated backward step of the clock in milliseconds.
 const SLACK_MS: u64 = 5 * 60 * 1000;

@@ -4,7 +4,7 @@ use posse_actors::conversation::text_of;
 use posse_actors::ports::{HookInvocation, HookPayload};
 use serde_json::{Value, json};
 
-/// Version of this format.
+/// Version of the format of a hook's input, in its member `v`.
 const VERSION: u32 = 1;
 
 /// JSON object about the event `occasion`. Of prompts, replies and tool output it contains the

@@ -1,6 +1,6 @@
 //! Detection of a file's format by content, never by name.
 
-/// A supported format.
+/// An image format that can be decoded and converted for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
     /// PNG, possibly animated.

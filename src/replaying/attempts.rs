@@ -27,7 +27,7 @@ pub(crate) struct RecordedModelRoute {
     pub(crate) abilities: Abilities,
 }
 
-/// One prompt and its attempts.
+/// One run of the main agent: its prompt and its attempts.
 #[derive(Debug)]
 pub(crate) struct RecordedPrompt {
     /// The user's prompt. `None`: the run continued unfinished work.
@@ -105,7 +105,7 @@ impl RecordedPrompt {
 /// Collects the attempts of a session from its events.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptRecorder {
-    /// Prompts so far; attempts belong to the last one.
+    /// Runs so far, added by the caller. New attempts belong to the last one.
     pub(crate) turns: Vec<RecordedPrompt>,
     contacts: Vec<RecordedModelRoute>,
     /// Provider profile of the session, which a resume may change. Its model always has the index
@@ -312,7 +312,7 @@ fn attempt_class(class: &str) -> &str {
     class.strip_prefix("provider.").unwrap_or(class)
 }
 
-/// True if `cause` is the class of a provider failure.
+/// True if `cause` is the class of a provider failure, such as `overloaded`.
 pub(crate) fn is_class(cause: &str) -> bool {
     ProviderError::of_class(cause, "".into()).class() == cause
 }

@@ -44,7 +44,7 @@ pub(crate) enum ReplayStep {
     Partial { turn: u32, text: String, cause: String },
     /// A failed attempt that is retried with the same model.
     Retry { attempt: u32, class: String, cause: String, usage: Option<Usage> },
-    /// Switch to the model with the profile `to`. `None`: back to the session's own model.
+    /// Switch to the model with the profile `to`. `None`: to the session's own model.
     Switch { to: Option<String>, class: String, cause: String, skipped: Vec<String> },
     /// The run was parked: patience was exhausted.
     Parked { class: String, cause: String },
@@ -105,7 +105,7 @@ struct Fold {
     /// Calls of the last reply whose results are not steps yet, in order.
     calls: Vec<CallId>,
     results: HashMap<CallId, ReplayStep>,
-    /// Queued messages that were delivered.
+    /// Ids of the queued messages that were delivered. A second record of one is ignored.
     delivered: HashSet<MessageId>,
     running: bool,
     /// True if the run ends in a way that a replay cannot reproduce.

@@ -21,7 +21,7 @@ use crate::worktree::{
 };
 use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec};
 
-/// Name of the tool.
+/// Name of the tool `agent_diff`.
 const NAME: &str = posse_actors::delegation::DIFF;
 
 /// Maximum bytes of the list and diffs that one call returns. A note about the next page is added.

@@ -28,7 +28,7 @@ use crate::bash::background::JobStart;
 use crate::workspace::Located;
 use crate::{ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
-/// Name of the tool.
+/// Name of the tool `bash`.
 pub const NAME: &str = "bash";
 
 /// Maximum length of a command in bytes; a longer one is an error. Linux accepts no single argument

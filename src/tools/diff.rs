@@ -18,9 +18,9 @@ const CONTEXT: usize = 3;
 /// Diff of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Diff {
-    /// Number of added lines.
+    /// Number of added lines, including those that `text` leaves out.
     pub(crate) added: usize,
-    /// Number of removed lines.
+    /// Number of removed lines, including those that `text` leaves out.
     pub(crate) removed: usize,
     /// The unified diff, at most [`TEXT_BYTES_MAX`] bytes plus a truncation notice. Invalid UTF-8
     /// is replaced.

@@ -50,7 +50,7 @@ use crate::jobs::Jobs;
 use crate::reads::ReadTable;
 use crate::workspace::Workspace;
 
-/// Maximum size of a file that is read, searched or edited on the calling task, in bytes. A larger
+/// Maximum size of a file that is read, edited or written on the calling task, in bytes. A larger
 /// file is processed on a blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
@@ -77,7 +77,7 @@ pub struct ToolEnvironment {
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Size limits of images that `read_file` shows.
+    /// Limits of the images that `read_file` shows.
     pub images: ImageLimits,
     /// File versions that each agent has read or written.
     pub reads: Arc<ReadTable>,

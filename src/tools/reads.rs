@@ -156,8 +156,8 @@ impl ReadTable {
         }
     }
 
-    /// Records that the agent of `call` wrote the file at `path`. `content` is the SHA-256 of the
-    /// new content in hex.
+    /// Records that the agent of `call` wrote the file at `path`, and so knows its new version, of
+    /// which nothing counts as shown. `content` is the SHA-256 of the new content in hex.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();

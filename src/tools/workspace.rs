@@ -319,7 +319,8 @@ impl Located {
         Err(ToolError::new("ARG003", format!("{} {why}", self.shown())))
     }
 
-    /// Opens the located folder, for listing and for resolving names in it.
+    /// Opens the located folder, for listing and for resolving names in it. Fails if the path is
+    /// not a folder, or another folder has replaced the located one.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
         self.existing()?.require(FileKind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;

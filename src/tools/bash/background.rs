@@ -24,8 +24,8 @@ pub(super) struct JobStart {
     pub(super) note: Option<String>,
 }
 
-/// Guard that stops the job on drop, unless its field is `None`: a call that is cancelled before
-/// the model gets the job id leaves no job behind.
+/// Guard that stops the job on drop, without a notice of its end, unless its field is `None`: a
+/// call that is cancelled before the model gets the job id leaves no job behind.
 struct UntilKnown<'a>(Option<&'a Job>);
 
 impl Drop for UntilKnown<'_> {

@@ -19,7 +19,8 @@ use crate::{output, spill};
 /// waited for input.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// End of a command that was killed because of its use of memory.
+/// Description, for the model, of the end of a command that was killed because of its use of
+/// memory.
 pub(crate) const MEMORY_FULL: &str = "killed: it used more than three quarters of the memory of \
                                       this machine; run fewer jobs at once, or work in parts";
 
@@ -37,8 +38,7 @@ const HANDLED_MAX: usize = 12;
 const NAMED_MAX: usize = 8;
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
-/// metadata. Only a timeout, too much output and too much memory make the
-/// result an error.
+/// metadata. Only a timeout, too much output and too much memory make the result an error.
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,

@@ -108,8 +108,8 @@ pub struct SearchResult {
     pub secrets: usize,
 }
 
-/// Searches the files below `folder` for at most `matches_max` matching lines; `usize::MAX` is
-/// unlimited.
+/// Searches the files below `folder` that [`listing`] finds, so without ignored, generated and
+/// secret files, for at most `matches_max` matching lines; `usize::MAX` is unlimited.
 ///
 /// `folder` is absolute and resolved, and open as `directory`. `below_root` is the path of the
 /// folder relative to its workspace root. The search ends early when `stop` is due.

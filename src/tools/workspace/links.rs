@@ -59,7 +59,8 @@ struct LinkCache {
 /// Result of the comparison of a file with the secret files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// No name of the file is known to be that of a secret, and it is not registered as one.
+    /// The file is not registered as a secret, and if it has several names, none of them is that of
+    /// a secret. A single name is not examined.
     Open,
     /// One of the names of the file in the workspace is that of a secret, or the file was
     /// registered as a secret before it was renamed.

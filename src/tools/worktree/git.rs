@@ -1,7 +1,8 @@
 //! Queries git about the user's repository: its location, and the files that belong to it.
 //!
 //! The repository is untrusted, and its settings can name programs. So git runs as a read-only
-//! command without network, and with all settings overridden that start other programs.
+//! command without network, and the settings by which these queries could start other programs are
+//! overridden.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

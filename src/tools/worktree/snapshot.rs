@@ -1,7 +1,8 @@
 //! Creates two copies of the user's working tree: the worktree, and the base with which it is
 //! compared.
 //!
-//! Bytes are copied unchanged, without git filters. Secrets are not copied under any name.
+//! Bytes are copied unchanged, without git filters. Secrets are not copied: neither under their own
+//! names, nor as hard links, nor if a scan has registered them before they were renamed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -115,7 +116,8 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     /// Copies the file or link `path` to the worktree. If `compared` is true, also copies it to the
-    /// base and returns its state. Skips missing files, other kinds of files and secrets.
+    /// base and returns its state. Skips missing files, other kinds of files, secrets, and names
+    /// that are not UTF-8.
     fn copy(&mut self, path: &Path, compared: bool) -> Result<Option<Based>, Unavailable> {
         let Some(name) = path.to_str().filter(|name| !is_secret(name) && is_below(path)) else {
             return Ok(None);
@@ -220,9 +222,9 @@ fn is_below(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(name) if name != ".git"))
 }
 
-/// Creates `git`, the `.git` folder of the worktree: its own `HEAD` and index, and a reference to
-/// the common git folder of the user's repository. The index is a copy of the user's index, so git
-/// shows the same state.
+/// Creates `git`, the `.git` folder of the worktree: its own `HEAD` and index, the ignore rules of
+/// `info/exclude`, and a reference to the common git folder of the user's repository. The index is
+/// a copy of the user's index, so git shows the same state.
 fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     make_folder(git)?;
     fs::write(git.join("HEAD"), format!("{}\n", repository.head))?;
