@@ -1,6 +1,6 @@
 //! Table of file reads and writes, shared by all agents of a session. With it, an agent that knows
 //! an old version of a file cannot change the file, nor can one that has not seen the version of
-//! another agent, and unchanged content is not shown twice.
+//! another agent, and a reference can take the place of unchanged content that is read again.
 //!
 //! Files are keyed by resolved path and compared by a hash of all bytes. Inode and times would not
 //! suffice: replacing a file changes its inode, and two changes within one clock tick do not change
