@@ -36,7 +36,8 @@ use steps::{Difference, ReplayStep};
 
 /// Time limit of a whole replay, in real time. Recorded waits are only simulated.
 const RUN_MAX: Duration = Duration::from_mins(5);
-/// Maximum number of turns of a replay: more than any session has.
+/// Maximum number of turns of a run in a replay, unless a recorded run reached its own limit: more
+/// than any run has.
 const TURNS_MAX: u32 = 1_000_000;
 
 #[derive(Serialize)]
@@ -56,7 +57,8 @@ struct ReplayReport<'a> {
 /// Replays session `id` and writes the result to `out`. `specs`: definitions of the current tools.
 /// As text the result is one sentence or, for a difference, its two sides; a JSON stream has the
 /// records of the replay before the result. Returns [`Exit::Done`] if the replay has the same steps
-/// as the recorded session, otherwise [`Exit::Failed`].
+/// as the recorded session, otherwise [`Exit::Failed`]. Fails if the session is damaged, has no
+/// prompt, or takes longer than 5 minutes to replay. A closed pipe as `out` is not an error.
 pub fn run(
     state: &StateDir,
     id: &str,

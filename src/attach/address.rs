@@ -44,8 +44,9 @@ impl SocketAddress {
     }
 
     /// Returns the path to connect or bind to. If the socket's path is too long, the returned path
-    /// refers to its folder by a descriptor; systems other than Linux cannot do that and return an
-    /// error.
+    /// refers to its folder by an open descriptor; then a folder that is missing or a link is an
+    /// error. Systems other than Linux cannot do that, and a path that is too long is an error
+    /// there.
     pub(crate) fn address(&self) -> io::Result<Address> {
         if self.socket.as_os_str().len() <= ADDRESS_BYTES_MAX {
             return Ok(Address { path: self.socket.clone(), _folder: None });
@@ -62,8 +63,9 @@ impl SocketAddress {
         Ok(Address { path, _folder: Some(folder) })
     }
 
-    /// Binds the socket, replacing a stale one, and returns the listener. The caller must hold the
-    /// lock of the session.
+    /// Binds the socket with mode 0600 and returns the listener, which does not block. An existing
+    /// socket is removed first, even one in use: the caller must hold the lock of the session.
+    /// Another kind of file in its place is an error.
     pub(crate) fn listen(&self) -> io::Result<std::os::unix::net::UnixListener> {
         let address = self.address()?;
         self.remove_socket();
@@ -74,11 +76,11 @@ impl SocketAddress {
         Ok(listener)
     }
 
-    /// Removes the socket. Other kinds of files are left in place.
+    /// Removes the socket. Other kinds of files are left in place. Errors are ignored.
     pub(crate) fn remove_socket(&self) {
         let is_socket = |found: fs::Metadata| found.file_type().is_socket();
         if self.socket.symlink_metadata().is_ok_and(is_socket) {
-            // A missing socket is not an error.
+            // It may be gone by now.
             fs::remove_file(&self.socket).ok();
         }
     }
@@ -96,8 +98,8 @@ impl SocketAddress {
     }
 }
 
-/// Reads the token file. A symbolic link, a file of another user, a file that others can access and
-/// a malformed token are errors.
+/// Reads the token file. A missing file is the error `NotFound`. A symbolic link, a file of another
+/// user, a file that group or others can access and a malformed token are errors, too.
 fn read(path: &Path) -> io::Result<String> {
     let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -121,7 +123,8 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Creates the token file atomically, unless another process has just done so.
+/// Creates the token file atomically. If another process has created it meanwhile, that file stays,
+/// and this is no error.
 fn make(path: &Path) -> io::Result<()> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let mut random = [0; TOKEN_BYTES];

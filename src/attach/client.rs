@@ -15,15 +15,15 @@ use crate::SocketAddress;
 use crate::handshake::{Hello, HostReply, classify_host_line, line};
 use crate::lines::LineReader;
 
-/// Capacity of the queue of received lines. When it is full the host waits, at no cost to the
-/// session.
+/// Capacity of the queue of received lines. When it is full, the client reads no further, and the
+/// host disconnects it after a minute.
 const RECEIVED_LINES_MAX: usize = 64;
 
 /// Capacity of the queue of instructions to send.
 const QUEUED_COMMANDS_MAX: usize = 16;
 
 /// Maximum length of a line from the host in bytes: one line may contain a whole history with its
-/// images.
+/// images. A longer line is skipped.
 const LINE_BYTES_MAX: usize = 512 << 20;
 
 /// Maximum number of bytes of one read.
@@ -45,11 +45,12 @@ pub struct AttachOptions {
     pub last: Option<u64>,
 }
 
-/// Attaches to the session at `place`. Must run within a tokio runtime.
+/// Attaches to the session at `place`: connects, sends the token, and waits for the answer of the
+/// host. Must run within a tokio runtime.
 ///
-/// Errors: `ATT002` if the session cannot be reached, `ATT003` if the request is rejected or the
-/// token cannot be read, `ATT005` if too many front ends are attached, `ATT007` if the answer is
-/// missing or unknown.
+/// Errors: `ATT002` if the session cannot be reached or closes the connection without an answer,
+/// `ATT003` if the request is rejected or the token cannot be read, `ATT005` if too many front ends
+/// are attached, `ATT007` if no answer comes within 5 seconds or the answer is unknown.
 pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<RemoteSession, Failure> {
     let address = place.address().map_err(|error| unreachable_session(&error))?;
     let connected = timeout(ANSWER_MAX, UnixStream::connect(&address.path)).await;
@@ -120,8 +121,8 @@ async fn receive_lines(
     }
 }
 
-/// Sends instructions until their channel closes. The connection stays open until the reading half
-/// ends.
+/// Sends instructions until their channel closes or sending fails. After the channel has closed,
+/// the connection stays open until the reading half ends.
 async fn send_commands(mut write: OwnedWriteHalf, mut said: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = said.recv().await {
         if write.write_all(&line).await.is_err() {

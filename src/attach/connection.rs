@@ -35,7 +35,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Reason for the end of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum ConnectionEnd {
-    /// The client disconnected.
+    /// The client disconnected, or the connection failed.
     ClientLeft,
     /// The session ended, and all events were sent to the client.
     SessionEnded,
@@ -43,7 +43,8 @@ enum ConnectionEnd {
     Dropped(String),
 }
 
-/// A client whose first line was accepted.
+/// A client that has passed the handshake. It can still be refused because of the limit of
+/// connections.
 #[derive(Debug)]
 pub(super) struct Admitted {
     stream: UnixStream,
@@ -61,7 +62,8 @@ impl Admitted {
     }
 }
 
-/// Reads and checks the first line of a client. `None` if the client left or was refused.
+/// Reads and checks the first line of a client. `None` if the client disconnected or was sent a
+/// refusal: it belongs to another user, sent no valid line in time, or has the wrong token.
 pub(super) async fn handshake(
     stream: UnixStream,
     place: &SocketAddress,
@@ -96,7 +98,8 @@ pub(super) async fn handshake(
 }
 
 /// Sends events to an admitted client and executes its instructions, until the client or the
-/// session ends or the client exceeds a limit.
+/// session ends or the client exceeds a limit. Warnings of the session report that a controller
+/// joins, and that it leaves before the session ends.
 pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: AttachBounds) {
     let Admitted { stream, reader, hello, name } = client;
     let records = session.last_record();
@@ -140,7 +143,7 @@ pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: Atta
 }
 
 /// Process id of the client. `None`: the system does not report it. A client of another user is an
-/// error.
+/// error, and so are unknown credentials.
 fn peer_process(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
     let peer = stream.peer_cred().map_err(|error| rejected(error.to_string()))?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
@@ -191,13 +194,14 @@ fn is_permission_event(event: &Event) -> bool {
 struct EventWriter {
     write: OwnedWriteHalf,
     bounds: AttachBounds,
-    /// Number of events written to this connection.
+    /// Number of events sent on this connection, and sequence number of the last one.
     seq: u64,
 }
 
 impl EventWriter {
-    /// Writes events and answers until the session ends. Only the next line is buffered here: a
-    /// slow client lags behind and gets the durable records from the journal.
+    /// Writes events and answers until the session ends, the client disconnects, or one line takes
+    /// longer than `stalled_read_max`. Only the next line is buffered here: a slow client lags
+    /// behind and gets the durable records from the journal.
     async fn follow(
         &mut self,
         mut heard: EventFilter,
@@ -236,7 +240,8 @@ impl EventWriter {
         }
     }
 
-    /// Sends the queued answers to instructions when the session has ended.
+    /// Sends the queued answers to instructions when the session has ended. Has no time limit and
+    /// ignores errors.
     async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> ConnectionEnd {
         while let Ok(answer) = answers.try_recv() {
             self.write.write_all(&line(&answer)).await.ok();
@@ -255,8 +260,9 @@ struct InstructionHandler {
 }
 
 impl InstructionHandler {
-    /// Reads and executes instructions until the client disconnects or sends too many invalid
-    /// lines.
+    /// Reads instructions, executes them in order and answers each one, until the client
+    /// disconnects or has sent too many invalid lines. Every line of an observer is invalid, except
+    /// an empty one. Empty lines are counted but not answered.
     async fn follow(self, mut reader: LineReader, mut read: OwnedReadHalf) -> ConnectionEnd {
         let mut invalid_lines = 0;
         let mut nth = 0;

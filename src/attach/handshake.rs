@@ -34,7 +34,8 @@ impl Hello {
         Hello { r#type: "attach".to_owned(), v: VERSION, token, role, after, last }
     }
 
-    /// Parses a first line. The error describes the mistake in it.
+    /// Parses a first line and checks its type and version. The error never quotes the line,
+    /// because it contains the token.
     pub(crate) fn read(line: &[u8]) -> Result<Hello, AttachRefusal> {
         let invalid = |message: &str| AttachRefusal::new(ErrorCode::AttachInvalidRequest, message);
         // The parse error is dropped: its text may quote the token.
@@ -99,7 +100,8 @@ impl HostReply {
         HostReply::Dropped { v: VERSION, message: message.into() }
     }
 
-    /// Makes the answer to the instruction in the client's line number `line`.
+    /// Makes the answer to the line number `line` of the client: `Done`, or `Failed` with the
+    /// reason. Lines are counted from 1 after the first line of the connection.
     pub(crate) fn of(line: u64, result: Result<(), String>) -> HostReply {
         match result {
             Ok(()) => HostReply::Done { v: VERSION, line },
@@ -119,7 +121,9 @@ pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
 /// [`HostReply`].
 const CONNECTION_PREFIX: &[u8] = b"{\"type\":\"attach.";
 
-/// Converts a line from the host to a message: a session event, or the content of a [`HostReply`].
+/// Converts a line from the host to a message. `Done`, `Failed`, `Dropped` and `Refused` become
+/// messages of their own (`Refused` also as [`RemoteMessage::Dropped`]); every other line becomes
+/// an event unchanged, even if it is not JSON.
 pub(crate) fn classify_host_line(line: Vec<u8>) -> RemoteMessage {
     if !line.starts_with(CONNECTION_PREFIX) {
         return RemoteMessage::Event(line);

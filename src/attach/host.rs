@@ -21,20 +21,23 @@ use crate::handshake::{AttachRefusal, HostReply, line};
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "bounds end so")]
 pub(crate) struct AttachBounds {
-    /// Maximum number of simultaneously attached front ends.
+    /// Maximum number of simultaneously attached front ends. A further one is refused with
+    /// `ATT005`.
     pub(crate) connections_max: usize,
     /// Maximum number of connections that have not sent their first line; a further one replaces
     /// the oldest, so that silent clients do not keep others out.
     pub(crate) handshakes_max: usize,
     /// Time limit for the first line of a client.
     pub(crate) handshake_max: Duration,
-    /// Time for which a client may leave a line unread before it is disconnected.
+    /// Time limit for sending one line to a client. A client that reads too slowly for that is
+    /// disconnected.
     pub(crate) stalled_read_max: Duration,
-    /// Number of invalid lines after which a client is disconnected.
+    /// Number of invalid lines after which a client is disconnected. Instructions of an observer
+    /// count as invalid.
     pub(crate) invalid_lines_max: u32,
     /// Time that the end of a session waits for clients that have not read everything.
     pub(crate) shutdown_max: Duration,
-    /// Time limit for sending a rejection.
+    /// Time limit for sending a client the reason of its rejection or disconnection.
     pub(crate) refusal_max: Duration,
 }
 
@@ -61,8 +64,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Serves `session` at `place` until the host is closed or dropped. Must run within a tokio
-    /// runtime.
+    /// Serves `session` at `place` until the host is closed, which gives attached clients 300 ms to
+    /// read the rest, or dropped, which disconnects them at once. Must run within a tokio runtime.
     ///
     /// The socket is bound asynchronously. If it cannot be bound, the session runs without attach
     /// support.
@@ -117,8 +120,8 @@ impl Drop for Host {
     }
 }
 
-/// Accepts connections until the sender of `ended` is dropped, then waits until the clients that
-/// are attached have been served.
+/// Accepts connections until the sender of `ended` is dropped. Then drops the clients that are not
+/// admitted yet, and waits until the admitted ones have been served.
 async fn listen(
     listener: &UnixListener,
     session: &SessionHandle,
@@ -172,7 +175,7 @@ async fn listen(
     while served.join_next().await.is_some() {}
 }
 
-/// Sends the reason of a rejection and closes the connection.
+/// Sends the reason of a rejection, within the time `limit`, and closes the connection.
 pub(crate) async fn refuse(mut stream: UnixStream, refused: AttachRefusal, limit: Duration) {
     tracing::info!(code = refused.code, message = refused.message, "attach request rejected");
     let answer = line(&HostReply::refused(refused));

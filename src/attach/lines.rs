@@ -21,8 +21,9 @@ struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Consumes bytes up to the end of the next line. Returns the line and the remaining bytes, or
-    /// `None` if `bytes` do not complete a line; they are stored then.
+    /// Consumes bytes up to the end of the next line. Returns the line and the remaining bytes.
+    /// `None` if `bytes` do not complete a line; then they are stored, or discarded if the line is
+    /// above the limit.
     fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(BoundedLine, &'b [u8])> {
         let end = memchr::memchr(b'\n', bytes);
         let piece = &bytes[..end.unwrap_or(bytes.len())];
@@ -67,13 +68,13 @@ impl LineReader {
         LineReader { lines, chunk: Vec::new(), used: 0, read_bytes }
     }
 
-    /// Changes the limit for the following lines.
+    /// Changes the limit, also for a line that is incomplete now. It must not be lowered.
     pub(crate) fn set_limit(&mut self, bytes_max: usize) {
         self.lines.bytes_max = bytes_max;
     }
 
-    /// Returns the next line, or `None` at the end of the connection or after an error.
-    /// Cancel-safe.
+    /// Returns the next line, or `None` at the end of the connection or after an error. A last line
+    /// without a newline is dropped. Cancel-safe.
     pub(crate) async fn next(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),

@@ -42,8 +42,10 @@ impl GrantCommands {
         stored_grants::time(stored, now, now)
     }
 
-    /// Lists the grants of this project and global ones; with `all`, the grants of every project.
-    /// Leaves out expired ones, unless the clock was set back.
+    /// Writes the grants of this project and global ones to `out`; with `all`, also those of other
+    /// projects. Leaves out expired ones. If the clock was set back, expired ones are listed, too,
+    /// and the text ends with the reason that no grant is valid. Returns [`Exit::Failed`] if `out`
+    /// cannot be written.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let stored = self.stored()?;
         let time = self.time(&stored);
@@ -72,7 +74,9 @@ impl GrantCommands {
         Ok(write(&text, out))
     }
 
-    /// Revokes the grants with these ids. Revokes none, and fails, if one of the ids is unknown.
+    /// Revokes the grants with these ids and writes them to `out`. Revokes none, and fails, if an
+    /// id is unknown or given twice. Returns [`Exit::Failed`] if `out` cannot be written; the
+    /// grants are revoked then.
     pub fn revoke(&self, ids: &[String], out: &mut dyn Write) -> Result<Exit, Failure> {
         let mut revoked = Vec::new();
         self.store.update(FILE, |text| {
@@ -88,7 +92,9 @@ impl GrantCommands {
         Ok(self.ended("revoked", &revoked, None, out))
     }
 
-    /// Deletes all grants. A file that fails verification is moved aside first.
+    /// Deletes all grants, of every project and global ones, and writes them to `out`. A file that
+    /// fails verification or cannot be parsed is moved aside first. The time of the last change
+    /// becomes the current time, even if the clock was set back.
     pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
         let (mut cleared, mut aside) = (Vec::new(), None);
         if self.stored().is_err() {
@@ -166,7 +172,8 @@ fn grant_text(kept: &StoredGrant) -> String {
     format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
 }
 
-/// Remaining time in short form, rounded up to minutes: `6d 23h`, `2h 5m`.
+/// Remaining time in short form: `6d 23h`, `2h 5m`, `5m`. Rounded up to minutes; of a day or more,
+/// the minutes are left out.
 fn remaining_time(ms: u64) -> String {
     let minutes = ms.div_ceil(60_000);
     match (minutes / 1440, minutes / 60 % 24, minutes % 60) {

@@ -10,9 +10,9 @@ use crate::grants::GrantSettings;
 use crate::hex::hex;
 use crate::project::Identity;
 
-/// Maximum number of stored grants.
+/// Maximum number of stored grants. A further one is refused.
 const GRANTS_MAX: usize = 1000;
-/// Maximum size of a grant's target in bytes.
+/// Maximum size of a grant's target in bytes. A grant with a larger one is refused.
 const TARGET_BYTES_MAX: usize = 16 << 10;
 /// Tolerated backward step of the clock in milliseconds.
 const SLACK_MS: u64 = 5 * 60 * 1000;
@@ -23,11 +23,12 @@ const VERSION: u32 = 1;
 #[serde(rename_all = "camelCase")]
 pub struct GrantFile {
     v: u32,
-    /// Change counter. A running process rejects a file with a lower number than it has seen.
+    /// Number that grows with every change. A running process rejects a file with a lower number
+    /// than it has seen.
     pub generation: u64,
     /// Time of the latest change in milliseconds since 1970: the current time cannot be earlier.
     pub seen_ms: u64,
-    /// Grants in the order in which they were given.
+    /// Grants in the order in which they were given. A grant that is given again moves to the end.
     pub grants: Vec<StoredGrant>,
 }
 
@@ -47,7 +48,8 @@ pub struct StoredGrant {
     pub tier: Option<SandboxTier>,
     /// Time at which the grant was given, in milliseconds since 1970.
     pub granted_ms: u64,
-    /// Expiry in milliseconds since 1970.
+    /// Expiry in milliseconds since 1970, by the lifetime that was configured when the grant was
+    /// given. A lifetime that is shorter now takes precedence.
     pub expires_ms: u64,
 }
 
@@ -64,8 +66,8 @@ impl GrantFile {
         })
     }
 
-    /// Returns the text of the changed file, with the next generation. `time` is the time of the
-    /// change.
+    /// Returns the text of the changed file, with a higher generation. `time` is the time of the
+    /// change in milliseconds since 1970.
     pub(super) fn changed(mut self, time: u64) -> String {
         self.v = VERSION;
         self.seen_ms = self.seen_ms.max(time);

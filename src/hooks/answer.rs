@@ -2,7 +2,7 @@
 //!
 //! The exit code is evaluated first: 0 continues, 2 denies, others are failures. Output that begins
 //! like a JSON object is parsed. A denial by the exit code or in the JSON object denies, whatever
-//! the other says.
+//! the other says. A hook that was killed is a failure, whatever it printed.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::HookEvent;
@@ -17,9 +17,10 @@ use crate::sandbox::Exit;
 
 /// Exit code of a denial.
 const SAYS_NO: i32 = 2;
-/// Maximum length of a message in characters.
+/// Maximum length of a message in characters, before control characters are escaped and without the
+/// `…` that marks a cut.
 const MESSAGE_CHARS_MAX: usize = 2000;
-/// Maximum bytes of a hook's metadata.
+/// Maximum bytes of a hook's metadata as JSON. More make the answer invalid.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
 /// Exit of a hook's process, with its standard output (`output`) and standard error (`errors`).
@@ -28,7 +29,8 @@ pub(super) struct HookExit<'a> {
     pub(super) exit: Exit,
     pub(super) output: &'a [u8],
     pub(super) errors: &'a [u8],
-    /// Number of processes that the hook left behind.
+    /// Number of processes that the hook left behind, and that were killed. If there are any, an
+    /// answer that does not deny becomes a failure.
     pub(super) stragglers: usize,
     pub(super) timeout_ms: u128,
 }
@@ -47,7 +49,8 @@ pub(super) struct HookInput<'a> {
 }
 
 impl HookInput<'_> {
-    /// Makes the report of a failed hook.
+    /// Makes the report of a failed hook: `code` and, cut and escaped, `message`. It denies if
+    /// `blocks` is true.
     pub(super) fn failed(&self, code: ErrorCode, message: &str) -> HookReport {
         let says = HookResult::Failed { code: code.to_string(), blocks: self.blocks };
         report(self.hook, says, Some(shown(message)))
@@ -202,7 +205,8 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Escapes control characters in a message and limits its length.
+/// Cuts a message to [`MESSAGE_CHARS_MAX`] characters, then escapes its control characters except
+/// newlines and tabs.
 pub(super) fn shown(text: &str) -> String {
     printable_lines(&clipped(text, MESSAGE_CHARS_MAX, "…"))
 }

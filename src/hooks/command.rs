@@ -17,7 +17,7 @@ use crate::sandbox::{
     Dialogue, Directory, Finding, ProcessOutcome, RunError, Sandbox, Spawn, finding_lines,
 };
 
-/// Maximum size of standard output in bytes; more is an error.
+/// Maximum size of standard output in bytes. A hook that prints more is killed, which is a failure.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
@@ -42,7 +42,8 @@ pub(super) struct Runner {
 type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Runs `hook` and returns its report. Warnings about changes of watched and of protected files
+    /// Runs `hook` and returns its report, which is a failure if the program cannot be started.
+    /// Warnings about changes of watched and of protected files
     /// precede it.
     pub(super) async fn ask(
         &self,
@@ -140,8 +141,8 @@ impl Runner {
         }
     }
 
-    /// Path of the program `name`. `None`: it does not exist. Only absolute folders of `PATH` are
-    /// searched: others depend on the working directory.
+    /// Path of the program `name`. `None`: it does not exist. A name is searched in the absolute
+    /// folders of `PATH` only: others depend on the working directory.
     fn program(&self, name: &Path) -> Option<PathBuf> {
         if name.is_absolute() {
             return name.exists().then(|| name.to_owned());

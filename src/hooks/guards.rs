@@ -1,5 +1,5 @@
-//! Built-in guards: a call that is always denied is rejected before hooks of the user run, and
-//! again after a hook has changed it.
+//! Built-in guards: a command that the policy denies, and a write to a secret file, are rejected
+//! before hooks of the user run, and again after a hook has changed the call.
 //!
 //! The policy makes the same decision for every call, with or without hooks.
 
@@ -25,8 +25,9 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Returns a denial if the policy denies the command of the call, or if the call writes a
-    /// secret file; otherwise `None`. `agent`: path of the calling agent.
+    /// Returns a denial if the policy denies the command of a call that runs one, or if the
+    /// argument `path` of a call that writes has the name of a secret file; otherwise `None`.
+    /// `agent`: path of the calling agent.
     pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.annotations.access == Access::Process {
             return self.dangerous(used, agent).map(|why| denial("block-dangerous-bash", why));

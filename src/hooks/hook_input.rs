@@ -4,10 +4,11 @@ use posse_actors::conversation::text_of;
 use posse_actors::ports::{HookInvocation, HookPayload};
 use serde_json::{Value, json};
 
-/// Version of this format.
+/// Version of the format of a hook's input, in its member `v`.
 const VERSION: u32 = 1;
 
-/// JSON object with all data of the event `occasion`. `cwd`: working directory.
+/// JSON object about the event `occasion`. Of prompts, replies and tool output it contains the
+/// text, but neither images nor thinking. `cwd`: working directory.
 pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
     let HookInvocation { session_id, origin, moment } = occasion;
     let mut object = json!({

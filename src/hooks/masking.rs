@@ -1,5 +1,6 @@
 //! `mask-secrets`: redacts known secret values in model replies and tool output before they are
-//! recorded or shown. Output of commands is redacted where it is read.
+//! recorded or shown. The arguments of tool calls are not changed. Output of commands is redacted
+//! where it is read.
 //!
 //! Only known values are redacted; this is no guarantee.
 
@@ -27,12 +28,13 @@ const DELTAS_IN_FLIGHT: usize = 64;
 pub struct Masking(Arc<Mask>);
 
 impl Masking {
-    /// Creates the redaction of the values `secrets`.
+    /// Creates the redaction of the values `secrets`. Values shorter than 6 bytes are ignored.
     pub fn new(secrets: &[SecretString]) -> Masking {
         Masking(Arc::new(Mask::new(secrets)))
     }
 
-    /// Wraps `model` with redaction of its replies.
+    /// Wraps `model` with redaction of the text and thinking of its replies, complete or partial.
+    /// Returns `model` itself if no secrets are known.
     pub fn model(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
         if self.0.is_idle() {
             return model;
@@ -40,13 +42,14 @@ impl Masking {
         Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
     }
 
-    /// Returns a function that redacts every string of a value.
+    /// Returns a function that redacts every string in a value, but not the keys of objects.
     pub fn redactor(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
         let mask = Arc::clone(&self.0);
         Box::new(move |value| mask.value(value))
     }
 
-    /// Wraps `tools` with redaction of their results.
+    /// Wraps `tools` with redaction of the texts and metadata of their results. Returns `tools`
+    /// unchanged if no secrets are known.
     pub fn tools(&self, tools: Toolbox) -> Toolbox {
         if self.0.is_idle() {
             return tools;
@@ -113,7 +116,7 @@ fn redact(mask: &Mask, text: &mut String) {
 }
 
 /// Redaction of the two streams of a reply, text and thinking. Text that may begin a secret is held
-/// back until more follows.
+/// back until more follows or the reply ends.
 struct Streams<'a> {
     text: Mask,
     thinking: Mask,

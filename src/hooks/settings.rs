@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{ErrorCode, Exit, Failure, did_you_mean};
 
-/// Maximum number of entries of `hooks` in the configuration.
+/// Maximum number of entries of `hooks` in the configuration. More are an error.
 const HOOKS_MAX: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -32,11 +32,12 @@ pub(super) struct CommandHook {
     pub(super) network: bool,
 }
 
-/// Filter for tool calls. An empty list matches every call.
+/// Filter for tool calls: one of `tools` and all of `input` must match. An empty list matches every
+/// call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Filter {
     tools: Vec<String>,
-    /// Names of arguments, each with the pattern that its value must match.
+    /// Names of arguments, each with the pattern that its value, as text or JSON, must match.
     input: Vec<(String, String)>,
 }
 
@@ -49,7 +50,8 @@ impl CommandHook {
         self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
     }
 
-    /// True if the arguments of a call match the filter.
+    /// True if every argument that the filter names matches its pattern. A missing or null argument
+    /// does not match.
     pub(super) fn is_about(&self, used: &HookedCall) -> bool {
         self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
             Value::Null => false,
@@ -59,7 +61,8 @@ impl CommandHook {
     }
 }
 
-/// Parses all entries. The error contains the mistakes of all invalid entries.
+/// Parses all entries. `home` replaces `~/` in commands. The error contains the first mistake of
+/// each invalid entry; with more than [`HOOKS_MAX`] entries, only that.
 pub(super) fn parse(
     entries: &[Value],
     home: Option<&Path>,
@@ -121,8 +124,9 @@ fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
     })
 }
 
-/// Reads the program and the arguments of a hook. A relative path is an error: it would depend on
-/// the working directory, and the file could come from a repository.
+/// Reads the program and the arguments of a hook, and replaces `~/` at their beginning by `home`. A
+/// program that is a relative path with `/` is an error: it would depend on the working directory,
+/// and the file could come from a repository.
 fn command(
     entry: &Map<String, Value>,
     home: Option<&Path>,
@@ -205,7 +209,8 @@ fn wrong(what: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::HookSettingInvalid, Exit::Configuration, what)
 }
 
-/// True if `text` matches `pattern`, in which `*` matches any text.
+/// True if the whole of `text` matches `pattern`, in which `*` stands for any text, also an empty
+/// one.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };

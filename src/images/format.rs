@@ -1,9 +1,9 @@
 //! Detection of a file's format by content, never by name.
 
-/// A supported format.
+/// An image format that can be decoded and converted for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
-    /// Portable network graphics.
+    /// PNG, possibly animated.
     Png,
     /// JPEG.
     Jpeg,
@@ -27,7 +27,7 @@ impl ImageFormat {
         }
     }
 
-    /// Name of the format.
+    /// Name of the format for people and models, such as `WebP`.
     pub fn name(self) -> &'static str {
         match self {
             ImageFormat::Png => "PNG",
@@ -47,8 +47,8 @@ impl ImageFormat {
     }
 }
 
-/// Name of an unsupported format with its article, such as `a PDF file`. `None`: the format is not
-/// recognised in the first 512 bytes.
+/// Description of the unsupported format of a file that starts with `bytes`, such as `a PDF file`.
+/// `None`: no such format is recognised in the first 512 bytes. Supported formats are not examined.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -80,7 +80,8 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// True if `bytes` contain a marker of an animation in this `format`. Always false for JPEG.
+/// True if `bytes` contain a marker of an animation in this `format`. In a GIF, a second picture
+/// with a delay counts, too. Always false for JPEG.
 pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {

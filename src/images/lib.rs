@@ -43,7 +43,8 @@ pub struct ImageLimits {
     pub side_pixels_max: u32,
     /// Maximum size of the converted image, as the length of its Base64 text in bytes.
     pub sent_bytes_max: usize,
-    /// Maximum memory for decoding, in bytes.
+    /// Maximum memory for decoding, in bytes. An image with more than a quarter as many pixels is
+    /// an error.
     pub memory_bytes_max: u64,
     /// Maximum duration of the conversion, not counting the wait for earlier images.
     pub time_max: Duration,
@@ -84,7 +85,9 @@ impl LoadedImage {
         format!("data:{};base64,{}", self.mime, STANDARD.encode(&self.bytes))
     }
 
-    /// One line for people and models: `PNG, 4000x3000, sent as 2000x1500`.
+    /// One line for people and models: `PNG, 4000x3000, sent as 2000x1500`. The sent size is left
+    /// out if it is that of the original; a note follows if only the first picture of an animation
+    /// is used.
     pub fn describe(&self) -> String {
         let ((width, height), (new_width, new_height)) = (self.original, self.size);
         let mut text = format!("{}, {width}x{height}", self.format.name());
@@ -101,8 +104,8 @@ impl LoadedImage {
 
 /// Loads and converts the image in the file `path`. Blocks as [`from_bytes`] does.
 ///
-/// Fails with `IMG001` if the file cannot be read, with `IMG002` if it is too large, and with the
-/// errors of [`from_bytes`].
+/// Fails with `IMG001` if the file cannot be read or is not a regular file, with `IMG002` if it is
+/// too large, and with the errors of [`from_bytes`].
 pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     let place = path.display().to_string();
     let unreadable = |error: io::Error| {
@@ -154,9 +157,10 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
     bounded(limits, move |deadline| convert(&bytes, format, limits, deadline))
 }
 
-/// Runs `work` on a new thread when all earlier work has ended, and returns its result. Waits at
-/// most [`TURN_MAX`] for the start and `limits.time_max` for the end. After a timeout the thread
-/// ends by itself: `work` gets its deadline (monotonic) as argument.
+/// Runs `work` on a new thread, one work at a time, and returns its result. Waits at most
+/// [`TURN_MAX`] for the start and `limits.time_max` for the end; both timeouts are the error
+/// `IMG005`. After a timeout the thread ends by itself: `work` gets its deadline (monotonic) as
+/// argument, and does not start at all if the wait for the start has timed out.
 fn bounded(
     limits: ImageLimits,
     work: impl FnOnce(Instant) -> Result<LoadedImage, Failure> + Send + 'static,
@@ -186,7 +190,8 @@ fn bounded(
     }
 }
 
-/// Decodes an image, rotates it upright, scales it down and encodes it.
+/// Decodes an image, rotates it upright, scales it down and encodes it. If the encoded image is too
+/// large, halves its sides, at most [`HALVINGS_MAX`] times. Fails after `deadline`.
 fn convert(
     bytes: &[u8],
     format: ImageFormat,
@@ -213,7 +218,7 @@ fn convert(
     Err(wrong(ErrorCode::ImageTooDetailed, what).fix("cut out the part that matters"))
 }
 
-/// Decodes the pixels: upright, with eight bits per colour.
+/// Decodes the pixels of the first picture: upright, with eight bits per colour.
 fn decode(
     bytes: &[u8],
     format: ImageFormat,

@@ -27,7 +27,7 @@ pub(crate) struct RecordedModelRoute {
     pub(crate) abilities: Abilities,
 }
 
-/// One prompt and its attempts.
+/// One run of the main agent: its prompt and its attempts.
 #[derive(Debug)]
 pub(crate) struct RecordedPrompt {
     /// The user's prompt. `None`: the run continued unfinished work.
@@ -73,8 +73,8 @@ pub(crate) enum AttemptEnd {
 pub(crate) enum FailureReaction {
     /// Retry with the same model after a wait.
     Retried,
-    /// The model was not asked again for a while. `away`: rank in `0.0..1.0`; the higher, the later
-    /// it was asked again.
+    /// The model was not asked again at once, or not at all. `away`: rank in `0.0..1.0`; the
+    /// higher, the later it was asked again.
     GivenUp { away: f64 },
     /// The run was parked, because patience was exhausted. `known`: true if the time of the next
     /// retry was known.
@@ -105,13 +105,15 @@ impl RecordedPrompt {
 /// Collects the attempts of a session from its events.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptRecorder {
-    /// Prompts so far; attempts belong to the last one.
+    /// Runs so far, added by the caller. New attempts belong to the last one.
     pub(crate) turns: Vec<RecordedPrompt>,
     contacts: Vec<RecordedModelRoute>,
     /// Provider profile of the session, which a resume may change. Its model always has the index
     /// 0.
     home: String,
-    /// Index of the model that was asked and has not answered. `None`: no attempt is in progress.
+    /// Index of the model that was asked and has not answered; it stays set while a failed attempt
+    /// waits to be retried. `None`: nothing is open, and a failure or reply without request is
+    /// ignored.
     asked: Option<usize>,
     /// Index of the model that answered last.
     answered: usize,
@@ -246,7 +248,8 @@ impl AttemptRecorder {
     }
 
     /// Records the ability that a skipped model lacks. `skipped`: its profile and the reason,
-    /// separated by a colon.
+    /// separated by a colon. Any reason other than tools or images counts as a context window that
+    /// is too small. A text without a colon is ignored.
     fn skipped_model(&mut self, skipped: &str) {
         let Some((profile, why)) = skipped.rsplit_once(": ") else { return };
         let at = self.contact(profile, "");
@@ -309,12 +312,14 @@ fn attempt_class(class: &str) -> &str {
     class.strip_prefix("provider.").unwrap_or(class)
 }
 
-/// True if `cause` is the class of a provider failure.
+/// True if `cause` is the class of a provider failure, such as `overloaded`.
 pub(crate) fn is_class(cause: &str) -> bool {
     ProviderError::of_class(cause, "".into()).class() == cause
 }
 
-/// Computes `away` of all given-up models: the sooner a model is asked again, the smaller it is.
+/// Computes `away` of all given-up models: the fewer attempts of any model follow until this one is
+/// asked again, the smaller it is. From [`RANKS`] attempts on, or if the model is not asked again,
+/// it has its maximum.
 fn rank(turns: &mut [RecordedPrompt]) {
     let asked: Vec<usize> =
         turns.iter().flat_map(|turn| turn.attempts.iter().map(|a| a.who)).collect();

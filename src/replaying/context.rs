@@ -34,13 +34,14 @@ const WORTH_WAITING: Duration = Duration::from_hours(9);
 const RECOVERY_TIME: Duration = Duration::from_hours(20_000);
 /// Patience that only a parked attempt exhausts.
 const PATIENCE: Duration = Duration::from_hours(1_000_000);
-/// Waits shorter than this take real time: they wait for more of a reply. All others take none.
+/// Waits shorter than this take real time: they wait for more of a reply. Longer ones take none,
+/// except that a wait of at least [`PATIENCE`] never ends.
 const REAL_MAX: Duration = Duration::from_millis(500);
 /// More consecutive failures than any session has: no circuit breaker opens.
 const FAILURES_MAX: u32 = 1_000_000;
 
-/// Limits of the kernel in a replay. The recorded events determine the length of a simulated wait,
-/// not the recorded time.
+/// Limits of the kernel in a replay: the recorded events determine the length of a simulated wait,
+/// not the recorded time. Circuit breakers do not open, and nothing is compacted automatically.
 pub(crate) fn limits() -> Limits {
     Limits {
         patience: PATIENCE,
@@ -74,14 +75,16 @@ pub(crate) struct ReplayContext {
 }
 
 impl ReplayContext {
-    /// Creates the state for `recording`, whose turns the caller has taken out.
+    /// Creates the state for `recording`, whose prompts (`turns`) the caller has taken out;
+    /// [`ReplayContext::begin`] gets their attempts.
     pub(crate) fn new(mut recording: Recording) -> ReplayContext {
         let calls = Mutex::new(std::mem::take(&mut recording.calls));
         ReplayContext { recording, calls, ..ReplayContext::default() }
     }
 
-    /// Sets the session and answers its permission requests as recorded. A request without a
-    /// recorded answer interrupts the run.
+    /// Sets the session, and answers its permission requests as recorded, in a task of its own. A
+    /// request that another answer covered is left open. Any other request without a recorded
+    /// answer interrupts the run.
     pub(crate) fn set_session(self: &Arc<Self>, session: SessionHandle) {
         let mut events = session.subscribe();
         let stage = Arc::clone(self);
@@ -111,7 +114,8 @@ impl ReplayContext {
         *lock(&self.attempts) = attempts;
     }
 
-    /// Sends recorded messages of the user to the session.
+    /// Sends recorded messages of the user to the session, in order. A message that the session
+    /// does not take is dropped.
     async fn send_messages(&self, messages: Vec<Message>) {
         if let Some(session) = self.session.get() {
             for (kind, content) in messages {
@@ -120,8 +124,8 @@ impl ReplayContext {
         }
     }
 
-    /// Interrupts the run, because the recording ends at this point. Never returns: the
-    /// interruption drops the future.
+    /// Interrupts the run, because it was interrupted in the recording, or the recording does not
+    /// say how it goes on. Never returns: the interruption drops the future.
     async fn stop<T>(&self) -> T {
         if let Some(session) = self.session.get() {
             session.interrupt();
@@ -143,7 +147,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Model that replies and fails as recorded.
+/// Model that replies and fails as recorded. An attempt that the recording attributes to another
+/// model is rejected with an error; an attempt beyond the recorded ones interrupts the run.
 #[derive(Debug)]
 pub(crate) struct RecordedModel {
     /// Index of the model in `Recording::contacts`.
@@ -232,7 +237,8 @@ impl ReplayContext {
     }
 }
 
-/// Tool that returns the recorded result and has no effect.
+/// Tool that returns the recorded result and has no effect. A call without a recorded result
+/// interrupts the run.
 #[derive(Debug)]
 pub(crate) struct RecordedTool {
     spec: ToolSpec,
@@ -240,7 +246,8 @@ pub(crate) struct RecordedTool {
 }
 
 impl RecordedTool {
-    /// Creates the tool `name`. `known`: its current definition; `None`: the tool no longer exists.
+    /// Creates the tool `name`. `known`: its current definition. `None`: the tool no longer exists,
+    /// and a definition without description and parameters takes its place.
     pub(crate) fn new(
         name: &str,
         known: Option<&ToolSpec>,
@@ -291,8 +298,9 @@ impl Tool for RecordedTool {
     }
 }
 
-/// Policy that asks for the calls for which the recording has a permission request. A denial by a
-/// rule is recorded as a result; all other calls may run, because no tool has an effect.
+/// Policy that asks about a call if the recording has a permission request for it, unless another
+/// answer covered that request and a grant is active. A denial by a rule is recorded as a result;
+/// all other calls may run, because no tool has an effect.
 impl Policy for ReplayContext {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
         let confinement = Confinement {
@@ -316,8 +324,9 @@ impl Policy for ReplayContext {
     }
 }
 
-/// Clock that advances only by waits, most of which take no real time. A wait of at least
-/// [`PATIENCE`] never ends.
+/// Clock that advances by waits, most of which take no real time, and by jumps of attempts. A wait
+/// of at least [`PATIENCE`] never ends. The wall clock stands still at the start of the recorded
+/// session.
 impl Clock for ReplayContext {
     fn monotonic(&self) -> Duration {
         *lock(&self.passed)
@@ -349,7 +358,7 @@ impl Clock for ReplayContext {
     }
 }
 
-/// Reuses the recorded call ids; other ids are counted.
+/// Hands out the recorded call ids in their order, then new ones; all other ids are counted.
 impl Ids for ReplayContext {
     fn new_id(&self, kind: &str) -> String {
         format!("{kind}{}", self.next_number())

@@ -34,9 +34,9 @@ pub(crate) enum RecordedAnswer {
     AllowedFromNowOn,
     /// Denied, with the reason given to the model.
     Denied(String),
-    /// Answered by a grant from another request.
+    /// Withdrawn because a grant that answered another request covers it.
     Covered,
-    /// Withdrawn before an answer.
+    /// Withdrawn before an answer for another reason, such as the end of the run.
     Withdrawn,
 }
 
@@ -56,8 +56,8 @@ impl RecordedQuestion {
     }
 }
 
-/// Applies `event` to the requests: `questions` contains the call of each request, `asked` the
-/// request for each call.
+/// Applies `event` to the requests: `questions` contains the call of each request, `asked` the last
+/// request for each call. Other events are ignored.
 pub(crate) fn apply(
     event: &Event,
     questions: &mut HashMap<QuestionId, CallId>,

@@ -18,12 +18,12 @@ use crate::replaying::questions::{self, RecordedQuestion};
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) agent: String,
-    /// Models that the session could use, in the order of their first use; the first is the
-    /// session's own.
+    /// Models that the session could use, in the order in which the records first name them; the
+    /// first is the session's own.
     pub(crate) contacts: Vec<RecordedModelRoute>,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
-    /// Names of all tools that the main agents of the session could see.
+    /// Names of all tools that the main agent could see in any of its runs.
     pub(crate) tools: Vec<String>,
     pub(crate) turns: Vec<RecordedPrompt>,
     /// Ids of the recorded tool calls, in the order of their creation.
@@ -39,7 +39,8 @@ pub(crate) struct Recording {
     pub(crate) user_messages: HashMap<CallId, Vec<Message>>,
     queued: HashMap<MessageId, (Message, Option<CallId>)>,
     questions: HashMap<QuestionId, CallId>,
-    /// The most recently started call of the last reply. `None`: none has started.
+    /// The most recently started call of the last reply, even if it has ended. `None`: none has
+    /// started.
     running: Option<CallId>,
     /// History taken from the session that this one was forked from.
     pub(crate) history: Vec<Arc<Said>>,
@@ -47,7 +48,7 @@ pub(crate) struct Recording {
     open: bool,
 }
 
-/// A message that the user sent during a turn.
+/// A message that the user sent during a run: a steering message or a follow-up.
 pub(crate) type Message = (MessageKind, Vec<ContentPart>);
 
 impl Recording {
@@ -73,7 +74,7 @@ impl Recording {
                 self.started_ms = record.ts;
             }
             Event::InvocationStarted { tools, .. } => {
-                // No message: a parked or interrupted turn was continued.
+                // No message: a parked or interrupted run is continued.
                 if !self.open && !turns.is_empty() {
                     turns.push(RecordedPrompt::of(None));
                 }

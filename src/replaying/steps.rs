@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::replaying::attempts::is_class;
 use crate::replaying::questions::{self, RecordedQuestion};
 
-/// Maximum characters shown of each side of a difference.
+/// Maximum characters shown of each side of a difference, without the `…` at a cut.
 const SHOWN_MAX: usize = 600;
 /// Number of equal characters shown before a difference, if more than half of [`SHOWN_MAX`] precede
 /// it. Otherwise all are shown.
@@ -23,7 +23,7 @@ const CONTEXT: usize = 80;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum ReplayStep {
-    /// A message of the user.
+    /// A message of the user: a prompt, or a delivered steering message or follow-up.
     User { content: Vec<ContentPart> },
     /// A reply of a model.
     Reply {
@@ -37,14 +37,14 @@ pub(crate) enum ReplayStep {
         stop_reason: StopReason,
         /// Model name as reported by the provider.
         model: Option<String>,
-        /// Usage of the attempt that gave the reply. `None`: the journal ends before it.
+        /// Usage of the attempt that gave the reply. `None`: the journal does not contain it.
         usage: Option<Usage>,
     },
-    /// Partial output of a reply that broke off.
+    /// Partial output of a reply that broke off or was interrupted.
     Partial { turn: u32, text: String, cause: String },
-    /// A failed attempt that is retried.
+    /// A failed attempt that is retried with the same model.
     Retry { attempt: u32, class: String, cause: String, usage: Option<Usage> },
-    /// Switch to the model with the profile `to`. `None`: back to the session's own model.
+    /// Switch to the model with the profile `to`. `None`: to the session's own model.
     Switch { to: Option<String>, class: String, cause: String, skipped: Vec<String> },
     /// The run was parked: patience was exhausted.
     Parked { class: String, cause: String },
@@ -97,14 +97,15 @@ struct Fold {
     asked: Option<String>,
     messages: Option<usize>,
     shortened: bool,
-    /// Usage of the last failed attempt.
+    /// Usage of the last failed attempt, until it becomes part of a `Retry` step. `None`: none has
+    /// failed since the last request.
     spent: Option<Usage>,
     questions: HashMap<QuestionId, CallId>,
     answers: HashMap<CallId, RecordedQuestion>,
     /// Calls of the last reply whose results are not steps yet, in order.
     calls: Vec<CallId>,
     results: HashMap<CallId, ReplayStep>,
-    /// Queued messages that were delivered.
+    /// Ids of the queued messages that were delivered. A second record of one is ignored.
     delivered: HashSet<MessageId>,
     running: bool,
     /// True if the run ends in a way that a replay cannot reproduce.
@@ -247,7 +248,7 @@ impl Fold {
         }
     }
 
-    /// Returns `profile`, unless it is that of the session.
+    /// Returns `profile`, or `None` if it is that of the session.
     fn other(&self, profile: &str) -> Option<String> {
         (profile != self.home).then(|| profile.to_owned())
     }

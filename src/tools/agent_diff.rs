@@ -21,12 +21,13 @@ use crate::worktree::{
 };
 use crate::{ToolEnvironment, blocking, diff, digest, prepared, spec};
 
-/// Name of the tool.
+/// Name of the tool `agent_diff`.
 const NAME: &str = posse_actors::delegation::DIFF;
 
 /// Maximum bytes of the list and diffs that one call returns. A note about the next page is added.
 const PAGE_BYTES: usize = 24 << 10;
-/// Maximum number of changed files in a worktree that are shown or merged at once.
+/// Maximum number of changed files in a worktree that are shown or merged at once. With more,
+/// `agent_diff` fails, and `agent_merge` merges only files that it is given by name.
 pub(crate) const FILES_MAX: usize = 2000;
 
 /// Creates the tool `agent_diff`.
@@ -94,7 +95,8 @@ async fn run(
 }
 
 /// Opens the worktree of subagent `id` for comparison. Fails if it does not exist, was merged
-/// completely, or if `origin` is a subagent that did not request subagent `id`.
+/// completely, or if `origin` is a subagent that did not request subagent `id` itself. The main
+/// agent may open all worktrees.
 pub(crate) fn opened(
     worktrees: &Worktrees,
     id: &str,
@@ -132,8 +134,8 @@ pub(crate) fn found(
     }
 }
 
-/// Path of the working directory in the worktree of subagent `id`, for a message; empty if there is
-/// no worktree.
+/// Path of the working directory in the worktree of subagent `id`, escaped for a message; empty if
+/// there is no worktree.
 pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     let cwd = worktrees.cwd_of(id).unwrap_or_default();
     printable(&cwd.display().to_string())
@@ -190,7 +192,8 @@ pub(crate) fn reads(workspace: &Workspace, files: &[Changed]) -> Vec<Operation> 
     files.iter().filter(|file| !is_secret(&file.path)).map(read).collect()
 }
 
-/// Formats a list of the changed files, followed by their diffs. Secret files are only counted.
+/// Formats a list of the changed files with their numbers of added and removed lines, followed by
+/// their diffs. Secret files are only counted.
 fn format_all(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let (mut list, mut diffs, mut secrets) = (String::new(), String::new(), 0);
     for one in changed {

@@ -27,12 +27,13 @@ use crate::worktree::{
 use crate::{ToolEnvironment, blocking, digest, prepared, refusal, spec};
 use posse_base::hex::sha256;
 
-/// Name of the tool.
+/// Name of the tool `agent_merge`.
 const NAME: &str = posse_actors::delegation::MERGE;
 
-/// Maximum total size of the diffs shown in a permission request, in bytes.
+/// Maximum total size of the diffs shown in a permission request, in bytes. A note of one line
+/// replaces each file that does not fit.
 const DETAIL_BYTES_MAX: usize = 256 << 10;
-/// Maximum number of conflicts listed in an error.
+/// Maximum number of conflicts listed in an error. Further ones are only counted.
 const CONFLICTS_MAX: usize = 50;
 
 /// Creates the tool `agent_merge`.
@@ -222,7 +223,9 @@ enum MergeStep {
     Conflict(String),
 }
 
-/// Merges the file `one` without writing anything.
+/// Merges the file `one` without writing anything. Changes on both sides that do not fit, a link, a
+/// secret, and a file that cannot be changed in the workspace are conflicts. Fails if a side in the
+/// worktree cannot be read.
 fn step(
     env: &ToolEnvironment,
     tree: &OpenWorktree,

@@ -18,11 +18,13 @@ use crate::workspace::FileStatus;
 /// Maximum number of temporary names that are tried if a name exists already.
 const NAMES_MAX: u32 = 16;
 
-/// Writes `bytes` to a temporary file, syncs it and renames it to `name` in `folder`. Returns the
-/// metadata of the new file.
+/// Writes `bytes` to a temporary file, syncs it, gives it the name `name` in `folder`, and syncs
+/// the folder. Returns the metadata of the new file. If only the last step fails, the file is in
+/// place although the result is an error.
 ///
-/// `old` is the metadata of the file that is replaced; the new file gets its permissions and, if
-/// the system allows it, its owner. If `old` is `None`, an existing file called `name` is an error.
+/// `old` is the metadata of the file that is replaced; the new file gets its permissions without
+/// the set-id and sticky bits and, if the system allows it, its owner. If `old` is `None`, an
+/// existing file called `name` is an error; otherwise a file of any identity is replaced.
 pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
@@ -69,9 +71,9 @@ fn sync(folder: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sets (`may` is true) or clears the executable bits of the file `name` in `folder`. Owner, group
-/// and others get the bit only if they may read the file. Fails if the name belongs to another file
-/// than `known`.
+/// Sets (`may` is true) or clears the executable bits of the file `name` in `folder`, starting from
+/// the mode in `known`. Owner, group and others get the bit only if they may read the file. Fails
+/// if the name belongs to another file than `known`.
 pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -85,8 +87,8 @@ pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// Stores `bytes` in the file `hash` of the folder `blobs`, unless that file exists. `hash` is the
-/// SHA-256 of `bytes` in hex.
+/// Stores `bytes` in the file `hash` of the folder `blobs`, unless that file exists. Creates the
+/// folder if it is missing. `hash` is the SHA-256 of `bytes` in hex.
 pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
     let path = blobs.join(hash);
     if path.try_exists()? {
@@ -154,7 +156,8 @@ impl Temporary<'_> {
         Ok(())
     }
 
-    /// Gives the file its final name like `rename`, but fails if a file has that name.
+    /// Gives the file its final name, but fails if a file has that name; `rename` would replace it.
+    /// On a file system without hard links, a file that appears at the same moment is replaced.
     fn link(self, name: &OsStr) -> io::Result<()> {
         let none = AtFlags::empty();
         match linkat(self.folder, self.name.as_str(), self.folder, name, none) {

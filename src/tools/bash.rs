@@ -30,10 +30,11 @@ use crate::bash::foreground::Foreground;
 use crate::workspace::Located;
 use crate::{Timeouts, ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
-/// Name of the tool.
+/// Name of the tool `bash`.
 pub const NAME: &str = "bash";
 
-/// Maximum length of a command in bytes. Linux accepts no single argument of 128 KiB or more.
+/// Maximum length of a command in bytes; a longer one is an error. Linux accepts no single argument
+/// of 128 KiB or more.
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -43,7 +44,8 @@ const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::f
 /// Output size at which a command is killed, in bytes.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
 
-/// Time for which the end of a session waits for the check of a cancelled command.
+/// Maximum time for which the end of a session waits until the effects of cancelled commands on
+/// protected files are checked.
 const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum number of protected paths that one command may request to change.
@@ -302,8 +304,8 @@ fn check(command: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Returns the requested timeout, clamped to the limits, or the default without a request. Also
-/// returns a note for the model if the request was changed.
+/// Returns the requested timeout, clamped between `TIMEOUT_MIN` and the given maximum, or the given
+/// default without a request. Also returns a note for the model if the request was changed.
 fn timeout(
     asked_ms: Option<f64>,
     (default, max): (Duration, Duration),

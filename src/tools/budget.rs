@@ -16,7 +16,7 @@ use serde_json::Value;
 /// Effect of a call beyond the budget of its tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExceed {
-    /// The call is denied.
+    /// The call does not run. Its result is an error for the model.
     Block,
     /// The call runs. The model is informed at the first such call.
     Steer,
@@ -25,9 +25,9 @@ pub enum OnExceed {
 /// Budget of one tool: its maximum number of calls in a run, and the effect of further calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallBudget {
-    /// Maximum number of calls.
+    /// Maximum number of calls of the tool in one run.
     pub calls_max: u32,
-    /// Effect of further calls.
+    /// Effect of further calls of the tool in the same run.
     pub on_exceed: OnExceed,
 }
 
@@ -45,7 +45,8 @@ pub struct Budgets {
 /// Usage of the budgets so far.
 #[derive(Debug, Default)]
 struct CallUsage {
-    /// Number of calls in this run, by tool name.
+    /// Number of calls in this run, by tool name, including those that were denied for their
+    /// budget.
     calls: BTreeMap<String, u32>,
     /// Bytes of output in this turn.
     bytes: usize,
@@ -165,7 +166,7 @@ impl Tool for Budgeted {
     }
 }
 
-/// Size of an output as sent, in bytes: its texts, and the URLs of its images.
+/// Size of an output in bytes: its texts, and the URLs of its images.
 fn bytes_of(output: &ToolOutput) -> usize {
     let size = |part: &ContentPart| match part {
         ContentPart::Text { text } => text.len(),

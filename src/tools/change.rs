@@ -106,7 +106,8 @@ pub(crate) struct EditedFile {
 ///
 /// `edit` gets the content, the displayed name, and true if an approximate match is allowed. If
 /// `edit` fails, the prepared call is judged as a read and then returns the error. Fails at once if
-/// the agent has to read the file first (`ReadTable::require`).
+/// the file cannot be loaded (`ChangeTarget::load`) or the agent has to read it first
+/// (`ReadTable::require`).
 pub(crate) fn prepare(
     (tool, verb): (&str, &str),
     place: Located,
@@ -186,7 +187,7 @@ impl FileChange {
     }
 
     /// Creates the operation of writing this file in a call that writes all files in `written`,
-    /// given as paths relative to the root. The policy needs all of them, because together they can
+    /// given as paths relative to the root. The policy gets all of them, because together they can
     /// form a git repository.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         self.target.place.write_with(written)
@@ -219,8 +220,8 @@ impl FileChange {
         ])
     }
 
-    /// Fails if the file was changed or replaced, or its folder was replaced, since the call was
-    /// prepared.
+    /// Fails if the file was created, changed, replaced or removed, or its folder was replaced,
+    /// since the call was prepared. Writes nothing.
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, &name),
@@ -230,9 +231,10 @@ impl FileChange {
         }
     }
 
-    /// Stores the old content as a before-image and applies the change. Fails if the file was
-    /// changed or replaced since the call was prepared. Writes nothing in a dry run, or if the file
-    /// has the new content already.
+    /// Stores the old content as a before-image, applies the change, and records in the table of
+    /// reads that the agent of `call` knows the new content. Missing folders of a new file are
+    /// created. Fails if the file was changed or replaced since the call was prepared. Writes
+    /// nothing in a dry run, or if the file has the new content and executable bit already.
     pub(crate) fn apply(&self, env: &ToolEnvironment, call: &CallContext) -> RunResult {
         let ChangeTarget { place, before, .. } = &self.target;
         if env.dry_run {

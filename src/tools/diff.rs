@@ -7,7 +7,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
 use crate::text::{is_binary, lines, lines_ended};
 
-/// Maximum size of a diff in bytes.
+/// Maximum size of a diff in bytes, without the notice of truncation.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of compared lines, of both texts together, for which a minimal diff is computed.
 /// Above it, all compared lines are shown as replaced.
@@ -18,9 +18,9 @@ const CONTEXT: usize = 3;
 /// Diff of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Diff {
-    /// Number of added lines.
+    /// Number of added lines, including those that `text` leaves out.
     pub(crate) added: usize,
-    /// Number of removed lines.
+    /// Number of removed lines, including those that `text` leaves out.
     pub(crate) removed: usize,
     /// The unified diff, at most [`TEXT_BYTES_MAX`] bytes plus a truncation notice. Invalid UTF-8
     /// is replaced.
@@ -28,7 +28,8 @@ pub(crate) struct Diff {
 }
 
 /// Computes the diff for replacing `before` by `after` in the file `path`. `before` is `None` for a
-/// new file. If both are equal, the text of the diff is empty.
+/// new file. If both are equal, the text of the diff is empty. For binary files, all lines count as
+/// replaced, and the text only says that they differ.
 pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");

@@ -56,7 +56,7 @@ async fn prepare(
 
 /// Prepares a call of `tool` that replaces the content of the existing file at `path` with the
 /// result of `make`. `make` gets the content, the displayed name, and true if an approximate match
-/// is allowed.
+/// is allowed. For a missing file, returns a prepared call that fails (`refusal::missing`).
 pub(crate) async fn prepare_edit(
     tool: &'static str,
     path: &str,

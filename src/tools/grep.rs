@@ -32,7 +32,7 @@ const OFFSET_MAX: usize = 100_000;
 const CONTEXT_MAX: usize = 20;
 const PATTERN_BYTES_MAX: usize = 10_000;
 
-/// Maximum bytes of a compiled pattern and of its search cache.
+/// Maximum bytes of a compiled pattern, and of its search cache. A larger pattern is an error.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum bytes shown of an error message of the regex engine.
@@ -140,7 +140,8 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         .map_err(|error| invalid("pattern: ", &error))
 }
 
-/// Compiles a path pattern. A pattern without `/` matches file names at any depth.
+/// Compiles a path pattern. A pattern without `/` matches file names at any depth. Fails if the
+/// pattern is invalid, empty, longer than 1000 bytes, absolute, or contains `..`.
 pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     if pattern.is_empty() || pattern.len() > 1000 {
         return Err(ToolError::new("ARG005", "the glob is empty or longer than 1000 bytes"));
@@ -241,7 +242,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Adds the matches of one file, with their context lines.
+    /// Adds the matches of one file, with their context lines, until a line does not fit.
     fn add(&mut self, path: &str, hits: &Hits) {
         let has_context = hits.lines.iter().any(|line| !line.is_match);
         if has_context && !self.text.is_empty() {

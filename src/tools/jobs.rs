@@ -55,7 +55,7 @@ pub(crate) struct Job {
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
     ended: watch::Sender<Option<Arc<JobExit>>>,
-    /// Offset up to which the agent has read the output, in bytes.
+    /// Offset up to which `job_output` or `job_stop` has shown the output, in bytes.
     pub(crate) read_to: AtomicU64,
     /// True if no notice of the job's end is to be sent to the agent any more: the agent was
     /// informed, or the call that starts the job was cancelled.
@@ -106,8 +106,8 @@ impl Jobs {
         self.live_max == 0
     }
 
-    /// Adds a job for the command of `call`. If the maximum number of jobs runs already, returns an
-    /// error for the model.
+    /// Adds a job for the command of `call`. Drops the oldest ended job if `ENDED_MAX` are listed. If
+    /// the maximum number of jobs runs already, returns an error for the model.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
@@ -151,7 +151,8 @@ impl Jobs {
         Ok(job)
     }
 
-    /// Removes a job whose command could not be started.
+    /// Removes the job `id` from the list without stopping it. For a job whose command could not be
+    /// started.
     pub(crate) fn forget(&self, id: &CallId) {
         self.lock().retain(|job| job.id != *id);
     }

@@ -51,8 +51,8 @@ use crate::jobs::Jobs;
 use crate::reads::ReadTable;
 use crate::workspace::Workspace;
 
-/// Maximum size of a file that is read on the calling task, in bytes. A larger file is read on a
-/// blocking thread.
+/// Maximum size of a file that is read, edited or written on the calling task, in bytes. A larger
+/// file is processed on a blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
 /// Default maximum number of running background jobs.
@@ -73,12 +73,12 @@ pub struct ToolEnvironment {
     pub fuzzy_edit: bool,
     /// True if an agent must read a file before it changes the file.
     pub require_read: bool,
-    /// True if a repeated read of unchanged content returns a reference to the earlier call instead
-    /// of the content.
+    /// True if a repeated read of unchanged content returns, once, a reference to the earlier call
+    /// instead of the content.
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Size limits of images that `read_file` shows.
+    /// Limits of the images that `read_file` shows.
     pub images: ImageLimits,
     /// File versions that each agent has read or written.
     pub reads: Arc<ReadTable>,
@@ -236,7 +236,7 @@ pub(crate) fn prepared<T: Send + 'static>(
 }
 
 /// Runs `work` on a blocking thread and returns its result. A panic of `work` continues in the
-/// caller.
+/// caller. Dropping the future does not stop `work`.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

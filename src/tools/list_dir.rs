@@ -25,7 +25,8 @@ const NAME: &str = "list_dir";
 
 /// Maximum number of entries that are listed.
 const SHOWN_MAX: usize = 500;
-/// Maximum number of entries read, of which the first ones by name are listed.
+/// Maximum number of entries read, of which the first ones by name are listed. Of a larger folder,
+/// these are any entries.
 const READ_MAX: usize = 20_000;
 
 /// Creates the tool `list_dir`.

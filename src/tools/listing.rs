@@ -51,7 +51,8 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
 /// Name of the file that marks a folder with build output or a cache. Its content is not checked.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
-/// Number of files from which on several threads are used.
+/// Number of files from which on several threads are used, if the machine has them; they begin the
+/// listing again.
 const SMALL: usize = 1000;
 
 /// Number of files at which a listing ends. With several threads, a few more may be listed.
@@ -101,8 +102,8 @@ impl Stop {
     }
 }
 
-/// Runs a search on a blocking thread, with the time limit `TIME_MAX`. Dropping the future stops
-/// the search.
+/// Runs a search on a blocking thread, with the time limit `TIME_MAX`. At the limit the search ends
+/// itself with a partial result. Dropping the future stops the search.
 pub(crate) async fn search(work: impl FnOnce(&Stop) -> ToolOutput + Send + 'static) -> RunResult {
     let (stop, _guard) = Stop::after(TIME_MAX);
     Ok(blocking(move || work(&stop)).await)
@@ -152,7 +153,8 @@ pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// Lists the files like [`of`] with several threads. The result is not sorted.
+/// Lists the files below `folder` with several threads until `stop` is due. Unlike that of [`of`],
+/// the result is not sorted.
 fn of_many(folder: &Path, stop: &Stop) -> FileListing {
     let all = Mutex::default();
     let is_cut = AtomicBool::new(false);
@@ -183,13 +185,15 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Adds a file. Returns true if the common list has `FILES_MAX` files.
+    /// Adds a file. Moves every 256 files to the common list, and then returns true if that list
+    /// has at least `FILES_MAX` files.
     fn add(&mut self, path: &Path) -> bool {
         self.files.push(path.to_owned());
         self.files.len() >= 256 && self.hand_over()
     }
 
-    /// Moves the files to the common list. Returns true if that list has `FILES_MAX` files.
+    /// Moves the files to the common list. Returns true if that list has at least `FILES_MAX`
+    /// files.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.append(&mut self.files);

@@ -65,8 +65,8 @@ async fn prepare(
     prepare_edit(NAME, &path, env, call, make).await
 }
 
-/// Applies all `edits` in order to the content `before`. Fails with the first edit that does not
-/// match, or if the content does not change.
+/// Applies all `edits` in order to the content `before`. Fails with the first edit that fails (see
+/// [`TextEdit::apply`]), or if the edits together change nothing.
 fn apply(
     edits: &[TextEdit],
     before: &[u8],

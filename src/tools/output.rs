@@ -14,9 +14,9 @@ pub(crate) fn clean(bytes: &[u8]) -> String {
     printable_lines(&without_sequences(&text))
 }
 
-/// Removes terminal sequences from `text`: CSI sequences, and control strings, such as titles and
-/// clipboard contents, up to their terminator. Converts a run of CR, with the LF after it, to one
-/// LF.
+/// Removes terminal sequences from `text`: escape sequences such as CSI, and control strings, such
+/// as titles and clipboard contents, up to their terminator. Converts a run of CR, with the LF
+/// after it, to one LF.
 fn without_sequences(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -1,4 +1,5 @@
-//! `read_file`: shows a slice of a text file of any size, with line numbers.
+//! `read_file`: shows a slice of a text file of any size with line numbers, an image, or a slice of
+//! an earlier output of the session.
 
 mod image;
 mod page;
@@ -135,7 +136,8 @@ impl OpenFile {
     }
 }
 
-/// Creates the result for content that the call `earlier` has shown already.
+/// Creates the result for content that the call `earlier` has shown already: a reference to that
+/// call, which takes the place of the content.
 fn unchanged(shown: &str, earlier: &CallId, mut metadata: Value) -> ToolOutput {
     let text = format!(
         "{shown} has not changed: {earlier} has shown exactly this. (Asked once more, it is shown \
@@ -179,7 +181,7 @@ fn opened(
 }
 
 /// Prepares a call that reads `name`, an earlier output or a page of the conversation, through
-/// [`ToolEnvironment::recall`]. `None` if the name is unknown.
+/// [`ToolEnvironment::recall`]. `None` if the name is unknown; `FIL001` if the lookup fails.
 async fn remembered(
     env: &ToolEnvironment,
     name: &str,
@@ -209,7 +211,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
 }
 
 /// Opens the spilled output of the call `call` of this session. Returns it with its name for the
-/// model.
+/// model. Fails with `FIL001` if there is none, and with `ARG002` if `call` cannot be an id.
 fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), ToolError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if call.is_empty() || call.len() > 200 || !call.bytes().all(plain) {

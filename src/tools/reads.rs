@@ -1,5 +1,6 @@
-//! Table of file reads and writes, shared by all agents of a session. With it, an agent cannot
-//! overwrite a version of a file that it has not seen, and unchanged content is not shown twice.
+//! Table of file reads and writes, shared by all agents of a session. With it, an agent that knows
+//! an old version of a file cannot change the file, nor can one that has not seen the version of
+//! another agent, and a reference can take the place of unchanged content that is read again.
 //!
 //! Files are keyed by resolved path and compared by a hash of all bytes. Inode and times would not
 //! suffice: replacing a file changes its inode, and two changes within one clock tick do not change
@@ -16,12 +17,14 @@ use sha2::{Digest, Sha256};
 
 use crate::workspace::Located;
 
-/// Maximum number of files in the table. When it is full, all entries are dropped, and the files
-/// have to be read again.
+/// Maximum number of files whose versions, and whose last writers, are stored. Before a further
+/// one, all entries of that kind are dropped; then no agent counts as having read, or written, any
+/// file.
 const FILES_MAX: usize = 20_000;
-/// Maximum number of agents whose knowledge about one file is stored.
+/// Maximum number of agents whose knowledge about one file is stored. A further one replaces the
+/// agent that came first.
 const AGENTS_MAX: usize = 32;
-/// Maximum number of slices that are stored per file and agent.
+/// Maximum number of parts that are stored per file and agent. A further one replaces the oldest.
 const SLICES_MAX: usize = 16;
 /// Minimum size in bytes of a text that a reference to the earlier call can replace. For a shorter
 /// text, the reference saves hardly anything.
@@ -125,8 +128,8 @@ impl ReadTable {
         })
     }
 
-    /// Forgets which texts were shown, because after a compaction the model may no longer see them.
-    /// The known file versions stay.
+    /// Forgets which texts were shown to any agent, because after a compaction the model may no
+    /// longer see them. The known file versions stay.
     pub(crate) fn forget_shown(&self) {
         for mut seen in self.files.iter_mut() {
             seen.iter_mut().for_each(|seen| seen.shown.clear());
@@ -153,8 +156,8 @@ impl ReadTable {
         }
     }
 
-    /// Records that the agent of `call` wrote the file at `path`. `content` is the SHA-256 of the
-    /// new content in hex.
+    /// Records that the agent of `call` wrote the file at `path`, and so knows its new version, of
+    /// which nothing counts as shown. `content` is the SHA-256 of the new content in hex.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();

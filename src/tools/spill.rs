@@ -16,15 +16,16 @@ pub fn name(call: &CallId) -> String {
     format!("output:{call}")
 }
 
-/// Stores `parts`, concatenated, as the output of `call`. Returns the path of the file. Fails if
-/// the file exists already.
+/// Stores `parts`, concatenated, as the spilled output of `call`. Returns the path of the file.
+/// Fails if the file exists already.
 pub(crate) fn store(session_dir: &Path, call: &CallId, parts: &[&[u8]]) -> io::Result<PathBuf> {
     let path = path(session_dir, call);
     create_output(&path, parts)?;
     Ok(path)
 }
 
-/// Converts a call id to a file name. A malformed id cannot leave the folder.
+/// Converts a call id to a file name: its first 100 characters, with `_` for all but letters,
+/// digits and `-`. A malformed id cannot leave the folder.
 fn file_name(id: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     id.chars().take(100).map(safe).collect()

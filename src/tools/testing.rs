@@ -33,7 +33,7 @@ impl ToolFixture {
         ToolFixture::set(|env| env.dry_run = dry_run)
     }
 
-    /// With changed settings.
+    /// Creates a fixture with the settings that `settings` changes.
     pub(crate) fn set(settings: impl FnOnce(&mut ToolEnvironment)) -> ToolFixture {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
@@ -52,7 +52,7 @@ impl ToolFixture {
         &self.tools
     }
 
-    /// A path in the temporary folder: `work/a`.
+    /// Absolute path of `path` in the temporary folder, such as `work/a`.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.folder.path().canonicalize().unwrap().join(path)
     }
@@ -112,7 +112,7 @@ impl ToolFixture {
         block_on(self.tools.get(tool).unwrap().run(permitted, run))
     }
 
-    /// Output for `agent` in its call `id`.
+    /// Prepares and runs the call `id` of `agent`, and returns the text of its result or error.
     pub(crate) fn ask_as(&self, agent: &str, id: &str, tool: &str, arguments: &Value) -> String {
         match self.prepare_as(context(agent, id), tool, arguments) {
             Ok(prepared) => text_of(&self.run_as(context(agent, id), tool, prepared).content),
@@ -120,7 +120,7 @@ impl ToolFixture {
         }
     }
 
-    /// Action of a call of `agent`.
+    /// Prepares a call of `agent`.
     pub(crate) fn prepare_for(
         &self,
         agent: &str,
@@ -130,7 +130,7 @@ impl ToolFixture {
         self.prepare_as(context(agent, "w"), tool, arguments)
     }
 
-    /// Runs a prepared call, and returns the result for `agent`.
+    /// Runs a prepared call of `agent`, and returns the text of its result.
     pub(crate) fn run_for(&self, agent: &str, tool: &str, prepared: Prepared) -> String {
         text_of(&self.run_as(context(agent, "w"), tool, prepared).content)
     }
@@ -139,7 +139,7 @@ impl ToolFixture {
         Ok(self.run(tool, self.prepare(tool, arguments)?))
     }
 
-    /// Output for the model.
+    /// Prepares and runs a call of the main agent, and returns the text of its result or error.
     pub(crate) fn ask(&self, tool: &str, arguments: &Value) -> String {
         match self.call(tool, arguments) {
             Ok(output) => text_of(&output.content),

@@ -47,8 +47,9 @@ struct Root {
 }
 
 impl Workspace {
-    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014` if
-    /// one of them cannot be used.
+    /// Opens `cwd` and the `extra` folders, which are relative to it or absolute, and resolves
+    /// their real paths. A folder that is named twice counts once. Fails with `CFG014` if one of
+    /// them cannot be opened or its path is not UTF-8.
     pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
         let mut roots = vec![Root::open(cwd)?];
         for path in extra {
@@ -62,8 +63,9 @@ impl Workspace {
         Ok(Workspace { roots: roots.into(), links: Arc::new(links) })
     }
 
-    /// Refuses the files in `registry`, the secrets that scans for commands have found, under any
-    /// name.
+    /// Returns this workspace with a detector that refuses the files in `registry`, the secrets
+    /// that scans for commands have found, under other names. Files with the name of a secret are
+    /// left to the policy.
     #[must_use]
     pub fn with_secret_files(mut self, registry: SecretFiles) -> Workspace {
         let paths = self.roots().map(Path::to_owned).collect();
@@ -83,9 +85,10 @@ impl Workspace {
 
     /// Resolves `path`, a path from the model. The file need not exist.
     ///
-    /// Relative paths start at the working directory; absolute paths must lie in a root. Symbolic
-    /// links are followed as long as they stay in a root. `@name` means `name` if only the latter
-    /// exists. A quoted name, as lists show it, means the unquoted name if that exists.
+    /// Relative paths start at the working directory; all paths must lie in a root. Symbolic links
+    /// are followed as long as they stay in a root. `@name` means `name` if only the latter exists.
+    /// A quoted name, as lists show it, means the unquoted name if that exists. An existing path
+    /// that ends with `/` must be a folder.
     pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
         if path.len() <= syntax::PATH_BYTES_MAX
             && let Some(named) = names::read_back(path)
@@ -209,8 +212,8 @@ impl Located {
         self.entry.as_ref()
     }
 
-    /// Name of the path for the model: relative for a path below the working directory, otherwise
-    /// absolute.
+    /// Name of the path for the model, quoted if it is ambiguous: relative for a path below the
+    /// working directory, `.` for the working directory itself, otherwise absolute.
     pub fn shown(&self) -> String {
         match self.root {
             0 if self.beneath.as_os_str().is_empty() => ".".to_owned(),
@@ -219,7 +222,8 @@ impl Located {
         }
     }
 
-    /// Name for the model of `path`, which is relative to this folder.
+    /// Name for the model of `path`, which is relative to this folder; of an empty `path`, that of
+    /// the folder.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
         match self.root {
             _ if path.as_os_str().is_empty() => self.shown(),
@@ -240,14 +244,16 @@ impl Located {
     }
 
     /// Creates the operation of writing this path in a call that writes all paths in `written`,
-    /// which together can form a git repository. They are relative to the root.
+    /// which are relative to the root. The operation names the git repository that the files on
+    /// disk and the written ones form together, if this path controls it.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         let (path, relative, root) = self.names();
         let repository = repositories::controlled(self.root(), &self.beneath, written);
         Operation::Write { path, relative, root, repository }
     }
 
-    /// Creates the operation of listing the parent folder, for the policy. `None` for a root.
+    /// Creates the operation of listing the parent folder, for the policy. `None` for `/`. Must not
+    /// be called for a root: its parent is outside the workspace.
     pub fn read_parent(&self) -> Option<Operation> {
         let relative = Path::new(&self.relative).parent()?.to_str()?;
         Some(Operation::Read {
@@ -263,7 +269,8 @@ impl Located {
     }
 
     /// Opens the located regular file. Refuses folders, devices, pipes, sockets, secret files with
-    /// other names, and a file that has replaced the located one.
+    /// other names, files with several names if a limit keeps them unknown, and a file that has
+    /// replaced the located one.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
         entry.require(FileKind::File, &self.shown())?;
@@ -283,7 +290,7 @@ impl Located {
         Ok(file)
     }
 
-    /// Opens the file unless it is below a renamed secret folder.
+    /// Opens the file. Fails if it is below a renamed secret folder.
     fn open_outside_secret_folders(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let root = &self.roots[self.root].directory;
         let above = self.beneath.parent().unwrap_or(Path::new(""));
@@ -312,7 +319,8 @@ impl Located {
         Err(ToolError::new("ARG003", format!("{} {why}", self.shown())))
     }
 
-    /// Opens the located folder, for listing and for resolving names in it.
+    /// Opens the located folder, for listing and for resolving names in it. Fails if the path is
+    /// not a folder, or another folder has replaced the located one.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
         self.existing()?.require(FileKind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
@@ -321,8 +329,8 @@ impl Located {
     }
 
     /// Opens the parent folder of this path and returns it with the last name of the path. If
-    /// `create` is true, missing folders are created. Fails for a root and for a path with a
-    /// trailing `/`.
+    /// `create` is true, missing folders are created; otherwise a missing folder is the error
+    /// `FIL001`. Fails for a root, for a path with a trailing `/`, and for one that is not UTF-8.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {

@@ -46,7 +46,7 @@ pub enum Unavailable {
     /// The session's workspace is not in a git repository.
     #[error("the workspace is in no git repository")]
     NoRepository,
-    /// Git is not installed.
+    /// Git was not found in the folders that are searched for programs.
     #[error("git was not found")]
     NoGit,
     /// The repository has no commit.
@@ -66,7 +66,8 @@ pub enum Unavailable {
     /// working tree.
     #[error("`.git` leads to a repository that does not confirm that this is its working tree")]
     Pointer,
-    /// The settings of the repository name another working tree or repository.
+    /// The settings of the repository name another working tree or repository, or one that does not
+    /// contain the session's workspace.
     #[error("the git repository says that its files are elsewhere")]
     Elsewhere,
     /// The repository stores its branches in the format `reftable`, which a worktree cannot share.
@@ -76,7 +77,7 @@ pub enum Unavailable {
     /// such as `2 GiB of files`.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// A query of git, copying or comparing took too long.
+    /// A query of git, copying or comparing took too long; each has its own limit.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
     /// The subagent has no worktree: it never had one, it was removed, or its metadata cannot be
@@ -158,8 +159,9 @@ impl Worktrees {
     }
 
     /// Creates a worktree for invocation `id`: a copy of the working tree of the session's
-    /// repository as it is now. `caller` is the invocation that requested it, `None` for the main
-    /// agent. Dropping the future cancels the creation and removes partial results.
+    /// repository as it is now, without ignored files and secrets. `caller` is the invocation that
+    /// requested it, `None` for the main agent. Dropping the future cancels the creation and
+    /// removes partial results.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // Of a completely merged worktree only its metadata is left.
@@ -191,6 +193,7 @@ impl Worktrees {
     }
 
     /// Reopens the worktree of invocation `id`, and completes a merge that was interrupted.
+    /// [`Unavailable::Gone`] if there is none or it was merged completely.
     pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.stored_worktree(id)?;
         let place = worktree_paths(&folder, &kept);
@@ -211,8 +214,9 @@ impl Worktrees {
         })
     }
 
-    /// Ends the work of invocation `id` in its worktree and returns a summary of the changed and
-    /// left-out files. If there are none, removes the worktree and returns `None`.
+    /// Ends the work of invocation `id` in its worktree and returns a summary: the number of
+    /// changed and of left-out files, and the first of each. If there are none, removes the
+    /// worktree and returns `None`.
     pub fn close(&self, id: &str) -> Result<Option<WorkspaceChanges>, Unavailable> {
         self.live_worktrees().remove(id);
         let tree = self.tree(id)?;
@@ -238,7 +242,7 @@ impl Worktrees {
     }
 
     /// Opens the worktree of invocation `id` for comparison, if `caller` requested it. The main
-    /// agent, which is `None`, may open all worktrees.
+    /// agent, which is `None`, may open all worktrees. Completes a merge that was interrupted.
     pub(crate) fn of_caller(
         &self,
         id: &str,
@@ -252,7 +256,7 @@ impl Worktrees {
     }
 
     /// Path of the working directory in the worktree of invocation `id`; `None` if there is no such
-    /// worktree.
+    /// worktree. The folder does not exist any more after a complete merge.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
         self.stored_worktree(id).ok().map(|(folder, kept)| worktree_paths(&folder, &kept).cwd)
     }
@@ -269,7 +273,8 @@ impl Worktrees {
         empty(&folder)
     }
 
-    /// Paths of the files of the worktree of invocation `id` that were merged at any time.
+    /// Paths of the files of the worktree of invocation `id` that were merged at any time. Empty
+    /// after a complete merge.
     pub(crate) fn merged_files(&self, id: &str) -> BTreeSet<String> {
         self.folder(id).map(|folder| merged_state::read(&folder).done).unwrap_or_default()
     }
@@ -307,6 +312,7 @@ impl Worktrees {
 
     /// Removes the worktrees in `session_dir` whose invocation id is not in `known`, the ids of the
     /// subagents in the journal. Such a worktree is left over if posse is killed while creating it.
+    /// Errors are ignored.
     pub fn remove_unknown(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -397,7 +403,7 @@ fn remove_all(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the contents of a worktree and its base, but keeps the metadata file.
+/// Removes everything in `folder` except the metadata file: the worktree, its base, and the lists.
 fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();
@@ -421,7 +427,8 @@ fn load<T: DeserializeOwned>(path: &Path) -> Result<T, Unavailable> {
     serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)
 }
 
-/// Writes `value` as JSON to the file `path`, atomically by way of a temporary file.
+/// Writes `value` as JSON to the file `path`, atomically by way of a temporary file, without
+/// syncing it.
 fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
     let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {
         let unfinished = path.with_extension("new");

@@ -11,7 +11,7 @@ use crate::change::{self, EditedFile};
 use crate::text::{BOM, is_binary, is_crlf, with_crlf};
 use crate::{ToolEnvironment, sized, spec};
 
-/// Name of the tool.
+/// Name of the tool `write_file`.
 pub const NAME: &str = "write_file";
 
 /// Creates the tool `write_file`.

@@ -26,8 +26,8 @@ pub(super) struct JobStart {
     pub(super) note: Option<String>,
 }
 
-/// Guard that stops the job on drop, unless its field is `None`: a call that is cancelled before
-/// the model gets the job id leaves no job behind.
+/// Guard that stops the job on drop, without a notice of its end, unless its field is `None`: a
+/// call that is cancelled before the model gets the job id leaves no job behind.
 struct UntilKnown<'a>(Option<&'a Job>);
 
 impl Drop for UntilKnown<'_> {
@@ -39,8 +39,9 @@ impl Drop for UntilKnown<'_> {
     }
 }
 
-/// Starts the command as a background job. Returns the result of the call when the command runs or
-/// has failed to start.
+/// Starts the command as a background job, and returns the result of the call when the command runs
+/// or has failed to start. The result is an error if too many jobs run or the command did not
+/// start; then no job is left.
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,

@@ -15,8 +15,9 @@ const ENTRIES_MAX: usize = 4096;
 const LEVELS_MAX: usize = 16;
 
 /// Finds the paths that lead through a symbolic link: in `paths`, and among the entries that their
-/// patterns may match. If a pattern may match too many entries, or a folder is unreadable, the
-/// result contains the path before the pattern, without a target.
+/// patterns may match. The target is `None` if a link leads nowhere or cannot be read. If a pattern
+/// may match too many entries or levels, or a folder is unreadable, the result contains the path
+/// before the pattern, without a target.
 pub fn resolve(paths: &[CommandPath]) -> Vec<PathLink> {
     let mut links: Vec<PathLink> = Vec::new();
     let mut entries_left = ENTRIES_MAX;
@@ -45,8 +46,9 @@ fn add(path: &Path, links: &mut Vec<PathLink>) {
     }
 }
 
-/// Adds the links below `folder` to `links`, `levels` deep. A missing folder counts as empty.
-/// `None` if there are too many entries or levels, or if a folder cannot be read.
+/// Adds the links below `folder` to `links`, `levels` deep, also below links to folders. A missing
+/// folder counts as empty. `None` if there are too many entries or levels, or if a folder cannot be
+/// read; links found before that stay in `links`.
 fn scan(
     folder: &Path,
     levels: usize,

@@ -150,8 +150,9 @@ impl PackageManager {
     }
 }
 
-/// Refuses `command` if it fetches packages and the sandbox hides a file `.npmrc` or `.yarnrc.yml`
-/// that names a package registry, in `cwd`, in a folder above it or in the home folder.
+/// Refuses `command` with `SH008` if it fetches packages and the sandbox hides a file `.npmrc` or
+/// `.yarnrc.yml` that names a package registry, in `cwd`, in a folder above it or in the home
+/// folder.
 pub(super) fn check(
     env: &ToolEnvironment,
     sandbox: &Sandbox,
@@ -194,7 +195,8 @@ fn configuration_files(cwd: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     folders.flat_map(|folder| [".npmrc", ".yarnrc.yml"].map(|name| folder.join(name))).collect()
 }
 
-/// Returns true if `file` can be read and sets a registry, for all packages or for a scope.
+/// Returns true if the first 64 KiB of `file` set a registry, for all packages or for a scope.
+/// False if the file cannot be read or is not a regular file.
 fn names_registry(file: &Path) -> bool {
     let mut text = Vec::new();
     let Some(opened) = open_regular(file) else { return false };

@@ -12,17 +12,17 @@ use serde_json::json;
 
 use crate::{output, spill};
 
-/// Minimum time for which a command that timed out has printed nothing at its end. Then a note says
-/// that the command may have waited for input.
+/// Minimum time without output at the end of a command that timed out for the note that it may have
+/// waited for input.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// End of a command that was killed because of its use of memory.
+/// Description, for the model, of the end of a command that was killed because of its use of
+/// memory.
 pub(crate) const MEMORY_FULL: &str = "killed: it used more than three quarters of the memory of \
                                       this machine; run fewer jobs at once, or work in parts";
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
-/// metadata. Only a timeout, too much output and too much memory make the
-/// result an error.
+/// metadata. Only a timeout, too much output and too much memory make the result an error.
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,
@@ -91,8 +91,8 @@ struct Printed {
 }
 
 /// Formats the captured output. If it exceeds the limit of the call, the middle is replaced by a
-/// line that names the spilled output, which is stored here if the command did not spill it. A
-/// failure to store it is returned as the note.
+/// line, on top of the limit, that names the spilled output. The output is stored here if the
+/// command did not spill it. A failure to store it is returned as the note.
 fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
     let max = context.output_bytes_max;
     let call = &context.call.call_id;

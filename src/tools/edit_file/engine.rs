@@ -10,7 +10,7 @@ use super::{fuzzy, nearest};
 use crate::change::{EditedFile, FILE_BYTES_MAX};
 use crate::text::{count, is_binary, lines_ended};
 
-/// Maximum number of line numbers listed when a text occurs more than once.
+/// Maximum number of line numbers that a message lists. Further ones are only counted.
 const LINES_NAMED_MAX: usize = 20;
 
 /// Replacement of `old_string` by `new_string`: of the only occurrence, or of every one if
@@ -35,9 +35,9 @@ impl TextEdit {
     }
 
     /// Applies the edit to `before`, the content of the file `shown`, and returns the new content.
-    /// If `fuzzy` is true, a text without an exact match may match approximately. Fails if the file
-    /// is binary or would become too large, if the old text is missing or occurs more than once
-    /// without `replace_all`, or if nothing would change.
+    /// If `fuzzy` is true, a text without an exact match may match approximately, at one place
+    /// only. Fails if the file is binary or would become too large, if the old text is missing or
+    /// occurs more than once without `replace_all`, or if nothing would change.
     pub(crate) fn apply(
         &self,
         before: &[u8],

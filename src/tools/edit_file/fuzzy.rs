@@ -1,5 +1,5 @@
-//! Approximate match of a text: ignores blanks at line ends, and differences between kinds of
-//! quotes, dashes and spaces.
+//! Approximate match of a text: ignores blanks before line ends, and differences between kinds of
+//! line ends, quotes, dashes and spaces.
 //!
 //! Exactly the matching bytes of the file are replaced.
 
@@ -11,15 +11,17 @@ const FILE_BYTES_MAX: usize = 8 << 20;
 /// Maximum number of matches that are returned.
 const PLACES_MAX: usize = 100;
 
-/// Character that replaces invalid UTF-8. No string of a model contains it.
+/// Character that replaces invalid UTF-8 in the normalised text. A text to find that contains it
+/// has no matches.
 const NO_TEXT: char = '\u{10ffff}';
 
 /// Note for the model about an approximate match.
 pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
                                blanks, quotes, dashes or kinds of spaces; look at the diff";
 
-/// Finds the byte ranges of approximate matches of `old` in `file`. They may overlap. A file larger
-/// than `FILE_BYTES_MAX` has no matches.
+/// Finds the byte ranges of approximate matches of `old` in `file`, at most `PLACES_MAX`. They may
+/// overlap. A file larger than `FILE_BYTES_MAX` has no matches, and a text of blanks has none
+/// either.
 pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();
@@ -84,7 +86,8 @@ fn normalised(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     TrimmedChars { rest: characters.peekable(), held: Vec::new() }
 }
 
-/// Iterator adapter that omits blanks before the end of a line, and the CR of a CR LF.
+/// Iterator adapter that omits blanks before an LF, and the CR of a CR LF. Blanks at the end of the
+/// text stay.
 struct TrimmedChars<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
     /// Blanks that were read ahead and are returned next, the last one first.

@@ -23,13 +23,16 @@ pub(super) struct Edited {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Replaces every occurrence of `old` in `file` by `new`. `None` if there is no match.
+/// Replaces every occurrence of `old` in `file` by `new`. `None` if there is no match or `old` is
+/// empty.
 ///
-/// LF in `old` also matches CR LF; LF in `new` then becomes the line end of the replaced text. If
-/// `old` does not match, and each of its lines begins with a line number as shown by `read_file`,
-/// these numbers are removed first.
+/// LF in `old` also matches CR LF; LF in `new` then becomes the line end of the replaced text,
+/// unless `old` or `new` contains a CR. If `old` does not match, and each of its lines begins with
+/// a line number as shown by `read_file`, these numbers are removed first, and those of `new` if
+/// each of its lines has one.
 ///
-/// Fails if the result would be larger than `room` bytes.
+/// Fails if the result would be larger than `room` bytes. For this, each LF in `new` counts as CR
+/// LF.
 pub(super) fn replace(
     file: &[u8],
     old: &str,
@@ -45,7 +48,8 @@ pub(super) fn replace(
     Ok(edited.map(|edited| Edited { unnumbered: true, ..edited }))
 }
 
-/// Returns true if `file` contains `old`, as it is or without its line numbers.
+/// Returns true if `file` contains `old`, as it is or without its line numbers. Always false if
+/// `old` is empty.
 pub(crate) fn contains(file: &[u8], old: &str) -> bool {
     let has = |old: &str| !old.is_empty() && !find(file, old).0.is_empty();
     has(old) || without_numbers(old).is_some_and(|bare| has(&bare))
@@ -155,7 +159,7 @@ fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
 }
 
 /// Returns true if the line end at `range` is CR LF. It is the first line end within or after the
-/// range, or else the last one before it.
+/// range, or else the last one before it. False without any line end.
 fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     let next = file[range.start..].iter().position(|byte| *byte == b'\n');
     let end = next.map(|offset| range.start + offset);
@@ -163,7 +167,8 @@ fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     end.is_some_and(|end| end > 0 && file[end - 1] == b'\r')
 }
 
-/// Removes the line numbers of `read_file` from `text`. `None` if a line has no number.
+/// Removes the line numbers of `read_file` from `text`. `None` if a line has no number, or if
+/// nothing is left without the numbers.
 fn without_numbers(text: &str) -> Option<String> {
     let mut bare = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

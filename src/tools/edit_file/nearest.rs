@@ -13,14 +13,15 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 const WANTED_LINES_MAX: usize = 50;
 /// Maximum number of lines shown.
 const SHOWN_LINES_MAX: usize = 20;
-/// Maximum number of characters shown of a line.
+/// Maximum number of characters of a line that are compared and shown.
 const SHOWN_CHARS_MAX: usize = 200;
 /// Minimum similarity of two lines in percent: 200 × common pairs of adjacent bytes / pairs in
 /// both.
 const ALIKE_PERCENT_MIN: usize = 50;
 
 /// Describes the lines of `file` that are most similar to the missing text `wanted`: numbered and
-/// with visible white space. The result continues an error message.
+/// with visible white space. If no line is similar or the file is too large, says so instead. The
+/// result continues an error message.
 pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     if file.len() > FILE_BYTES_MAX {
         return "; the file is large, read the place with an offset".to_owned();
@@ -51,8 +52,8 @@ pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     text
 }
 
-/// Finds the index in `lines` at which the missing text would begin if the most characters of its
-/// lines are matched, ignoring white space. `None` if hardly any line matches.
+/// Finds the index in `lines` at which the missing text would begin if the most bytes of its lines
+/// are matched, ignoring white space. `None` if at most three bytes are matched.
 fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     for (place, line) in wanted.iter().enumerate() {

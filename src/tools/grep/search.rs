@@ -95,18 +95,21 @@ pub struct SearchResult {
     pub files: Vec<Hits>,
     /// Number of matching lines in `files`.
     pub matches: usize,
-    /// Number of files that were searched, including those that could not be opened.
+    /// Number of files that the search has taken: those that were searched, that could not be
+    /// opened, that turned out to be secret, or that came after the last needed match in the same
+    /// batch.
     pub searched: usize,
     /// True if the result may be incomplete: a limit of matches, files or time was reached, or the
     /// search was cancelled.
     pub is_cut: bool,
-    /// Number of files that were skipped because their name, or the name of a hard link to them, is
-    /// that of a secret.
+    /// Number of files that were skipped as secrets: by their own name, by the name of a hard link
+    /// to them, because they or a folder above them were renamed, or because a limit kept their
+    /// other names unknown.
     pub secrets: usize,
 }
 
-/// Searches the files below `folder` for at most `matches_max` matching lines; `usize::MAX` is
-/// unlimited.
+/// Searches the files below `folder` that [`listing`] finds, so without ignored, generated and
+/// secret files, for at most `matches_max` matching lines; `usize::MAX` is unlimited.
 ///
 /// `folder` is absolute and resolved, and open as `directory`. `below_root` is the path of the
 /// folder relative to its workspace root. The search ends early when `stop` is due.
@@ -156,18 +159,18 @@ pub fn tree(
 
 enum SearchInput {
     /// The file, limited to the size it had when opened, which saves the read that would find its
-    /// end.
+    /// end. A file of size 0 is not limited.
     File(Take<File>),
     /// Secret file with another name, which is not searched.
     Secret,
 }
 
-/// Path and descriptor of the folder that contains the last opened file, and true if it belongs to a
-/// renamed secret folder. Files in path order often share it.
+/// Path and descriptor of the folder that contains the last opened file, and true if it belongs to
+/// a renamed secret folder. Files in path order often share it.
 type OpenFolder<'a> = Option<(&'a Path, OwnedFd, bool)>;
 
-/// Opens the file `path` beneath `directory` for the search. `None` if it cannot be opened, or is
-/// no regular file any more.
+/// Opens the file `path` beneath `directory` for the search, or finds that it is secret under
+/// another name. `None` if it cannot be opened, or is no regular file any more.
 fn open<'a>(
     directory: &OwnedFd,
     last: &mut OpenFolder<'a>,
@@ -198,7 +201,8 @@ fn open<'a>(
     })
 }
 
-/// Searches one open file for at most `matches_max` matching lines.
+/// Searches one open file for at most `matches_max` matching lines. The glob of the query does not
+/// apply, and secrets are not detected.
 pub fn file(
     path: PathBuf,
     file: File,

@@ -10,9 +10,10 @@ use crate::output;
 /// One page of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OutputPage {
-    /// Text for a model.
+    /// Text of the page for a model: escaped, and so possibly longer than the bytes read.
     pub(super) text: String,
-    /// Offset at which the page begins, in bytes.
+    /// Offset at which the page begins, in bytes. If a character begins before it, the rest of that
+    /// character is left out of the text.
     pub(super) from: u64,
     /// Offset at which the next page begins, in bytes.
     pub(super) next: u64,
@@ -20,13 +21,13 @@ pub(super) struct OutputPage {
     pub(super) total: u64,
 }
 
-/// Reads a page of at most `bytes_max` bytes from the output file `path`. A missing file counts as
-/// empty.
+/// Reads a page of at most `bytes_max` bytes from the output file `path`; escaping can make its
+/// text longer. A missing file counts as empty.
 ///
 /// The page begins at offset `from`. Without `from` it contains the output after `read_to`, or only
-/// the last `bytes_max` bytes if that is too long. If `grows` is true, an incomplete character at
-/// the end is left for the next page. An offset beyond the end gives an empty page with `from`
-/// beyond `total`.
+/// the last `bytes_max` bytes if that is too long. An incomplete character at the end of the page
+/// is left for the next page, except at the end of an output that does not grow (`grows` is false).
+/// An offset beyond the end gives an empty page with `from` beyond `total`.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,

@@ -16,14 +16,15 @@ use crate::builtin_tool::RunResult;
 use crate::change::failed;
 use crate::reads::FilePart;
 
-/// Returns true if the file begins like an image of a supported format.
+/// Returns true if the file begins like an image of a supported format. False if it cannot be read.
 pub(super) fn is_image(file: &File) -> bool {
     let mut start = [0; 16];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
     ImageFormat::of(&start[..length]).is_some()
 }
 
-/// Creates the error for an image of an unsupported format; `None` if the file is no image.
+/// Creates the error for a file of a format that is recognised but not supported, such as SVG or
+/// PDF; `None` for any other file.
 pub(super) fn other(file: &File, shown: &str) -> Option<ToolError> {
     let mut start = [0; 512];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
@@ -33,7 +34,7 @@ pub(super) fn other(file: &File, shown: &str) -> Option<ToolError> {
 }
 
 /// Reads the image and returns it as the result of the call, or a reference to the earlier call
-/// that has shown it.
+/// that has shown it. Fails if the file is larger than the limit or cannot be converted.
 pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> RunResult {
     let OpenFile { file, shown, path, .. } = reading;
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Reads a slice of the lines of a file, with line numbers. Keeps no more of the file in memory
-//! than is shown.
+//! Reads a slice of the lines of a file, with line numbers. Keeps only the shown lines and one
+//! chunk of the file in memory.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, Read};
@@ -48,14 +48,15 @@ pub(super) struct FileLines {
     total: u64,
     /// True if the whole file was read, so that `total` is exact.
     pub(super) complete: bool,
-    /// True if a shown line contained invalid UTF-8.
+    /// True if a line that is shown completely contained invalid UTF-8.
     lossy: bool,
     /// True if a shown line ended with CR LF.
     crlf: bool,
 }
 
 /// Reads the lines of `slice` from `file`, whose size is about `size` bytes. `None` if the file is
-/// not text.
+/// binary: it has a NUL byte in its first 8 KiB. When `stop` is cancelled, returns the lines read
+/// so far.
 pub(super) fn read(
     mut file: impl Read,
     size: u64,
@@ -221,8 +222,9 @@ fn skip_line(bytes: &mut &[u8]) -> usize {
 }
 
 impl FileLines {
-    /// Converts the slice to the result of a call. The model knows the file as `shown`. Fails if
-    /// the slice begins after the end of the file.
+    /// Converts the slice to the result of a call: the lines, and a last line about the file. The
+    /// model knows the file as `shown`. Fails with `ARG004` if the slice begins after the end of
+    /// the file.
     pub(super) fn into_output(mut self, shown: &str) -> RunResult {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };

@@ -21,7 +21,7 @@ pub enum FileKind {
     Pipe,
     /// A socket.
     Socket,
-    /// A device.
+    /// A device, or a file of any other kind.
     Device,
 }
 
@@ -30,19 +30,19 @@ pub enum FileKind {
 pub struct FileStatus {
     /// Kind of the file.
     pub kind: FileKind,
-    /// Device number.
+    /// Number of the device that contains the file.
     pub dev: u64,
-    /// Inode number.
+    /// Inode number of the file on its device.
     pub ino: u64,
     /// Size in bytes.
     pub size: u64,
     /// Permission bits, with set-user-id, set-group-id and sticky bit.
     pub mode: u32,
-    /// Number of hard links.
+    /// Number of hard links, that is, of names of the file.
     pub links: u64,
     /// User id of the owner.
     pub uid: u32,
-    /// Group id.
+    /// Id of the group of the file.
     pub gid: u32,
     /// Time of the last change of content or metadata (`ctime`): seconds and nanoseconds since
     /// 1970.
@@ -61,7 +61,7 @@ impl FileStatus {
     }
 
     /// Identity of the file: device, inode and kind. Two names with equal identities are the same
-    /// file.
+    /// file, as long as it exists.
     pub fn identity(&self) -> (u64, u64, FileKind) {
         (self.dev, self.ino, self.kind)
     }
@@ -120,7 +120,8 @@ impl FileStatus {
     }
 }
 
-/// Current path of the open file `descriptor`, as the kernel knows it.
+/// Current path of the open file `descriptor`, as the kernel knows it. That of a removed file ends
+/// with ` (deleted)`.
 #[cfg(target_os = "linux")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd;

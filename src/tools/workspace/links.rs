@@ -35,11 +35,12 @@ const TIME_MAX: Duration = Duration::from_millis(400);
 /// as there are projects.
 const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 
-/// Maximum number of folders above a file that are compared with secret folders.
+/// Maximum number of folders above a file that are compared with secret folders. A file below more
+/// of them counts as secret.
 const FOLDERS_MAX: usize = 4096;
 
-/// Detector of secret files below the workspace roots that have other names. Caches the secret files
-/// that have more than one name.
+/// Detector of secret files below the workspace roots that have other names. Caches the secret
+/// files that have more than one name.
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
@@ -58,11 +59,14 @@ struct LinkCache {
 /// Result of the comparison of a file with the secret files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// The file has only one name, or is not a secret file of the workspace.
+    /// The file is not registered as a secret, and if it has several names, none of them is that of
+    /// a secret. A single name is not examined.
     Open,
-    /// One of the names of the file is that of a secret.
+    /// One of the names of the file in the workspace is that of a secret, or the file was
+    /// registered as a secret before it was renamed.
     Secret,
-    /// Not known, because the scan reached a limit.
+    /// The file has several names, and the scan reached a limit before it found one that is that of
+    /// a secret.
     Unknown,
 }
 
@@ -77,8 +81,9 @@ impl SecretLinks {
         self.registered.has_folders()
     }
 
-    /// True if `folder` or a folder above it is registered as a secret, under any name. Commands
-    /// may rename the folders meanwhile.
+    /// True if `folder` or a folder above it is registered as a secret, under any name, and also if
+    /// that cannot be determined. Folders above one that the user may not open are not examined.
+    /// Commands may rename the folders meanwhile.
     pub(crate) fn is_in_secret_folder(&self, folder: &OwnedFd) -> bool {
         let mut above: Option<OwnedFd> = None;
         let mut last = None;
@@ -99,14 +104,15 @@ impl SecretLinks {
         true
     }
 
-    /// True if the file `opened`, with status `entry`, is registered as a secret.
+    /// True if the file `opened`, with status `entry`, is registered as a secret, or may be and its
+    /// metadata cannot be read.
     fn is_registered(&self, entry: &FileStatus, opened: &OwnedFd) -> bool {
         let metadata = || metadata(opened).is_none_or(|found| self.registered.contains(&found));
         self.registered.may_contain((entry.dev, entry.ino)) && metadata()
     }
 
-    /// Classifies the file `opened`, with status `entry`. Scans the workspace if the file has several names
-    /// and no recent result is cached.
+    /// Classifies the file `opened`, with status `entry`. Scans the workspace, which blocks for at
+    /// most about `TIME_MAX`, if the file has several names and no recent result is cached.
     pub(crate) fn judge(&self, entry: &FileStatus, opened: &OwnedFd) -> Linked {
         if self.is_registered(entry, opened) {
             return Linked::Secret;
@@ -129,8 +135,8 @@ fn metadata(opened: &OwnedFd) -> Option<Metadata> {
     File::from(opened.try_clone().ok()?).metadata().ok()
 }
 
-/// Collects the secret files with several hard links below `roots`, without `.git` and
-/// `node_modules`. The result is incomplete after `names_max` names or at the time limit.
+/// Collects the secret files with several hard links below `roots`, without `.git`, `node_modules`
+/// and unreadable folders. The result is incomplete after `names_max` names or at the time limit.
 fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
     let mut survey = Survey {
         begin: Instant::now(),

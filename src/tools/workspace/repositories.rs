@@ -14,7 +14,8 @@ const CONTROLLING: [&str; 8] =
 /// controls; `None` if there is none.
 ///
 /// A folder counts as a repository if git accepts it with the files on disk, `relative` and
-/// `written` together. All paths are relative to `root`; the result `.` is `root` itself.
+/// `written` together. The file controls it if the name below the folder is one of `CONTROLLING`.
+/// All paths are relative to `root`; the result `.` is `root` itself.
 pub(super) fn controlled(root: &Path, relative: &Path, written: &[&str]) -> Option<String> {
     let mut folder = Path::new("").to_owned();
     for part in relative.components() {

@@ -42,7 +42,8 @@ pub(super) enum WalkError {
     System(Errno),
 }
 
-/// Finds the innermost root that contains `absolute`. Returns its index and the path below it.
+/// Finds the innermost root that contains `absolute`. Returns its index and the path below it;
+/// `None` if the path is in no root.
 pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, &'a Path)> {
     roots
         .iter()
@@ -64,7 +65,8 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Resolv
     Ok(place)
 }
 
-/// Resolves a path like [`resolve`], but always folder by folder, without `openat2`.
+/// Resolves a path as [`resolve`] does, but always folder by folder, without `openat2`, and on
+/// macOS without correcting the spelling.
 pub(super) fn resolve_stepwise(
     roots: &[Root],
     root: usize,
@@ -95,7 +97,8 @@ fn restore_spelling(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     place
 }
 
-/// Opens `path` beneath the folder `root`. A symbolic link in any component is an error.
+/// Opens `path` beneath the folder `root`; an empty path is `root` itself. A symbolic link in any
+/// component is the error `ELOOP`.
 pub(crate) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
@@ -148,7 +151,8 @@ fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, E
     open_step(above.as_ref().unwrap_or(root), last, flags)
 }
 
-/// Opens `name` in `folder`. A link is the error `ELOOP`.
+/// Opens `name` in `folder`. A link is the error `ELOOP`, except with `O_PATH` alone, which opens
+/// the link itself.
 fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
     openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
         let link = |entry: FileStatus| entry.kind == FileKind::Link;
@@ -162,7 +166,7 @@ fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Er
 struct Walk<'a> {
     roots: &'a [Root],
     root: usize,
-    /// Open folders between the root and the current position.
+    /// Open folders below the root on the way to the current position, which is the last one.
     here: Vec<(OsString, OwnedFd)>,
     /// Names that are still to be resolved, the next one last.
     todo: Vec<OsString>,
@@ -213,7 +217,7 @@ impl Walk<'_> {
     }
 
     /// Prepends `path` to the remaining path. An absolute `path` restarts the walk at the root that
-    /// contains it.
+    /// contains it; in no root, it is an error.
     fn follow(&mut self, path: &Path) -> Result<(), WalkError> {
         let mut rest = path;
         if path.is_absolute() {

@@ -28,7 +28,7 @@ use crate::worktree::{TREE, Unavailable, failed, load};
 
 /// Time limit for comparing a worktree.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
-/// Maximum number of new files that are examined.
+/// Maximum number of new files that are found. More are an error.
 const NEW_MAX: usize = 20_000;
 /// Name of the file that marks a folder with reproducible content (<https://bford.info/cachedir/>).
 /// Such a file begins with `CACHE_SIGNATURE`.
@@ -46,7 +46,7 @@ pub(crate) enum Side {
     Nothing,
     /// The path is a file.
     File {
-        /// True if the file is executable.
+        /// True if the owner may execute the file.
         exec: bool,
     },
     /// The path is a symbolic link.
@@ -74,7 +74,8 @@ impl Changed {
 /// cannot be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LeftOut {
-    /// Number of these files, counted up to 1,000.
+    /// Number of these files, counted up to 1,000 and up to the time limit. Files in marked cache
+    /// folders are not counted.
     pub(crate) count: usize,
     /// Paths of the first 20 of these files, escaped.
     pub(crate) named: Vec<String>,
@@ -93,7 +94,7 @@ pub(crate) struct WorktreeChanges {
 pub(crate) struct OpenWorktree {
     work: OwnedFd,
     base: OwnedFd,
-    /// Path of the top folder. Like `cwd`, the path of the working directory, it is used for
+    /// Path of the top folder, for walking. `cwd` is the path of the working directory, also for
     /// walking.
     top: PathBuf,
     cwd: PathBuf,
@@ -123,8 +124,8 @@ impl OpenWorktree {
         })
     }
 
-    /// Finds all changes below the working directory. Fails at the time limit or with too many new
-    /// files.
+    /// Finds all changes below the working directory. Fails at the time limit, with too many new
+    /// files, or if a file that may have changed is larger than 64 MiB.
     pub(crate) fn all_changes(&self) -> Result<WorktreeChanges, Unavailable> {
         let (stop, _held) = Stop::after(LOOKING_MAX);
         let mut changed = Vec::new();
@@ -140,8 +141,9 @@ impl OpenWorktree {
         Ok(WorktreeChanges { changed, left_out })
     }
 
-    /// Compares the file `path` with its base. `None` if it is unchanged, or exists on neither
-    /// side. A new file is found even if git ignores it.
+    /// Compares the file `path` with its base. `None` if it is unchanged, exists on neither side,
+    /// is a new folder, or if the path contains `.git` or `..`. A new file is found even if git
+    /// ignores it.
     pub(crate) fn one(&self, path: &str) -> Result<Option<Changed>, Unavailable> {
         if let Some(based) = self.based.get(path) {
             return self.compared(path, based);
@@ -293,7 +295,8 @@ impl OpenWorktree {
     }
 
     /// Opens the folder of `path` beneath `root`, and reads the metadata of the file. `path` is
-    /// relative to the working directory. `None` if the file is missing.
+    /// relative to the working directory. `None` if the file is missing or a folder on the way is a
+    /// link.
     fn folder_and_status(
         &self,
         root: &OwnedFd,

@@ -1,7 +1,8 @@
 //! Queries git about the user's repository: its location, and the files that belong to it.
 //!
 //! The repository is untrusted, and its settings can name programs. So git runs as a read-only
-//! command without network, and with all settings overridden that start other programs.
+//! command without network, and the settings by which these queries could start other programs are
+//! overridden.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -129,7 +130,8 @@ fn looked_up(
 }
 
 /// Lists the files that a copy of the working tree contains, as paths relative to its top: tracked
-/// files, and untracked files that git does not ignore.
+/// files, and untracked files that git does not ignore. Secrets are not left out here. A submodule
+/// or another repository in the list is an error.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,

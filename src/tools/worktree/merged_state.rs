@@ -46,7 +46,7 @@ pub(super) fn begin(
 
 /// Completes the merge in progress, if there is one. Calls `is_here` with the path and the hash of
 /// each file of the merge. If it returns true, the current content of the file in the worktree
-/// becomes its new base.
+/// becomes its new base, and the file counts as merged; otherwise the file keeps its base.
 pub(super) fn rebase_merged(
     folder: &Path,
     prefix: &Path,
@@ -116,7 +116,7 @@ fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns true if the file `path` in the workspace at `cwd` has the hash `becomes`, or is missing
-/// if `becomes` is `None`.
+/// if `becomes` is `None`. False if the file cannot be read.
 pub(super) fn is_here(cwd: &Path, path: &str, becomes: Option<&str>) -> bool {
     match (fs::read(cwd.join(path)), becomes) {
         (Ok(bytes), Some(hash)) => sha256(&bytes) == hash,

@@ -1,7 +1,8 @@
 //! Creates two copies of the user's working tree: the worktree, and the base with which it is
 //! compared.
 //!
-//! Bytes are copied unchanged, without git filters. Secrets are not copied under any name.
+//! Bytes are copied unchanged, without git filters. Secrets are not copied: neither under their own
+//! names, nor as hard links, nor if a scan has registered them before they were renamed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -26,12 +27,12 @@ use crate::worktree::changes::{entry_at, open_in};
 use crate::worktree::git::Repository;
 use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
 
-/// Maximum number of files copied.
+/// Maximum number of copied files. More are an error.
 const FILES_MAX: usize = 200_000;
-/// Maximum number of bytes copied.
+/// Maximum total size of the copied files in bytes. More are an error.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Maximum size of the file `info/exclude` that is copied, in bytes.
+/// Maximum size of the file `info/exclude` that is copied, in bytes. A larger file is left out.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
 /// Name of the file with the base state: a list of [`Based`] as JSON.
@@ -61,9 +62,9 @@ pub(super) fn change_stamp(entry: &FileStatus) -> (u64, u64, i64, i64) {
 }
 
 /// Creates the worktree and its base in the empty `folder`, as copies of `files` of the repository.
-/// The base contains only the files below `prefix`.
+/// The base contains only the files below `prefix`. Secrets and files that are gone are left out.
 ///
-/// Fails when `stop` is due.
+/// Fails when `stop` is due, and with more than `FILES_MAX` files or `BYTES_MAX` bytes.
 pub(super) fn make(
     folder: &Path,
     repository: &Repository,
@@ -115,7 +116,8 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     /// Copies the file or link `path` to the worktree. If `compared` is true, also copies it to the
-    /// base and returns its state. Skips missing files, other kinds of files and secrets.
+    /// base and returns its state. Skips missing files, other kinds of files, secrets, and names
+    /// that are not UTF-8.
     fn copy(&mut self, path: &Path, compared: bool) -> Result<Option<Based>, Unavailable> {
         let Some(name) = path.to_str().filter(|name| !is_secret(name) && is_below(path)) else {
             return Ok(None);
@@ -159,7 +161,8 @@ impl Copying<'_> {
     }
 
     /// Opens the file `path` in the user's working tree without following links. `None` if it is to
-    /// be skipped: missing, of another kind, or a secret under another name.
+    /// be skipped: missing, unreadable, of another kind, a secret under another name, or a file
+    /// whose other names are unknown.
     fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| failed(&printable(&path.to_string_lossy()), &errno.into());
         // Deleted, or replaced by another type since git listed it.
@@ -219,9 +222,9 @@ fn is_below(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(name) if name != ".git"))
 }
 
-/// Creates `git`, the `.git` folder of the worktree: its own `HEAD` and index, and a reference to
-/// the common git folder of the user's repository. The index is a copy of the user's index, so git
-/// shows the same state.
+/// Creates `git`, the `.git` folder of the worktree: its own `HEAD` and index, the ignore rules of
+/// `info/exclude`, and a reference to the common git folder of the user's repository. The index is
+/// a copy of the user's index, so git shows the same state.
 fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     make_folder(git)?;
     fs::write(git.join("HEAD"), format!("{}\n", repository.head))?;
