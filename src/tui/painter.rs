@@ -43,7 +43,7 @@ pub(super) struct Painter {
     stale: bool,
     /// Number of rows from the start of the live region to the cursor, as drawn.
     above: u16,
-    /// Column of the cursor.
+    /// Column of the cursor; `u16::MAX` if it is unknown.
     column: u16,
     /// True if the terminal reflows lines when it becomes narrower.
     reflows: bool,
