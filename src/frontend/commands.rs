@@ -71,11 +71,11 @@ pub const COMMANDS: &[Command] = &[
 pub struct Command {
     /// Name without the slash.
     pub name: &'static str,
-    /// Alternative names.
+    /// Alternative names without the slash.
     pub aliases: &'static [&'static str],
     /// Syntax of the argument, such as `[NAME]`; empty if the command takes no argument.
     pub argument: &'static str,
-    /// Description in one line.
+    /// Imperative description for `/help` and the guide, in one line.
     pub help: &'static str,
     /// States of the session in which the command may run.
     pub when: Availability,
@@ -138,7 +138,8 @@ pub trait CommandContext {
     /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
-    /// Reverts the last file change.
+    /// Starts a tool call of the user that reverts the last change by a file tool. If there is
+    /// none, or the file was modified since, an error is shown.
     fn undo(&mut self);
 
     /// Deletes a queued message of the user. `number`: its position among the queued messages of

@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// Maximum number of entries of the drafts folder that are examined.
 const FILES_MAX: usize = 1000;
 
-/// Prefix of the file names.
+/// Prefix of the names of draft files. The id and the start time of the process follow.
 const PREFIX: &str = "draft-";
 
 /// Saves the draft of this process in a file, and takes over drafts of dead processes.

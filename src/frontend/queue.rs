@@ -8,7 +8,7 @@ use posse_base::failure::printable;
 /// Maximum characters of a message in the table, without the ellipsis of a longer one.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// A queued message.
+/// A queued message with its whole text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QueueEntry {
     id: MessageId,

@@ -26,7 +26,7 @@ struct SubagentRow {
     nano_usd: u64,
     /// True if the price of at least one of its attempts is unknown.
     unpriced: bool,
-    /// Open permission requests.
+    /// Ids of the open permission requests of the subagent.
     questions: Vec<QuestionId>,
     /// Outcome; `None` if the subagent has not ended.
     ended: Option<String>,

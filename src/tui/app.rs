@@ -47,7 +47,7 @@ pub(super) enum Effect {
     Say(String, MessageKind),
     /// Run a shell command of the user.
     Run(String),
-    /// Stop the running task.
+    /// Stop the running task and the subagents for which it waits.
     Interrupt,
     /// Stop the running task, all subagents and all background jobs.
     InterruptAll,
@@ -60,7 +60,7 @@ pub(super) enum Effect {
     Attach(String),
     /// Find the names of files and folders for this completion query.
     Find(String),
-    /// Decide a permission request.
+    /// Send the user's decision on this permission request to the session.
     Answer(QuestionId, HumanDecision),
     /// Open the selector for a setting. The letter is the shortcut that opened it; `None`: a
     /// command did.
@@ -77,13 +77,13 @@ pub(super) enum Effect {
     Switch(SessionSwitch),
     /// Run a task with a skill: name of the skill, and the task, which may be empty.
     RunSkill(String, String),
-    /// Revert the last file change.
+    /// Find the last change by a file tool, and start the call that reverts it.
     Undo,
     /// Copy a text to the clipboard.
     Copy(String),
-    /// Redraw the whole screen.
+    /// Redraw the live region or the alternate screen. Rows in the terminal's scrollback stay.
     Redraw,
-    /// Suspend the process.
+    /// Restore the terminal and suspend the process until `fg`.
     Suspend,
     /// Exit with this exit code.
     Leave(Exit),

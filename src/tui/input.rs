@@ -49,11 +49,11 @@ pub(super) struct Parser {
 
 /// Meaning of the first bytes of a buffer.
 enum ParsedBytes {
-    /// A key.
+    /// A complete key press.
     Key(KeyEvent),
     /// Bytes to drop: an invalid byte, or a sequence that encodes no key.
     Nothing,
-    /// The start of a paste.
+    /// The marker at the start of a bracketed paste.
     Paste,
 }
 

@@ -29,7 +29,7 @@ pub(super) enum EditAction {
     Undo,
 }
 
-/// An action of a key.
+/// An action to which keys can be bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyAction {
     /// Submits the prompt; while a task runs, as a steering message. After a backslash at the end
@@ -55,7 +55,7 @@ pub(super) enum KeyAction {
     TakeBack,
     /// Stops the running task, all subagents and all background jobs.
     StopAll,
-    /// Redraws the screen.
+    /// Redraws the live region or the alternate screen, but no rows in the terminal's scrollback.
     Redraw,
     /// Suspends the process until `fg`.
     Suspend,
@@ -95,7 +95,7 @@ const fn edit(
     Binding { name, keys, action: KeyAction::Edit(edit), what }
 }
 
-/// All bindings, in the order of `/help`.
+/// All bindings with their default keys, in the order of `/help`.
 pub(super) const BINDINGS: &[Binding] = &[
     binding(
         "submit",

@@ -77,9 +77,9 @@ pub struct SetupFacts {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Options {
-    /// Colour theme.
+    /// Colour theme at the start; `/theme` changes it.
     pub theme: Theme,
-    /// True if sessions are stored.
+    /// True if sessions are stored, so that they can be resumed.
     pub kept: bool,
     /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,

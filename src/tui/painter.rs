@@ -24,7 +24,7 @@ const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
 pub(super) struct ScreenFrame {
     /// Finished rows: written above the live region, and never touched again.
     pub(super) finished: Vec<TextRow>,
-    /// The live region.
+    /// Cells of the live region. They replace those of the previous frame.
     pub(super) live: Buffer,
     /// Column and row of the cursor in the live region; `None` hides the cursor.
     pub(super) cursor: Option<(u16, u16)>,

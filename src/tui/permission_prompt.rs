@@ -39,7 +39,8 @@ pub(super) enum KeyOutcome {
     Taken,
     /// The key is no answer, or came too early: it belongs to the prompt editor.
     Passed,
-    /// The request is decided.
+    /// The key decides the request with this id, which is removed from the open ones. The caller
+    /// sends the decision to the session.
     Decided(QuestionId, HumanDecision),
 }
 

@@ -21,7 +21,7 @@ pub(super) enum SelectorKind {
     History,
     /// Queued messages of the user.
     Queue,
-    /// Stored sessions.
+    /// Stored sessions, in the terminal UI.
     Sessions,
     /// Stored sessions, in the list below the command line.
     Inline,

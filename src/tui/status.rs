@@ -15,7 +15,7 @@ pub(super) struct Status {
     pub(super) model: String,
     /// Name of the agent; empty until a session has been opened.
     pub(super) agent: String,
-    /// Working directory, with `~`.
+    /// Working directory for display, with `~` for the home directory.
     pub(super) cwd: String,
     /// Sandbox tier; `Unknown` with an empty text until a session has been opened.
     pub(super) tier: SandboxTier,

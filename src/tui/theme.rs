@@ -12,7 +12,7 @@ pub(super) enum Role {
     Dim,
     /// Text that draws attention.
     Accent,
-    /// Text of the user.
+    /// Input of the user, and the mark of the prompt.
     User,
     /// Report of a success.
     Good,
@@ -28,7 +28,7 @@ pub(super) enum Role {
     Emphasis,
     /// Inline code.
     Code,
-    /// Link.
+    /// Text of a link.
     Link,
     /// Keyword in code.
     Keyword,

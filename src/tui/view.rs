@@ -105,7 +105,7 @@ pub(super) struct View {
     /// The last call that the user made; `None` if there was none.
     own_call: Option<CallId>,
     pub(super) tree: SubagentTree,
-    /// Full outputs of calls.
+    /// Full outputs of the latest calls, for the viewer.
     pub(super) outputs: Outputs,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
@@ -114,8 +114,7 @@ pub(super) struct View {
     pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
-    /// True if there is a message of the user or the session was resumed, so it can be resumed
-    /// later.
+    /// True if there is a message to the model or the session was resumed, so it can be resumed.
     pub(super) begun: bool,
     /// Content of the status bar.
     pub(super) status: Status,

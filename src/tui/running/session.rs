@@ -68,7 +68,7 @@ pub(super) enum LookupResult {
     Undo(UserCall),
 }
 
-/// The running task.
+/// The task that runs, or that has ended and was not summarised yet.
 struct ActiveTask {
     invocation: InvocationId,
     since: Duration,
@@ -81,7 +81,8 @@ struct ActiveTask {
     rule_shown: bool,
 }
 
-/// Summary of a finished task.
+/// Outcome and duration of a finished task, and a flag: true if an allow rule for a denied call was
+/// shown.
 #[derive(Debug)]
 pub(super) struct TaskSummary {
     pub(super) outcome: Option<TurnOutcome>,
@@ -89,7 +90,7 @@ pub(super) struct TaskSummary {
     pub(super) rule_shown: bool,
 }
 
-/// The current session.
+/// The session that the UI shows, with its events, accounts and task.
 pub(super) struct CurrentSession {
     pub(super) session: SessionHandle,
     attach_socket: AttachSocket,
@@ -230,7 +231,7 @@ pub(super) async fn steered(session: &SessionHandle, content: Option<Vec<Content
 
 /// Next update of the session.
 pub(super) enum SessionUpdate {
-    /// An event.
+    /// An event that was not handled yet.
     Event(Arc<Announcement>),
     /// Outcome of the task; `None` if the session ended unexpectedly.
     Outcome(Option<TurnOutcome>),

@@ -34,7 +34,7 @@ impl Outputs {
         }
     }
 
-    /// All outputs, oldest first.
+    /// Outputs that were not dropped, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Output> {
         self.kept.iter()
     }

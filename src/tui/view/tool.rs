@@ -44,16 +44,17 @@ const WANTED_COLUMNS_MAX: usize = 200;
 /// State of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum State {
-    /// Requested and not started: under review, or waiting for another call.
+    /// The call was requested and has not started: it is under review, or waits for another call.
     #[default]
     Asked,
-    /// Running.
+    /// The call has started and not ended.
     Running,
-    /// Succeeded.
+    /// The call succeeded.
     Done,
-    /// Failed: the class and the first line of the result.
+    /// The call failed or was denied or cancelled: the class and the first line of the result.
     Failed { class: ToolFailureClass, why: String },
-    /// Outcome unknown; the start time, if it was recorded.
+    /// The outcome of the call is unknown. `since_ms`: start time in milliseconds since 1970, if it
+    /// was recorded.
     Unknown { since_ms: Option<u64> },
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct ToolCallView {
     live: String,
     /// Exit status and duration of a finished command; `None` for other calls.
     ended: Option<String>,
-    /// Last lines of a command's output.
+    /// Last lines of the output of a finished command. `above`: number of lines above them.
     output: Vec<String>,
     above: usize,
     diff: Option<String>,

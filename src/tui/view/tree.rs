@@ -36,7 +36,7 @@ struct SubagentNode {
     usage: Usage,
     cost_nano_usd: Option<u64>,
     activity: Activity,
-    /// Open permission requests.
+    /// Ids of the open permission requests of the subagent.
     questions: Vec<QuestionId>,
     /// Invocation of the caller; `None` if it is unknown.
     caller: Option<InvocationId>,
