@@ -118,9 +118,10 @@ pub trait Sessions {
     /// session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
-    /// Assembles a session that [`Sessions::find_session`] returned, with its own provider, model
-    /// and agent. The flag is true if the session has unfinished work that can continue without a
-    /// new prompt. On failure the current session stays.
+    /// Assembles a session that [`Sessions::find_session`] returned, with its stored provider,
+    /// model and agent unless a flag of this process names another. The returned flag is true if
+    /// the session has unfinished work that can continue without a new prompt. On failure the
+    /// current session stays.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
     /// Returns a closure that builds the call which reverts the last change of a session by a file

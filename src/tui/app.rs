@@ -56,7 +56,8 @@ pub(super) enum Effect {
     Withdraw { id: MessageId, back: bool },
     /// Edit the prompt in the user's editor.
     Edit,
-    /// Attach the image file with this name. If that fails, insert the name as text.
+    /// Attach the image file with this name. If it cannot be read, insert the name as text; if
+    /// there are too many images, only show a note.
     Attach(String),
     /// Find the names of files and folders for this completion query.
     Find(String),

@@ -64,8 +64,8 @@ pub(super) struct Selector {
 pub(super) enum SelectorOutcome {
     /// The selector stays open.
     Open,
-    /// The selector was closed without a choice: by Esc, or by Enter if no entry matches the
-    /// filter.
+    /// The selector was closed without a choice: by Esc, Ctrl+C or Ctrl+G, or by Enter if there is
+    /// no value to choose. In the inline list, that Enter has no effect.
     Closed,
     /// The user chose this value. In the selector of a setting it may be the text of the filter, if
     /// no entry matches.

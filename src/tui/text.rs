@@ -78,8 +78,8 @@ pub(super) fn keep_end(text: &mut String, bytes: usize) {
 const MARKS_MAX: usize = 4;
 
 /// Makes `text` safe to draw: escape sequences are removed; other control characters and direction
-/// overrides are escaped. Newlines stay, tabs become spaces, and more than four combining marks in
-/// a row are dropped. Emoji sequences are split into characters, because terminals disagree on
+/// overrides are escaped. Newlines stay, tabs become spaces, and combining marks after the fourth
+/// in a row are dropped. Emoji sequences are split into characters, because terminals disagree on
 /// their width.
 ///
 /// Of a line with carriage returns, only the last part that is not empty is kept.
