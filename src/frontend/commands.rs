@@ -71,11 +71,11 @@ pub const COMMANDS: &[Command] = &[
 pub struct Command {
     /// Name without the slash.
     pub name: &'static str,
-    /// Alternative names.
+    /// Alternative names without the slash.
     pub aliases: &'static [&'static str],
     /// Syntax of the argument, such as `[NAME]`; empty if the command takes no argument.
     pub argument: &'static str,
-    /// Description in one line.
+    /// Imperative description for `/help` and the guide, in one line.
     pub help: &'static str,
     /// States of the session in which the command may run.
     pub when: Availability,
@@ -101,6 +101,8 @@ impl PartialEq for Command {
 }
 
 /// States of the session in which a command may run. A task is a run or a tool call of the user.
+/// The terminal UI accepts no line while a permission request is open; line mode and an attached
+/// client do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
     /// With or without a running task, even while a permission request is open or a lookup blocks
@@ -129,46 +131,51 @@ pub trait CommandContext {
     /// no selector.
     fn choose(&mut self, choice: Choice);
 
-    /// Replaces the current session by another one.
+    /// Replaces the current session by another one. If that one cannot be assembled, the current
+    /// session stays and the errors are shown.
     fn switch(&mut self, to: SessionSwitch);
 
     /// Runs `task` with the skill `name`. If `task` is empty, the skill itself says what to do.
     fn run_skill(&mut self, name: &str, task: &str);
 
-    /// Reverts the last file change.
+    /// Starts a tool call of the user that reverts the last change by a file tool. If there is
+    /// none, or the file was modified since, an error is shown.
     fn undo(&mut self);
 
     /// Deletes a queued message of the user. `number`: its position among the queued messages of
-    /// the user, counted from 1.
+    /// the user, counted from 1. For any other text, the user is told that there is no such
+    /// message.
     fn withdraw(&mut self, number: &str);
 
-    /// Copies the last answer to the clipboard.
+    /// Copies the last reply of the model to the clipboard, unless there is none or it is too long;
+    /// the user is then told.
     fn copy_answer(&mut self);
 
-    /// Sets the colour theme to `name`; `None` shows the current theme.
+    /// Sets the colour theme to `name`; `None` shows the current theme. An unknown name is reported
+    /// and changes nothing.
     fn theme(&mut self, name: Option<&str>);
 
-    /// Stops the run or tool call of the user in progress; with `all`, also all subagents and
-    /// background jobs.
+    /// Stops the run or tool call of the user in progress, with the subagents that the run waits
+    /// for; with `all`, also all background subagents and background jobs.
     fn stop(&mut self, all: bool);
 
     /// Ends the front end, which may first warn that background work would be stopped.
     fn exit(&mut self);
 
-    /// Running background jobs, as far as events have reported them.
+    /// Running background jobs, as far as events have reported them. Empty in an attached client.
     fn jobs(&self) -> Jobs;
 }
 
 /// A page of text whose content each front end composes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// Commands and keys.
+    /// Slash commands and, in the terminal UI, keys.
     Help,
-    /// Keys.
+    /// Keys with their meaning.
     Keys,
     /// Session, provider, model and agent, and details that differ between front ends.
     Status,
-    /// File changes of the session.
+    /// Diffs of the file changes of the conversation.
     Changes,
 }
 
@@ -177,22 +184,23 @@ pub enum Page {
 pub enum Choice {
     /// Values of a setting.
     Setting(Selectable),
-    /// Stored sessions of the current folder and its project.
+    /// Stored sessions of the current folder or, if it has none, of its project.
     StoredSession,
-    /// Queued messages.
+    /// Queued messages: those of the user in a selector, all of them in a printed list.
     QueuedMessage,
 }
 
 /// Session that replaces the current one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionSwitch {
-    /// A new session.
+    /// A new session with an empty history.
     New,
     /// The stored session whose id begins with this text.
     Resume(String),
-    /// A copy of the current session.
+    /// A new session with a copy of the current history.
     Fork,
-    /// A session that continues the current conversation with another value of a setting.
+    /// A session that continues the current conversation with this value of a setting. `default`
+    /// means the configured value, see [`crate::is_default`].
     With(Selectable, String),
 }
 
@@ -300,9 +308,9 @@ impl ReportRequest {
 /// A line that the user submitted, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedLine {
-    /// Only white space.
+    /// An empty line, or only white space.
     Blank,
-    /// A text for the model.
+    /// A text for the model: the unchanged line.
     Text(String),
     /// A shell command: the trimmed text after `!`, not empty.
     Shell(String),
@@ -319,7 +327,8 @@ impl ParsedLine {
     }
 }
 
-/// Parses a submitted line. `!` must be the first character; white space may precede `/`.
+/// Parses a submitted line. `!` must be the first character, and `!` without a command is a text
+/// for the model; white space may precede `/`.
 pub fn parse(text: &str) -> ParsedLine {
     let trimmed = text.trim();
     if trimmed.is_empty() {

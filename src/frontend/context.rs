@@ -7,7 +7,8 @@ use posse_actors::event::{CompactionCause, ContextUse, Event};
 
 use crate::pluralize;
 
-/// Table of the parts of a request, in tokens and percent, with the total and the limits below.
+/// Table of the parts of a request, in tokens and percent, with the total, the limits and the
+/// number of compactions below.
 pub fn table(used: &ContextUse) -> String {
     let ContextUse { system, instructions, tools, messages, tool_results, total, .. } = *used;
     let mut text = String::new();
@@ -47,7 +48,8 @@ pub fn table(used: &ContextUse) -> String {
 
 /// Percentages of `parts` in `total`, as whole numbers. The percentages with the largest remainders
 /// are rounded up and the others down, so that they add up to 100 if the parts add up to `total`.
-/// If the sum of the parts exceeds `total`, the sum replaces `total`.
+/// If the sum of the parts exceeds `total`, the sum replaces `total`. If all are 0, all percentages
+/// are 0.
 fn shares(parts: &[u64], total: u64) -> Vec<u64> {
     let total = u128::from(total).max(parts.iter().map(|part| u128::from(*part)).sum()).max(1);
     let percent = |part: u64| (u128::from(part) * 100 / total, u128::from(part) * 100 % total);
@@ -61,7 +63,7 @@ fn shares(parts: &[u64], total: u64) -> Vec<u64> {
     shares.into_iter().map(|share| u64::try_from(share).unwrap_or_default()).collect()
 }
 
-/// Result of a compaction that the user requested, in one line.
+/// Result of a compaction that the user requested, in one line with its newline.
 pub(crate) fn compact_summary(compacted: &CompactedHistory) -> String {
     let CompactedHistory { tokens_before, tokens_after, .. } = compacted;
     let CompactedHistory { turns_removed, outputs_removed, prompts_removed, .. } = compacted;
@@ -79,7 +81,8 @@ fn removed(turns: usize, outputs: usize, prompts: usize) -> String {
     }
 }
 
-/// Describes a compaction event in one line; `None` for other events.
+/// Describes a compaction event in one line without a newline: cause, sizes, removed parts, and the
+/// model that wrote the summary. `None` for other events.
 pub fn compacted(event: &Event) -> Option<String> {
     let Event::ContextCompacted {
         bytes_before,

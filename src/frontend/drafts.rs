@@ -17,13 +17,13 @@ use nix::unistd::Pid;
 
 use crate::history::private_file;
 
-/// Maximum bytes of a saved draft. A longer text is not saved.
+/// Maximum bytes of a saved draft. A longer text is not saved; the file keeps the earlier draft.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of entries of the drafts folder that are examined.
 const FILES_MAX: usize = 1000;
 
-/// Prefix of the file names.
+/// Prefix of the names of draft files. The id and the start time of the process follow.
 const PREFIX: &str = "draft-";
 
 /// Saves the draft of this process in a file, and takes over drafts of dead processes.
@@ -36,7 +36,7 @@ pub struct Drafts {
 }
 
 impl Drafts {
-    /// Saves drafts in the folder `dir`; `None` disables saving.
+    /// Prepares saving in the folder `dir`, without creating anything; `None` disables saving.
     pub fn of(dir: Option<PathBuf>) -> Drafts {
         let pid = std::process::id();
         let own =
@@ -68,8 +68,8 @@ impl Drafts {
         text
     }
 
-    /// Saves `text` on another thread; blank text removes the file. Does nothing if the text is
-    /// unchanged or too long.
+    /// Saves `text` on another thread; blank text removes the file. Write errors are ignored. Does
+    /// nothing if the text is unchanged or too long, or if saving is disabled.
     pub fn keep(&mut self, text: &str) {
         if text == self.kept || text.len() > BYTES_MAX {
             return;
@@ -89,8 +89,8 @@ impl Drafts {
         }
     }
 
-    /// Saves `text` and ends the thread. On return the text is written to the file, but not synced
-    /// to disk; if it is blank, the file is removed. Write errors are ignored.
+    /// Saves `text` as [`Drafts::keep`] does, and ends the thread. On return the text is written to
+    /// the file, but not synced to disk; if it is blank, the file is removed.
     pub fn close(mut self, text: &str) {
         self.keep(text);
         if let Some((texts, thread)) = self.writer.take() {

@@ -1,7 +1,8 @@
 //! File name completion: a folder is walked, and its file names are matched with the typed text, on
 //! a separate thread, so that no key waits for a disk.
 //!
-//! Files that git ignores and hidden files are left out. Symbolic links are not followed.
+//! Ignored and hidden files are left out, see [`IgnoreScope::Visible`]. Symbolic links are not
+//! followed.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use posse_base::ignore_files::{self, IgnoreScope};
 /// Maximum number of names that one walk collects.
 const NAMES_MAX: usize = 100_000;
 
-/// Maximum bytes of all collected names together.
+/// Number of bytes of all collected names together at which a walk ends. The last name may exceed
+/// it.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Maximum duration of a walk; the names found by then are used.
@@ -27,7 +29,8 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Maximum number of names in an answer.
 const ANSWERS_MAX: usize = 50;
 
-/// Finds file names below a folder on a thread of its own. Dropping the `Finder` ends the thread.
+/// Finds names of files and folders below a folder on a thread of its own. Dropping the `Finder`
+/// ends the thread, without waiting for it.
 #[derive(Debug)]
 pub struct Finder {
     queries: Sender<String>,
@@ -36,8 +39,8 @@ pub struct Finder {
 
 impl Finder {
     /// Starts the thread for names below `root`. `answer` is called on that thread with the query
-    /// and the names, best match first. A query that is followed by another one may stay
-    /// unanswered.
+    /// and at most 50 names, best match first. A query that is followed by another one may stay
+    /// unanswered. Fails if the thread cannot be started.
     pub fn start(
         root: PathBuf,
         answer: impl Fn(String, Vec<String>) + Send + 'static,
@@ -89,7 +92,8 @@ fn serve(
 }
 
 /// Collects the names of files and folders, relative to `root`; names of folders end with a slash.
-/// Ends early at a maximum or when `stop` is set.
+/// Names with a newline and names that are not UTF-8 are left out. Ends early at a maximum or when
+/// `stop` is set, with the names found so far.
 fn walk(root: &Path, stop: &AtomicBool) -> Vec<String> {
     let until = Instant::now() + WALK_MAX;
     let mut names = Vec::new();
@@ -122,8 +126,8 @@ fn best_matches(query: &str, names: &[String], count_max: usize) -> Vec<String> 
     scored.into_iter().take(count_max).map(|(_, name)| name.clone()).collect()
 }
 
-/// Score of a name for a query, higher is better; `None` if the name does not match. `query` is in
-/// lower case.
+/// Score of a name for a query, higher is better; `None` if the name does not match. Case is
+/// ignored; `query` is in lower case. Every name matches the empty query.
 fn score(query: &str, name: &str) -> Option<u32> {
     let lower = name.to_lowercase();
     let depth = u32::try_from(lower.trim_end_matches('/').matches('/').count()).unwrap_or(u32::MAX);

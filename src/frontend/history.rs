@@ -18,7 +18,7 @@ const READ_BYTES_MAX: u64 = 1 << 20;
 /// has read.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
-/// Maximum bytes of a line; a longer line is not added.
+/// Maximum bytes of a line without its trailing white space; a longer line is not added.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// Submitted lines, oldest first.
@@ -30,8 +30,9 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the history from `file`. An unreadable file counts as empty; `None` starts an empty
-    /// history that is not stored.
+    /// Reads the history from `file`, and shortens the file if it is longer than 2 MiB. An
+    /// unreadable file counts as empty, and so does one that cannot be shortened. `None` starts an
+    /// empty history that is not stored.
     pub fn open(file: Option<PathBuf>) -> History {
         let lines = file.as_deref().and_then(|file| read(file).ok()).unwrap_or_default();
         History { lines, file }
@@ -63,8 +64,8 @@ impl History {
     }
 }
 
-/// Options to open a file that only the user can read (mode 0600). Opening fails if the file is a
-/// symbolic link.
+/// Options to open a private file: a new file gets mode 0600, an existing one keeps its mode.
+/// Opening fails if the path is a symbolic link.
 pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600).custom_flags(O_NOFOLLOW | O_CLOEXEC);

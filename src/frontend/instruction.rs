@@ -8,10 +8,12 @@ use posse_actors::text::clipped;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Maximum bytes of a line, images and newline included.
+/// Maximum bytes of a line, including images. The newline counts only in the input of a headless
+/// run, not on an attach connection.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum characters of an error message, which may quote a part of the line.
+/// Maximum characters of an error message, which may quote a part of the line. A longer message
+/// gets an ellipsis in addition.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// An instruction to a session.
@@ -33,7 +35,7 @@ pub enum Instruction {
     Compact(Option<String>),
     /// Announce the token usage of the parts of the context, in a `ContextUsed` event.
     Context,
-    /// Answer to a permission request.
+    /// Answer this permission request with this decision.
     Answer(QuestionId, HumanDecision),
 }
 
@@ -79,7 +81,8 @@ enum AnswerDecision {
     Deny,
 }
 
-/// Parses a line. The error describes the first fault of the line.
+/// Parses a line. A permission answer without a scope allows once. The error describes the first
+/// fault of the line.
 pub fn parse(line: &[u8]) -> Result<Instruction, String> {
     let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
     Ok(match wire {
@@ -106,8 +109,8 @@ pub fn parse(line: &[u8]) -> Result<Instruction, String> {
     })
 }
 
-/// Parses `content`: a text or a list of parts. Fails if the content is blank, or if an image is
-/// not an http(s) or `data:image/` URL.
+/// Parses `content`: a text or a list of parts. Fails if it is anything else, if it has neither
+/// text nor an image, or if an image is not an http(s) or `data:image/` URL.
 fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
     let parts: Vec<ContentPart> = match content {
         Value::String(text) => vec![ContentPart::text(text)],
@@ -143,7 +146,7 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
 }
 
 /// Text of a JSON error without its line number, which is always 1 because each line is parsed
-/// alone. The caller adds the number of the line in the input.
+/// alone. The column stays only if the line is not valid JSON. Cut like every error of [`parse`].
 fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let said = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
@@ -153,7 +156,7 @@ fn json_error(error: &serde_json::Error) -> String {
     without_line(&format!("not valid JSON: {said} at column {}", error.column()))
 }
 
-/// Cuts an error message to [`ERROR_CHARS_MAX`] characters.
+/// Cuts an error message to [`ERROR_CHARS_MAX`] characters and an ellipsis.
 fn without_line(error: &str) -> String {
     clipped(error, ERROR_CHARS_MAX, " …")
 }

@@ -12,7 +12,7 @@ use posse_base::failure::printable;
 pub struct Jobs(Vec<(CallId, String)>);
 
 impl Jobs {
-    /// Updates the list from an event.
+    /// Adds a job that has started and removes one that has ended; ignores other events.
     pub fn follow(&mut self, event: &Event) {
         match event {
             Event::JobStarted { call_id, summary } if !self.has(call_id.as_str()) => {
@@ -34,7 +34,8 @@ impl Jobs {
     }
 
     /// Carries out `/jobs` and returns its text. `which`: id of a running job, which the session is
-    /// told to stop; `None` lists the running jobs. Control characters are escaped.
+    /// told to stop; `None` lists the running jobs. An unknown id stops nothing, and the text says
+    /// so. Control characters are escaped.
     pub fn asked(&self, which: Option<&str>, session: &SessionHandle) -> String {
         match which {
             None => self.table(),

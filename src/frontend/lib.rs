@@ -30,7 +30,8 @@ use posse_actors::root_session::{
 use posse_base::failure::Failure;
 use remote_session::SessionServer;
 
-/// Formats a count with its noun: `1 turn`, `2 turns`.
+/// Formats a count with the noun `one`, to which an `s` is added unless the count is 1: `1 turn`,
+/// `2 turns`.
 pub fn pluralize(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
@@ -38,14 +39,16 @@ pub fn pluralize(count: u64, one: &str) -> String {
 /// Work that a front end gives to a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
-    /// A prompt of the user.
+    /// Starts a run with this prompt of the user.
     Prompt(Prompt),
-    /// Continues an interrupted run, or sends queued messages that the model has not received yet.
+    /// Starts a run without a prompt: continues an interrupted run, or answers messages that the
+    /// model has not answered.
     Continue,
 }
 
 impl Task {
-    /// Starts the task in `session`.
+    /// Starts the task in `session`. Returns when the session has accepted or refused the task, not
+    /// at its end.
     pub async fn begin(self, session: &SessionHandle) -> Result<RunningPrompt, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
@@ -66,19 +69,22 @@ pub fn own_call(command: &str) -> UserCall {
     }
 }
 
-/// Opens and finds sessions for a front end, and stores the settings that the user selects.
+/// Services of the process for a front end: opens and finds sessions, saves selected settings, and
+/// makes reports, skill prompts and undo calls.
 pub trait Sessions {
     /// Assembles a session with the agent, provider and model of `choice`. With `same_conversation`
-    /// the session continues the journal of the previous session, and the caller copies the
-    /// history; otherwise a new conversation begins. The first call opens the session that the
-    /// command line resumes, if any.
+    /// the session continues the journal of the previous session, and the caller copies its history
+    /// and accounts; otherwise, or if there was no session yet, a new conversation begins. If the
+    /// command line resumes a session, the first call opens that session, and `same_conversation`
+    /// has no effect.
     fn open(
         &mut self,
         choice: &SessionSelection,
         same_conversation: bool,
     ) -> Result<OpenedSession, Vec<Failure>>;
 
-    /// Saves `name` as the default provider or model for later processes. Does nothing for an
+    /// Saves `name` as the default provider or model for later processes. A saved provider discards
+    /// the saved model; a model is saved together with the current provider. Does nothing for an
     /// agent.
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure>;
 
@@ -90,60 +96,70 @@ pub trait Sessions {
     /// says what to do. Fails if there is no skill of that name.
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
 
-    /// Names to choose from for `what`: main agents, providers, or the models that the provider
-    /// settings name.
+    /// Names to choose from for `what`: main agents without hidden ones, configured and built-in
+    /// providers, or the models that the settings of all providers name. Other names may be valid
+    /// as well. Empty if the agents cannot be read.
     fn names(&self, what: Selectable) -> Vec<String>;
 
-    /// Returns a closure that renders a report. `session`: id of the current session.
+    /// Returns a closure that renders a report as text. [`Report::Export`] writes a file and
+    /// returns a text with its path. `session`: id of the current session.
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String>;
 
-    /// Returns a closure that lists the stored sessions with a prompt, of the working directory and
-    /// its project, newest first, as pairs of id and description.
+    /// Returns a closure that lists the stored sessions of the working directory or, if it has
+    /// none, of its project, as pairs of id and description, the most recently used first. Sessions
+    /// without a prompt are left out.
     fn stored(&self) -> BackgroundJob<Vec<(String, String)>>;
 
-    /// Returns a closure that finds a stored session of the working directory or its project by a
-    /// prefix of its id, reads it and takes its lock. With `fork`, a new session is created from a
-    /// copy of the history, and the stored session stays unchanged.
+    /// Returns a closure that finds a stored session by a prefix of its id, among the sessions of
+    /// the working directory or, if it has none, of its project. Of several matches, the most
+    /// recently used session counts; the current one matches only with its whole id or with `fork`.
+    /// The closure reads the session and takes its lock. With `fork` it takes no lock:
+    /// [`Sessions::resume`] then makes a new session with a copy of the history, and the stored
+    /// session stays unchanged.
     fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession>;
 
-    /// Assembles a session that [`Sessions::find_session`] returned. The flag is true if the
-    /// session has unfinished work that can continue without a new prompt. On failure the current
-    /// session stays.
+    /// Assembles a session that [`Sessions::find_session`] returned, with its stored provider,
+    /// model and agent unless a flag of this process names another. The returned flag is true if
+    /// the session has unfinished work that can continue without a new prompt. On failure the
+    /// current session stays.
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>>;
 
-    /// Returns a closure that builds the call which reverts the last file change of a session.
-    /// `session`: id of the session.
+    /// Returns a closure that builds the call which reverts the last change of a session by a file
+    /// tool that is still in effect. The closure changes no file; it fails if there is no such
+    /// change, or if the file was modified since. `session`: id of the session.
     fn undo(&self, session: &str) -> BackgroundJob<UserCall>;
 }
 
-/// Slow work that the front end runs on another thread. It prints nothing. Not a background job in
-/// the sense of `/jobs`, which is a command of the model.
+/// Slow work that the front end runs on another thread: returns its result or errors, and prints
+/// nothing. Not a background job of the glossary, which is a command that runs beside the
+/// conversation.
 pub type BackgroundJob<T> = Box<dyn FnOnce() -> Result<T, Vec<Failure>> + Send>;
 
-/// A stored session that was found and read. Holds the lock of the session. Only the [`Sessions`]
-/// that created the value knows its content.
+/// A stored session that was found and read. Holds the lock of the session, unless the session is
+/// forked. Only the [`Sessions`] that created the value knows its content.
 #[expect(missing_debug_implementations, reason = "the content is opaque")]
 pub struct LoadedSession(pub Box<dyn Any + Send>);
 
 /// A report that [`Sessions::report`] can render.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Settings with their sources.
+    /// All settings with their sources.
     Config,
     /// Results of the checks of `posse doctor` on this machine.
     Doctor,
-    /// Tools of the model.
+    /// List of the tools of the model.
     Tools,
-    /// Available skills.
+    /// List of the available skills.
     Skills,
-    /// Available agents.
+    /// List of all agents with source, mode, provider and cost class.
     Agents,
-    /// Permission rules, and grants with project or global scope.
+    /// Permission settings, permission rules, and grants with project or global scope.
     Permissions,
-    /// Confinement of commands.
+    /// Part of the `posse doctor` report about the sandbox.
     Sandbox,
-    /// The conversation as a document, written to the named file; `None`: to a Markdown file named
-    /// after the session.
+    /// The conversation as a document, written to the named file of the working directory: as HTML
+    /// if its name ends with `.html` or `.htm`, otherwise as Markdown. `None`: to a Markdown file
+    /// named after the session.
     Export(Option<String>),
 }
 
@@ -186,9 +202,9 @@ pub fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {
 /// An assembled session that is ready to start.
 #[expect(missing_debug_implementations, reason = "it is destructured at once")]
 pub struct OpenedSession {
-    /// Ports of the session.
+    /// Ports with which the session starts.
     pub ports: Ports,
-    /// Settings of the session.
+    /// Settings with which the session starts. The caller may still set history and accounts.
     pub settings: SessionSettings,
     /// Sources of the provider, model and agent of the session.
     pub sources: SelectionSources,
@@ -212,16 +228,16 @@ pub struct SelectionSources {
 /// A setting that the user can change between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selectable {
-    /// The model of the provider.
+    /// Name of the model at its provider.
     Model,
-    /// The provider.
+    /// Name of the provider profile. Selecting it resets the model.
     Provider,
-    /// The agent.
+    /// Name of the main agent.
     Agent,
 }
 
 impl Selectable {
-    /// Name of the setting.
+    /// Name of the setting in commands and messages: `model`, `provider` or `agent`.
     pub fn word(self) -> &'static str {
         match self {
             Selectable::Model => "model",

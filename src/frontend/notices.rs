@@ -7,8 +7,8 @@ use posse_base::failure::printable;
 use crate::outcome::clock_time;
 
 /// Text for a hook that warned, failed, rejected the answer, changed the arguments or result of a
-/// call, or withheld a result. `None` for other events, and for a hook that denied a call or ended
-/// a run, because that call or run reports it.
+/// call, or withheld a result. `None` for other events and decisions; if a hook denies a call or
+/// ends a run, that call or run reports it.
 pub fn hook_notice(event: &Event) -> Option<String> {
     let text = match event {
         Event::HookFired { hook, event, tool, decision, message, output, .. } => {
@@ -39,8 +39,8 @@ pub fn hook_notice(event: &Event) -> Option<String> {
     Some(printable(&text))
 }
 
-/// Text for a provider failover with its cause, or for the recovery of a provider. Empty for other
-/// events.
+/// Text for a provider failover with its cause and one line for each fallback that was skipped, or
+/// for the recovery of a provider. Empty for other events.
 pub fn failover_notice(event: &Event) -> String {
     let Event::ProviderFailover { from, from_model, to, to_model, class, cause, skipped } = event
     else {

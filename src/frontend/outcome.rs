@@ -16,8 +16,8 @@ pub struct Verdict {
     pub exit: Exit,
     /// Reason in the last event of the session.
     pub reason: SessionEndReason,
-    /// Final answer or, if a limit stopped the run, the last text of the model; `None` if there is
-    /// neither.
+    /// Final answer or, after [`Ending::Limited`], the last text of the model, if it wrote any.
+    /// `None` for other endings, also if the budget is used up.
     pub result: Option<String>,
     /// Error to print; `None` if the run succeeded or was interrupted.
     pub failure: Option<Failure>,
@@ -87,8 +87,8 @@ pub fn judge(
     }
 }
 
-/// Returns the advice for an error with this cause: `usual`, unless the process ran out of file
-/// descriptors.
+/// Returns the advice for an error with this cause: `usual`, unless the cause says that too many
+/// files are open.
 fn fix_for(cause: &str, usual: String) -> String {
     if cause.contains("Too many open files") {
         return "raise the limit of open files (`ulimit -n 1024`), then run `posse resume`"
@@ -323,8 +323,9 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     failed(SessionEndReason::Provider, failure, None)
 }
 
-/// Returns `true` if the error text of a server is about the history and not about the request
-/// itself: roles that do not alternate, calls without results, results without calls.
+/// Returns `true` if the error text of a server contains a known phrase about a faulty history:
+/// roles that do not alternate, calls without results, results without calls. `false` if it
+/// contains none.
 fn is_history_error(cause: &str) -> bool {
     const WORDS: [&str; 10] = [
         "tool_use_id",

@@ -5,10 +5,10 @@ use posse_actors::event::{Event, MessageKind};
 use posse_actors::text::clipped;
 use posse_base::failure::printable;
 
-/// Maximum characters of a message in the table.
+/// Maximum characters of a message in the table, without the ellipsis of a longer one.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// A queued message.
+/// A queued message with its whole text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QueueEntry {
     id: MessageId,
@@ -22,7 +22,8 @@ struct QueueEntry {
 pub struct Queue(Vec<QueueEntry>);
 
 impl Queue {
-    /// Updates the queue from an event.
+    /// Adds a message that was queued and removes one that was delivered or withdrawn; ignores
+    /// other events.
     pub fn follow(&mut self, event: &Event) {
         match event {
             // A call of the user's own is sent with their next task and was shown when it ran.
@@ -43,7 +44,7 @@ impl Queue {
     }
 
     /// Id of a queued message of the user. `number`: its position among the messages of the user,
-    /// counted from 1. `None` if there is no message with that number.
+    /// counted from 1. `None` if the text is no such number.
     pub fn own_message(&self, number: &str) -> Option<&MessageId> {
         let nth = number.parse::<usize>().ok()?.checked_sub(1)?;
         let own = self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice);

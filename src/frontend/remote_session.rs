@@ -8,10 +8,11 @@ use posse_actors::root_session::SessionHandle;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// Open attach socket of a session. Clients may attach until it is closed or dropped.
+/// Open attach socket of a session. Clients may attach until it is closed or dropped. Dropping it
+/// disconnects them at once.
 pub trait SocketGuard: Send {
-    /// Stops accepting clients. Returns when the attached clients have received the last event, or
-    /// after a short grace period.
+    /// Stops accepting clients. Returns when the attached clients have received the last event of
+    /// the session; after a short grace period, the remaining clients are disconnected.
     fn close(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -54,8 +55,8 @@ impl std::fmt::Debug for SessionServer {
 pub struct AttachSocket(Option<Box<dyn SocketGuard>>);
 
 impl AttachSocket {
-    /// Closes the socket, if one is open. Attached clients still receive the last event if the
-    /// session has ended before the call.
+    /// Closes the socket, if one is open. If the session has ended before the call, attached
+    /// clients receive its last event, unless they are slower than a short grace period.
     pub async fn close(&mut self) {
         if let Some(door) = self.0.take() {
             door.close().await;
@@ -69,7 +70,8 @@ impl AttachSocket {
 pub enum AttachRole {
     /// May only receive events.
     Observer,
-    /// May also prompt, steer, stop and answer permission requests.
+    /// May also send every [`Instruction`](crate::instruction::Instruction), such as prompts and
+    /// answers to permission requests.
     Controller,
 }
 
@@ -98,9 +100,11 @@ pub struct AttachAccepted {
 pub enum RemoteMessage {
     /// An event as one line, without its newline.
     Event(Vec<u8>),
-    /// The instruction on the line with this number, counted from 1, was carried out.
+    /// The instruction on the line with this number was accepted and carried out; for a prompt, its
+    /// run has started. Lines are counted from 1, after the first line of the handshake.
     Done(u64),
-    /// The instruction on the line with this number failed, with the reason.
+    /// The instruction on the line with this number, counted as in `Done`, was invalid or refused,
+    /// with the reason.
     Failed(u64, String),
     /// The host closed the connection, with the reason.
     Dropped(String),

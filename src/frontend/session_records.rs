@@ -18,12 +18,12 @@ const DIFF_BYTES_MAX: usize = 4 << 20;
 pub struct Changes {
     /// The latest diffs, oldest first.
     pub diffs: Vec<String>,
-    /// A note about diffs that are missing; empty if none is missing.
+    /// A note about diffs that are missing or may be missing, with a newline; otherwise empty.
     pub remark: String,
 }
 
 impl Changes {
-    /// The note and all diffs as one text.
+    /// The note and all diffs as one text. If there is no diff, a sentence says so.
     pub fn text(&self) -> String {
         if self.diffs.is_empty() {
             return format!("No file was changed in this conversation.\n{}", self.remark);
@@ -32,7 +32,9 @@ impl Changes {
     }
 }
 
-/// Reads the file changes of the conversation from the records of `session`.
+/// Reads the diffs of successful tool calls, also those of subagents, from the records of
+/// `session`. Changes by commands have no diffs. Waits at most 20 seconds; the note tells if that
+/// was too short.
 pub async fn changes(session: &SessionHandle) -> Changes {
     let mut diffs: Vec<String> = Vec::new();
     let (mut bytes, mut gone) = (0, 0);
@@ -60,7 +62,7 @@ pub async fn changes(session: &SessionHandle) -> Changes {
 pub(crate) const UNREAD: &str = "(not all of the journal could be read in time)\n";
 
 /// Reads all records that exist now and calls `follow` for each. Returns `false` if [`READ_MAX`]
-/// passed before all of them were read.
+/// passed before all of them were read; `true` also if the session ended the subscription before.
 pub(crate) async fn records(
     session: &SessionHandle,
     mut follow: impl FnMut(&Announcement),

@@ -36,7 +36,8 @@ impl Signals {
         Signals { hang_up: None, interrupt: None, terminate: None }
     }
 
-    /// Waits for the next signal and returns its exit code. Cancel safe.
+    /// Waits for the next signal and returns the exit code for it. Never returns if there is no
+    /// handler. Cancel safe.
     pub async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = received(&mut self.hang_up) => Exit::HangUp,
@@ -51,7 +52,8 @@ pub async fn received(signal: &mut Option<Signal>) -> Option<()> {
     or_pending(signal.as_mut().map(Signal::recv)).await
 }
 
-/// Returns `true` if the process currently ignores this signal.
+/// Returns `true` if the process currently ignores this signal; `false` also if that cannot be
+/// determined.
 #[expect(unsafe_code, reason = "the only way to read the action without changing it")]
 fn is_ignored(signal: i32) -> bool {
     // SAFETY: all bytes zero are a valid value of this plain struct.

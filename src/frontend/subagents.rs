@@ -11,7 +11,7 @@ use crate::table::table;
 /// Maximum number of subagents in the table; the latest are shown.
 const SHOWN_MAX: usize = 40;
 
-/// Maximum characters of a task or a state in the table.
+/// Maximum characters of a task or a state in the table, without the ellipsis of a longer one.
 const TASK_CHARS_MAX: usize = 60;
 
 /// Row of one subagent.
@@ -26,7 +26,7 @@ struct SubagentRow {
     nano_usd: u64,
     /// True if the price of at least one of its attempts is unknown.
     unpriced: bool,
-    /// Open permission requests.
+    /// Ids of the open permission requests of the subagent.
     questions: Vec<QuestionId>,
     /// Outcome; `None` if the subagent has not ended.
     ended: Option<String>,
@@ -76,8 +76,8 @@ impl SubagentTable {
         }
     }
 
-    /// Formats the table with a heading; earlier subagents beyond the maximum are only counted.
-    /// Control characters are escaped.
+    /// Formats the table with a heading; earlier subagents beyond the maximum are only counted. A
+    /// sentence says so if there is no subagent. Control characters are escaped.
     pub(crate) fn table(&self) -> String {
         if self.0.is_empty() {
             return "No subagent was started in this conversation.\n".to_owned();

@@ -1,7 +1,7 @@
 //! Plain text tables.
 
-/// Formats rows with aligned columns; the last column is not padded. Each character counts as one
-/// terminal column.
+/// Formats rows with aligned columns, two spaces between them and a newline after each row; white
+/// space at the end of a row is removed. Each character counts as one terminal column.
 pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

@@ -42,11 +42,12 @@ const PAGE_ROWS: usize = 10;
 /// Request of the UI to the code that holds the session and the terminal.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
-    /// Send a text: as a new task, or as a message of this kind to the running task.
+    /// Send a text with the images of the prompt: as a new task or, while a task runs, as a message
+    /// of this kind.
     Say(String, MessageKind),
     /// Run a shell command of the user.
     Run(String),
-    /// Stop the running task.
+    /// Stop the running task and the subagents for which it waits.
     Interrupt,
     /// Stop the running task, all subagents and all background jobs.
     InterruptAll,
@@ -55,16 +56,17 @@ pub(super) enum Effect {
     Withdraw { id: MessageId, back: bool },
     /// Edit the prompt in the user's editor.
     Edit,
-    /// Attach the image file with this name. If it cannot be read, insert the name as text.
+    /// Attach the image file with this name. If it cannot be read, insert the name as text; if
+    /// there are too many images, only show a note.
     Attach(String),
-    /// Find files that match a query.
+    /// Find the names of files and folders for this completion query.
     Find(String),
-    /// Decide a permission request.
+    /// Send the user's decision on this permission request to the session.
     Answer(QuestionId, HumanDecision),
     /// Open the selector for a setting. The letter is the shortcut that opened it; `None`: a
     /// command did.
     Choose(Selectable, Option<char>),
-    /// Query the session and show the answer.
+    /// Query the session and show the answer, unless an event announces it as well.
     Query(SessionQuery),
     /// Render a report and show it.
     Report(ReportRequest),
@@ -76,13 +78,13 @@ pub(super) enum Effect {
     Switch(SessionSwitch),
     /// Run a task with a skill: name of the skill, and the task, which may be empty.
     RunSkill(String, String),
-    /// Revert the last file change.
+    /// Find the last change by a file tool, and start the call that reverts it.
     Undo,
     /// Copy a text to the clipboard.
     Copy(String),
-    /// Redraw the whole screen.
+    /// Redraw the live region or the alternate screen. Rows in the terminal's scrollback stay.
     Redraw,
-    /// Suspend the process.
+    /// Restore the terminal and suspend the process until `fg`.
     Suspend,
     /// Exit with this exit code.
     Leave(Exit),
@@ -114,19 +116,21 @@ pub(super) struct App {
     /// Shortcut letter that acts unless another key follows soon, with the time of the key press,
     /// counted from the start of the UI; `None` if no shortcut is pending.
     pending: Option<(char, Duration)>,
-    /// Time of the last Ctrl+C that may lead to an exit, counted from the start of the UI; `None`
-    /// after another key.
+    /// Time of the last Ctrl+C after which a second one exits, counted from the start of the UI.
+    /// `None` after other input, and if the Ctrl+C cancelled lookups or cleared the prompt.
     cancelled: Option<Duration>,
-    /// Time of the last attempt to exit while a task ran, counted from the start of the UI; `None`
-    /// if there was none.
+    /// Time of the last Ctrl+D on an empty prompt while a task ran, which does not exit, counted
+    /// from the start of the UI; `None` if there was none.
     exit_refused: Option<Duration>,
-    /// True if the user was warned about background work; the next attempt exits.
+    /// True if the user was warned about background work; the next attempt exits. Another submitted
+    /// line resets it.
     exit_warned: bool,
     /// True if the running task was asked to stop.
     pub(super) stopping: bool,
-    /// True if a task runs.
+    /// True if a task runs or is being started.
     pub(super) busy: bool,
-    /// Maximum number of rows that one frame adds to the scrollback.
+    /// Maximum number of rows that one frame adds to the scrollback. A value below
+    /// [`ROWS_PER_FRAME_MIN`](crate::terminal::ROWS_PER_FRAME_MIN) counts as that.
     pub(super) rows_per_frame: usize,
     /// Rows above the open permission request, which stay unchanged so that the request does not
     /// move. `None` if no request is shown.
@@ -335,8 +339,9 @@ impl App {
         self.view.note(Role::Warn, text);
     }
 
-    /// Cancels overdue lookups. Returns the effect of a pending shortcut letter whose delay has
-    /// passed; otherwise nothing.
+    /// Cancels overdue lookups. If the delay of a pending shortcut letter has passed and the prompt
+    /// contains only the letter, clears the prompt and returns the effect of the letter; otherwise
+    /// returns nothing.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
         self.cancel_overdue_lookups(now);
         let due = |at: Duration| now.saturating_sub(at) >= SHORTCUT_DELAY;
@@ -353,7 +358,8 @@ impl App {
         vec![Effect::Choose(what, Some(letter))]
     }
 
-    /// Time until the screen changes without an event or a key; `None` if it does not change.
+    /// Time until the screen changes without an event or a key, at least 1 ms; `None` if it does
+    /// not change.
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
         let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT_DELAY).saturating_sub(now));
         let keys_ignored = self.prompts.quiet_period_left(now);

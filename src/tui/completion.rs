@@ -140,7 +140,8 @@ impl Completion {
         self.items.is_empty()
     }
 
-    /// Moves the selection by one item, down or up; it wraps around at the ends.
+    /// Moves the selection by one item, down or up; it wraps around at the ends. The list must not
+    /// be empty.
     pub(super) fn go(&mut self, down: bool) {
         let last = self.items.len() - 1;
         self.chosen = Some(match (self.chosen, down) {
@@ -157,7 +158,7 @@ impl Completion {
     }
 
     /// Text that replaces the query: that of the selected item, or of the first one if none is
-    /// selected.
+    /// selected. The list must not be empty.
     pub(super) fn text(&self) -> &str {
         &self.items[self.chosen.unwrap_or_default()].with
     }

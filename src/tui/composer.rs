@@ -56,7 +56,7 @@ pub(super) struct Composer {
     attached: usize,
     /// Images of the text that was submitted last.
     taken: Vec<ContentPart>,
-    /// Submitted texts, oldest first.
+    /// Submitted texts, also of earlier processes, oldest first.
     pub(super) history: Vec<String>,
     /// Index of the recalled history line, and the text before recalling; `None` if the text is not
     /// a recalled line.
@@ -79,7 +79,8 @@ impl Composer {
         self.text.split_at_cursor().0
     }
 
-    /// Returns `true` if the text is an unchanged history line.
+    /// Returns `true` if the text was recalled from the history and only the keys up and down were
+    /// used since.
     pub(super) fn is_recalled(&self) -> bool {
         self.recalled.is_some()
     }
@@ -157,8 +158,8 @@ impl Composer {
         self.text.continues()
     }
 
-    /// Returns the full text and clears the prompt. The images of the text are then returned by
-    /// [`take_images`](Composer::take_images).
+    /// Returns the full text and clears the prompt and its undo steps. The images whose
+    /// placeholders are in the text are then returned by [`take_images`](Composer::take_images).
     pub(super) fn take(&mut self) -> String {
         let whole = self.expanded_text();
         self.taken = Vec::new();
@@ -245,7 +246,8 @@ impl Composer {
     }
 
     /// Rows of the prompt, at most `rows_max` around the cursor, and the cursor's column and row in
-    /// them. An empty prompt shows `hint`.
+    /// them. If rows above are left out, the first row gives their number instead of its text. An
+    /// empty prompt shows `hint`.
     pub(super) fn rows(
         &self,
         columns: usize,

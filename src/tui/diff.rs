@@ -6,8 +6,8 @@ use ratatui::text::Span;
 use crate::text::{TextRow, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 
-/// Renders the first `lines_max` lines of a diff. If lines are left out, the last row gives their
-/// number.
+/// Renders the first `lines_max` lines of a diff, without its file headers and with a row between
+/// hunks. If lines are left out, one more row gives their number, hunk headers included.
 pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -> Vec<TextRow> {
     let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
     let lines: Vec<&str> = diff.lines().skip_while(is_header).collect();

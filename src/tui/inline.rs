@@ -35,8 +35,9 @@ impl Drop for RawMode {
     }
 }
 
-/// Lets the user select a session, given as pairs of id and description. The descriptions contain
-/// no control characters.
+/// Lets the user select a session, given as pairs of id and description. The descriptions must
+/// contain no control characters. Draws the list on standard error, and removes it at the end.
+/// Fails if the terminal cannot be used.
 pub async fn pick(sessions: &[(String, String)], signals: &mut Signals) -> io::Result<Picked> {
     let mut list = selector(sessions);
     let (columns, rows) = terminal::size();

@@ -18,7 +18,7 @@ const PASTE_ENDS: &[u8] = b"\x1b[201~";
 /// An input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InputEvent {
-    /// A key.
+    /// A key press with its modifiers.
     Key(KeyEvent),
     /// A bracketed paste, with `\n` as line ends.
     Paste(String),
@@ -49,11 +49,11 @@ pub(super) struct Parser {
 
 /// Meaning of the first bytes of a buffer.
 enum ParsedBytes {
-    /// A key.
+    /// A complete key press.
     Key(KeyEvent),
     /// Bytes to drop: an invalid byte, or a sequence that encodes no key.
     Nothing,
-    /// The start of a paste.
+    /// The marker at the start of a bracketed paste.
     Paste,
 }
 
@@ -204,7 +204,7 @@ fn escape(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
 }
 
 /// Parses a string sequence up to its end, a bell or `ESC \`. The sequence has no meaning. `None`
-/// if its end has not arrived yet.
+/// if its end has not arrived yet; above [`SEQUENCE_BYTES_MAX`] bytes it ends with the buffer.
 fn string(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     let bell = find(bytes, b"\x07").map(|at| at + 1);
     let end = find(&bytes[1..], b"\x1b\\").map(|at| at + 3);
@@ -231,8 +231,9 @@ fn control_sequence(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
     Some((end + 3, key.map_or(ParsedBytes::Nothing, ParsedBytes::Key)))
 }
 
-/// Key that a control sequence encodes; `None` if it encodes no key. `parameters`: the bytes
-/// between `ESC [` and the final byte `last`.
+/// Key that a control sequence encodes; `KeyCode::Null` for an unknown key number, `None` if the
+/// sequence encodes no key press. `parameters`: the bytes between `ESC [` and the final byte
+/// `last`.
 fn key_of(parameters: &[u8], last: u8) -> Option<KeyEvent> {
     let text = std::str::from_utf8(parameters).ok()?;
     // Sequences with these prefixes are replies.
@@ -294,8 +295,8 @@ fn letter(last: u8) -> Option<KeyCode> {
     })
 }
 
-/// Key that is encoded by its Unicode code point (CSI u); `None` for modifier keys and control
-/// characters.
+/// Key that is encoded by its Unicode code point (CSI u); `None` for modifier and keypad keys, and
+/// for control characters other than Enter, Tab, Escape and Backspace.
 fn unicode(number: u32, mut modifiers: KeyModifiers) -> Option<KeyEvent> {
     let held = |modifier| modifiers.contains(modifier);
     let (shift, ctrl) = (held(KeyModifiers::SHIFT), held(KeyModifiers::CONTROL));

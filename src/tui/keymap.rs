@@ -29,32 +29,33 @@ pub(super) enum EditAction {
     Undo,
 }
 
-/// An action of a key.
+/// An action to which keys can be bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyAction {
-    /// Submits the prompt.
+    /// Submits the prompt; while a task runs, as a steering message. After a backslash at the end
+    /// of a line, inserts a line break instead.
     Submit,
     /// Submits the prompt as a follow-up while a task runs; otherwise inserts a line break.
     FollowUp,
     /// Closes the completion list, or else stops the running task, or else cancels lookups.
     Interrupt,
-    /// Stops the running task, or else cancels lookups, or else clears the prompt. Pressed twice,
-    /// exits.
+    /// Stops the running task, or else cancels lookups, or else clears the prompt. Pressed again
+    /// within two seconds, exits, unless the first press cancelled lookups or cleared the prompt.
     Cancel,
-    /// Exits if the prompt is empty and no task runs. If the prompt is not empty, deletes the
-    /// character after the cursor.
+    /// If the prompt is not empty, deletes the character after the cursor. Otherwise exits; while a
+    /// task runs, only shows a hint.
     Leave,
-    /// Opens the viewer.
+    /// Opens the viewer of full outputs and diffs at the last one; shows a note if there is none.
     Viewer,
     /// Opens the selector of the input history.
     Search,
     /// Edits the prompt in the user's editor.
     Editor,
-    /// Moves the last queued message back into the prompt.
+    /// Moves the last queued message of the user back into the prompt.
     TakeBack,
     /// Stops the running task, all subagents and all background jobs.
     StopAll,
-    /// Redraws the screen.
+    /// Redraws the live region or the alternate screen, but no rows in the terminal's scrollback.
     Redraw,
     /// Suspends the process until `fg`.
     Suspend,
@@ -94,7 +95,7 @@ const fn edit(
     Binding { name, keys, action: KeyAction::Edit(edit), what }
 }
 
-/// All bindings, in the order of `/help`.
+/// All bindings with their default keys, in the order of `/help`.
 pub(super) const BINDINGS: &[Binding] = &[
     binding(
         "submit",
@@ -181,7 +182,8 @@ pub(super) const ANSWERS: &[(char, &str)] = &[
     ('n', "deny"),
 ];
 
-/// Keys on an empty prompt that act if no other key follows within 150 ms, with a description.
+/// Keys on an empty prompt that act if no task runs and no other key follows within 150 ms, with a
+/// description.
 pub(super) const SHORTCUTS: &[(char, &str)] =
     &[('a', "select the agent"), ('p', "select the provider"), ('m', "select the model")];
 
@@ -203,7 +205,9 @@ impl Default for Keymap {
 
 impl Keymap {
     /// Replaces the keys of bindings; Ctrl+C keeps its action. `wanted`: pairs of the name of a
-    /// binding and its new keys. Returns an error message for each invalid name or key.
+    /// binding and its new keys, separated by white space, so without chords. A key that another
+    /// binding has is taken from that one. Returns an error message for each invalid name or key;
+    /// the others still apply.
     pub(super) fn bind(&mut self, wanted: &[(String, String)]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, keys) in wanted {

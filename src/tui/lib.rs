@@ -51,7 +51,7 @@ pub trait TuiEnvironment: Sessions {
     fn editor(&self) -> Editor;
 
     /// Returns a function that reads an image by its file name. The function blocks. Fails if the
-    /// model does not accept images.
+    /// configured model is known not to accept images.
     fn images(&self) -> Result<ImageReader, Failure>;
 
     /// The working directory of the current session: for display, and as a path.
@@ -77,9 +77,9 @@ pub struct SetupFacts {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Options {
-    /// Colour theme.
+    /// Colour theme at the start; `/theme` changes it.
     pub theme: Theme,
-    /// True if sessions are stored.
+    /// True if sessions are stored, so that they can be resumed.
     pub kept: bool,
     /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
@@ -102,7 +102,8 @@ pub struct Options {
 }
 
 /// Checks that standard input and output are a terminal, and that `TERM` and the locale allow the
-/// UI; the error names the obstacle. `variable`: returns the value of an environment variable.
+/// UI; the error names the obstacle. A locale that is not set counts as UTF-8. `variable`: returns
+/// the value of an environment variable.
 pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static str> {
     if !terminal::is_there() {
         return Err("standard input or output is no terminal");
@@ -126,7 +127,7 @@ pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static 
 /// reports the new size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReflowMode {
-    /// Lines that do not fit are cut.
+    /// Lines are not reflowed; those that do not fit are cut.
     Never,
     /// Lines are reflowed, and each change is reported at once.
     #[default]
@@ -147,8 +148,9 @@ impl ReflowMode {
     }
 }
 
-/// Determines the reflow behaviour from `TERM`, `TMUX` and `XTERM_VERSION`: most terminals reflow.
-/// `variable`: returns the value of an environment variable.
+/// Determines the reflow behaviour from `TERM`, `TMUX` and `XTERM_VERSION`: `Delayed` in tmux,
+/// `Never` in screen, xterm and the Linux console, otherwise `Immediate`. `variable`: returns the
+/// value of an environment variable.
 pub fn reflow_mode(variable: impl Fn(&str) -> Option<String>) -> ReflowMode {
     let term = variable("TERM").unwrap_or_default();
     if variable("TMUX").is_some() {

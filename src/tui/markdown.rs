@@ -32,7 +32,8 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Tex
     }
 }
 
-/// Renders a Markdown text in rows of at most `columns` columns. Rows are not padded.
+/// Renders a Markdown text in rows of at most `columns` columns; fewer than 4 count as 4. Rows are
+/// not padded.
 pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
     let text = sanitize(text);
     let options =

@@ -24,7 +24,7 @@ const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
 pub(super) struct ScreenFrame {
     /// Finished rows: written above the live region, and never touched again.
     pub(super) finished: Vec<TextRow>,
-    /// The live region.
+    /// Cells of the live region. They replace those of the previous frame.
     pub(super) live: Buffer,
     /// Column and row of the cursor in the live region; `None` hides the cursor.
     pub(super) cursor: Option<(u16, u16)>,
@@ -43,7 +43,7 @@ pub(super) struct Painter {
     stale: bool,
     /// Number of rows from the start of the live region to the cursor, as drawn.
     above: u16,
-    /// Column of the cursor.
+    /// Column of the cursor; `u16::MAX` if it is unknown.
     column: u16,
     /// True if the terminal reflows lines when it becomes narrower.
     reflows: bool,

@@ -39,7 +39,8 @@ pub(super) enum KeyOutcome {
     Taken,
     /// The key is no answer, or came too early: it belongs to the prompt editor.
     Passed,
-    /// The request is decided.
+    /// The key decides the request with this id, which is removed from the open ones. The caller
+    /// sends the decision to the session.
     Decided(QuestionId, HumanDecision),
 }
 
@@ -57,7 +58,8 @@ pub(super) struct PermissionPrompts {
     scroll: usize,
     /// True if the last row of the detail was visible.
     end_seen: bool,
-    /// Number of rows of the detail, and of its visible rows, when the request was last shown.
+    /// Number of rows of the detail, and of the rows that were available for it, when the request
+    /// was last shown.
     size: (usize, usize),
 }
 
@@ -67,7 +69,8 @@ impl PermissionPrompts {
         !self.open.is_empty()
     }
 
-    /// Updates the requests from an event.
+    /// Adds a new request at the end, or removes one that was decided or withdrawn. If the current
+    /// request is removed, the next one is shown with a quiet period of its own.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {
         let decided = match event {
             Event::PermissionRequested {
@@ -137,7 +140,7 @@ impl PermissionPrompts {
     }
 
     /// Restarts the quiet period at `now`, because there was an input that is no answer, such as a
-    /// paste.
+    /// paste. Does nothing if the current request was not shown yet.
     pub(super) fn restart_quiet_period(&mut self, now: Duration) {
         if let Some(quiet_period) = &mut self.quiet_period {
             *quiet_period = QuietPeriod::begin(now);
@@ -205,8 +208,9 @@ impl PermissionPrompts {
         KeyOutcome::Decided(id, scope.map_or(deny, HumanDecision::Allow))
     }
 
-    /// Rows of the current request, fitted to `rows_max` rows; empty if none is open. The first
-    /// call for a request starts its quiet period.
+    /// Rows of the current request; empty if none is open. The detail gets the rows that the other
+    /// parts leave of `rows_max`, but at least one, so the result may be longer. The first call for
+    /// a request starts its quiet period.
     pub(super) fn rows(
         &mut self,
         columns: usize,
@@ -313,7 +317,8 @@ fn confinement(tier: &SandboxTier) -> &'static str {
     }
 }
 
-/// Rows of the detail, with every character visible: invisible ones are escaped.
+/// Rows of the detail, with every character visible: invisible ones are escaped, and trailing white
+/// space is shown as dots. In a diff, tabs become spaces.
 fn detail_rows(detail: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
     let bar = [span(theme, Role::Dim, "  │ ")];
     let below = [span(theme, Role::Dim, "  ┆ ")];

@@ -1,9 +1,10 @@
 //! Event loop of the terminal UI: takes keys, events, signals and timers, produces frames and
 //! requests to the session.
 //!
-//! The loop never waits for the session or the terminal: requests run in asynchronous tasks, and a
-//! frame is drawn only when the previous one is written. A slow terminal shows fewer frames, but
-//! every event is handled.
+//! The loop does not wait for the session or the terminal: requests run in asynchronous tasks, and
+//! a frame is drawn only when the previous one is written. A slow terminal shows fewer frames, but
+//! every event is handled. The loop waits only while a session is opened or replaced, and while an
+//! editor or the shell uses the terminal.
 
 mod commands;
 mod effects;
@@ -40,22 +41,24 @@ use crate::{Options, ReflowMode, TuiEnvironment};
 use session::{CurrentSession, LookupResult, RequestResult, SessionUpdate};
 use window_size::WindowSize;
 
-/// Interval between saves of the draft; a crash loses at most this much.
+/// Delay between an input and the save of the draft; a crash loses at most the input of this time.
 const DRAFT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two frames.
 const FRAME_INTERVAL: Duration = Duration::from_millis(16);
 
-/// Maximum number of events that are handled before the next frame is considered.
+/// Maximum number of further events that are handled with one event before the next frame is
+/// considered.
 const EVENTS_AT_ONCE: usize = 256;
 
 /// Maximum wait for the last events of a run after its outcome.
 const LAST_EVENTS_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum duration of a session's shutdown.
+/// Maximum duration of a session's shutdown, without closing its attach socket.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum duration of the shutdown after a signal, or while a task runs.
+/// Maximum duration of the shutdown after a signal, or while a task runs, without closing the
+/// attach socket.
 const INTERRUPTED_SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 
 pub(super) struct Tui<'a> {
@@ -81,7 +84,7 @@ pub(super) struct Tui<'a> {
     undelivered: VecDeque<Vec<ContentPart>>,
     /// The working directory of the current session.
     folder: PathBuf,
-    /// File name finder; `None` before the first query.
+    /// File name finder for `folder`; `None` before the first query, or if it could not be started.
     finder: Option<Finder>,
     reader: Reader,
     drafts: Drafts,
@@ -158,8 +161,8 @@ impl Tui<'_> {
         self.started.elapsed()
     }
 
-    /// Opens the first session. If that fails, the UI is shown without a session and with the
-    /// errors.
+    /// Opens the first session and restores a draft. If no session can be opened, the UI is shown
+    /// without a session, with the errors and facts for the setup.
     async fn begin(&mut self) {
         // Output that is printed meanwhile must not end up in the live region.
         self.follow_size();
@@ -401,7 +404,8 @@ impl Tui<'_> {
     }
 
     /// Finishes a task once its outcome is known and its last event was handled or
-    /// [`LAST_EVENTS_MAX`] has passed. Does nothing before.
+    /// [`LAST_EVENTS_MAX`] has passed: shows the outcome and starts the next undelivered message.
+    /// Does nothing before.
     fn finish_task(&mut self) {
         let now = self.now();
         let Some(current) = &mut self.current else { return };

@@ -18,7 +18,8 @@ pub(super) struct Scrollback {
 }
 
 impl Scrollback {
-    /// Appends finished rows. A scrolled view keeps its position.
+    /// Appends finished rows, and drops the oldest above the maximum. A scrolled view keeps its
+    /// position.
     pub(super) fn add(&mut self, finished: Vec<TextRow>) {
         if self.up > 0 {
             self.up += finished.len();
@@ -35,7 +36,8 @@ impl Scrollback {
         self.up = self.up.min(self.rows.len());
     }
 
-    /// Returns the visible rows for a height of `room` rows.
+    /// Returns the visible rows for a height of `room` rows, fewer if there are fewer. Limits the
+    /// scroll position, so that the oldest rows fill the height.
     pub(super) fn shown(&mut self, room: usize) -> Vec<TextRow> {
         self.up = self.up.min(self.rows.len().saturating_sub(room));
         let end = self.rows.len() - self.up;

@@ -19,9 +19,9 @@ pub(super) enum SelectorKind {
     Name(Selectable),
     /// Input history.
     History,
-    /// Queued messages.
+    /// Queued messages of the user.
     Queue,
-    /// Stored sessions.
+    /// Stored sessions, in the terminal UI.
     Sessions,
     /// Stored sessions, in the list below the command line.
     Inline,
@@ -64,7 +64,8 @@ pub(super) struct Selector {
 pub(super) enum SelectorOutcome {
     /// The selector stays open.
     Open,
-    /// The selector was closed without a choice.
+    /// The selector was closed without a choice: by Esc, Ctrl+C or Ctrl+G, or by Enter if there is
+    /// no value to choose. In the inline list, that Enter has no effect.
     Closed,
     /// The user chose this value. In the selector of a setting it may be the text of the filter, if
     /// no entry matches.
@@ -112,7 +113,7 @@ impl Selector {
         }
     }
 
-    /// Entries that contain every word of the filter.
+    /// Entries whose label contains every word of the filter, ignoring case.
     pub(super) fn found(&self) -> Vec<&SelectorEntry> {
         let wanted = self.filter.to_lowercase();
         let has_all = |entry: &&SelectorEntry| {
@@ -122,7 +123,8 @@ impl Selector {
         self.entries.iter().filter(has_all).collect()
     }
 
-    /// Adds a text to the filter, for example a paste.
+    /// Adds a text to the filter, for example a paste, and selects the first match. Outer white
+    /// space, control characters and characters above the maximum are dropped.
     pub(super) fn filter_by(&mut self, text: &str) {
         let room = self.subject.filter_max().saturating_sub(self.filter.chars().count());
         self.filter.extend(text.trim().chars().filter(|c| !c.is_control()).take(room));

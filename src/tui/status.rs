@@ -15,7 +15,7 @@ pub(super) struct Status {
     pub(super) model: String,
     /// Name of the agent; empty until a session has been opened.
     pub(super) agent: String,
-    /// Working directory, with `~`.
+    /// Working directory for display, with `~` for the home directory.
     pub(super) cwd: String,
     /// Sandbox tier; `Unknown` with an empty text until a session has been opened.
     pub(super) tier: SandboxTier,
@@ -82,7 +82,8 @@ impl Status {
         })
     }
 
-    /// Renders the status bar. Parts that do not fit are left out, the least important first.
+    /// Renders the status bar in one row. Parts that do not fit are left out, the least important
+    /// first; after the folder, the context usage is shortened to its percentage.
     pub(super) fn row(&self, columns: usize, theme: Theme) -> TextRow {
         let who = if self.model.is_empty() {
             "no model".to_owned()

@@ -63,7 +63,8 @@ struct Writing {
 }
 
 impl Terminal {
-    /// Puts the terminal of this process into raw mode and starts the writing thread.
+    /// Puts the terminal of this process into raw mode, enables bracketed paste and starts the
+    /// writing thread. Fails if standard input is no terminal or the thread cannot be started.
     pub(super) fn acquire() -> io::Result<Terminal> {
         let found = tcgetattr(io::stdin())?;
         raw(&found)?;
@@ -121,8 +122,8 @@ impl Terminal {
         }
     }
 
-    /// Passes `bytes` to the writing thread. Blocks while one write is in progress and another one
-    /// is queued.
+    /// Passes `bytes` to the writing thread; does nothing if there are none. Blocks while one write
+    /// is in progress and another one is queued.
     pub(super) fn write(&self, bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
@@ -146,8 +147,9 @@ impl Terminal {
         bytes
     }
 
-    /// Writes `last` and restores the terminal temporarily, for the shell or another program. Waits
-    /// at most a second for the output.
+    /// Writes `last` and restores the terminal temporarily, for the shell or another program, until
+    /// [`Terminal::reacquire`]. Does not leave the alternate screen. Waits at most a second for the
+    /// output.
     pub(super) async fn release(&mut self, last: Vec<u8>) {
         self.released = true;
         self.write(restore_sequence(false, &last));

@@ -78,8 +78,9 @@ pub(super) fn keep_end(text: &mut String, bytes: usize) {
 const MARKS_MAX: usize = 4;
 
 /// Makes `text` safe to draw: escape sequences are removed; other control characters and direction
-/// overrides are escaped. Newlines stay. Emoji sequences are split into characters, because
-/// terminals disagree on their width.
+/// overrides are escaped. Newlines stay, tabs become spaces, and combining marks after the fourth
+/// in a row are dropped. Emoji sequences are split into characters, because terminals disagree on
+/// their width.
 ///
 /// Of a line with carriage returns, only the last part that is not empty is kept.
 pub(super) fn sanitize(text: &str) -> String {
@@ -158,7 +159,7 @@ pub(super) fn is_reordering(c: char) -> bool {
 }
 
 /// Escapes all invisible characters and unusual spaces, after [`printable`] has escaped the control
-/// characters.
+/// characters. Spaces and tabs stay.
 pub(super) fn escape_invisible(text: &str) -> String {
     let mut seen = String::with_capacity(text.len());
     for c in printable(text).chars() {
@@ -192,7 +193,8 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     format!("{}{ellipsis}", &text[..fitting(text.graphemes(true), columns)])
 }
 
-/// The end of `path` in at most `columns` columns, with an ellipsis if it was cut.
+/// The end of `path` in at most `columns` columns, with an ellipsis if it was cut. The ellipsis is
+/// written even if `columns` is 0.
 pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     if width(path) <= columns {
         return path.to_owned();
@@ -201,8 +203,9 @@ pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     format!("…{}", &path[from..])
 }
 
-/// Wraps `spans` at white space into rows of at most `columns`. The first row starts with `first`,
-/// the others with `rest`.
+/// Wraps `spans` at white space into rows of at most `columns`; a word that is longer than a row is
+/// broken. White space at a break is left out. The first row starts with `first`, the others with
+/// `rest`.
 pub(super) fn wrap(
     spans: &[Span<'static>],
     columns: usize,

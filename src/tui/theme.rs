@@ -12,23 +12,23 @@ pub(super) enum Role {
     Dim,
     /// Text that draws attention.
     Accent,
-    /// Text of the user.
+    /// Input of the user, and the mark of the prompt.
     User,
-    /// Success.
+    /// Report of a success.
     Good,
-    /// Failure.
+    /// Error or failed call.
     Bad,
-    /// Warning.
+    /// Warning, or a request for the user's answer.
     Warn,
-    /// Heading.
+    /// Heading of a Markdown text or of a page.
     Heading,
-    /// Strong emphasis.
+    /// Strongly emphasised text, title or table head.
     Strong,
-    /// Emphasis.
+    /// Emphasised text of Markdown.
     Emphasis,
     /// Inline code.
     Code,
-    /// Link.
+    /// Text of a link.
     Link,
     /// Keyword in code.
     Keyword,
@@ -51,14 +51,14 @@ pub(super) enum Role {
 /// Colour theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Theme {
-    /// For dark backgrounds.
+    /// Colours for dark backgrounds.
     #[default]
     Dark,
-    /// For light backgrounds.
+    /// Colours for light backgrounds.
     Light,
     /// No dim text; bold, bright colours.
     HighContrast,
-    /// No colours.
+    /// No colours, only bold, dim and similar text. Its name is `none`.
     Plain,
 }
 
@@ -76,7 +76,7 @@ impl Theme {
         Theme::ALL.iter().find(|(known, _)| *known == name).map(|(_, theme)| *theme)
     }
 
-    /// Name of the theme.
+    /// Name of the theme in the configuration and in `/theme`.
     pub fn name(self) -> &'static str {
         Theme::ALL.iter().find(|(_, theme)| *theme == self).map_or("dark", |(name, _)| *name)
     }

@@ -53,7 +53,7 @@ pub(super) struct Parked {
     next: Option<Duration>,
 }
 
-/// A queued message.
+/// A queued message as shown above the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct QueuedMessage {
     pub(super) id: MessageId,
@@ -83,14 +83,15 @@ pub(super) struct View {
     blocks: VecDeque<Block>,
     /// Rows of finished blocks that did not fit into the last frame.
     ready: VecDeque<TextRow>,
-    /// Kind of the last finished block, for the spacing before the next block; `None` before the
-    /// first.
+    /// Kind of the last block whose rows were added to `ready`, for the spacing before the next
+    /// block; `None` before the first.
     before: Option<BlockKind>,
     stream: Stream,
     /// Received part of the current reply, for comparison with the complete reply.
     received: ReceivedReply,
     thought: String,
-    /// The last complete reply, for copying; empty if it is too long for the clipboard.
+    /// The last complete reply that is not blank, for copying; empty if it is too long for the
+    /// clipboard.
     last_reply: String,
     /// Length of the last reply in bytes, also if it is too long for the clipboard.
     last_reply_bytes: usize,
@@ -104,7 +105,7 @@ pub(super) struct View {
     /// The last call that the user made; `None` if there was none.
     own_call: Option<CallId>,
     pub(super) tree: SubagentTree,
-    /// Full outputs of calls.
+    /// Full outputs of the latest calls, for the viewer.
     pub(super) outputs: Outputs,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
@@ -113,7 +114,7 @@ pub(super) struct View {
     pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
-    /// True if there is a message, so the session can be resumed.
+    /// True if there is a message to the model or the session was resumed, so it can be resumed.
     pub(super) begun: bool,
     /// Content of the status bar.
     pub(super) status: Status,
@@ -299,8 +300,8 @@ impl View {
         self.blocks.extend(pieces.into_iter().map(Block::Text));
     }
 
-    /// Shows the part of a complete reply that was not received as deltas. If deltas were lost, the
-    /// whole reply is shown again.
+    /// Shows the part of a complete reply that was not received as deltas, and stores the reply for
+    /// copying. If deltas were lost, the whole reply is shown again.
     fn reply(&mut self, whole: &str) {
         if !whole.trim().is_empty() {
             self.last_reply_bytes = whole.len();
@@ -365,7 +366,7 @@ impl View {
     }
 
     /// Resets queue, subagents, outputs, last reply and context usage for another conversation. The
-    /// transcript stays.
+    /// transcript stays; its open calls are shown as cancelled.
     pub(super) fn begin(&mut self) {
         self.ended();
         self.forget_agents();

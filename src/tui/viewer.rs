@@ -28,8 +28,8 @@ pub(super) struct Viewer {
 }
 
 impl Viewer {
-    /// A viewer of tool outputs, with one page for each text and for each diff, opened at the last
-    /// page. `None` if there is no page.
+    /// A viewer of tool outputs, with one page for each text and for each diff that is not empty,
+    /// opened at the last page. `None` if there is no page.
     pub(super) fn of(outputs: &Outputs) -> Option<Viewer> {
         let page = |title: &String, text: &String, is_diff| ViewerPage {
             title: title.clone(),
@@ -66,7 +66,7 @@ impl Viewer {
         Viewer::of_pages(diffs.into_iter().map(page).collect())
     }
 
-    /// Handles a key. Returns `false` if the viewer was closed.
+    /// Handles a key. Returns `false` if the key closes the viewer.
     pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         let page = self.size.1.saturating_sub(1).max(1);
         let last = self.size.0.saturating_sub(self.size.1);

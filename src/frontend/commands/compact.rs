@@ -21,7 +21,8 @@ pub(super) const COMPACT: Command = Command {
 };
 
 /// Compacts the history and returns a summary for the user; an event announces the compaction as
-/// well. `keep`: subject that the summary of the removed messages must preserve.
+/// well. If nothing can be removed or the session refuses, returns a text about that. `keep`:
+/// subject that the summary of the removed messages must preserve; `None`: no preference.
 async fn compact(session: &SessionHandle, keep: Option<String>) -> QueryAnswer {
     match session.compact_keeping(keep).await {
         Ok(Some(compacted)) => QueryAnswer::Announced(context::compact_summary(&compacted)),

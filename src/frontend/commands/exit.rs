@@ -1,4 +1,4 @@
-//! `/exit`: ends the front end, even while a permission request is open.
+//! `/exit`: ends the front end. Works in line mode even while a permission request is open.
 
 use crate::commands::{Availability, COMMAND, Command};
 

@@ -28,8 +28,8 @@ pub(super) const FORGET: Command = Command {
     ..COMMAND
 };
 
-/// Deletes the memories of one agent or of all, and returns a summary of what was deleted and what
-/// is left.
+/// Deletes the memories of the agent with this name, `None`: of all agents. Returns a text with the
+/// agents whose memories were deleted, and the remaining memories.
 async fn forget(session: &SessionHandle, agent: Option<String>) -> String {
     let before = session.memories().await;
     let left = session.forget(agent.clone()).await;

@@ -21,7 +21,8 @@ pub(super) const PERMISSIONS: Command = Command {
     ..COMMAND
 };
 
-/// Text with the grants that last until the session ends, and how to get rid of them.
+/// Text with the grants of scope session in the records, and how to get rid of them. Notes if not
+/// all records could be read in time.
 async fn session_grants(session: &SessionHandle) -> String {
     let mut grants: Vec<Grant> = Vec::new();
     let whole = records(session, |announced| {

@@ -1,4 +1,5 @@
-//! `/config`, `/doctor`, `/export`, `/sandbox` and `/tools`: commands that only render a report.
+//! `/config`, `/doctor`, `/export`, `/sandbox` and `/tools`: commands that show a [`Report`];
+//! `/export` writes a file.
 
 use crate::Report;
 use crate::commands::{Availability, COMMAND, Command, ReportRequest};

@@ -1,5 +1,5 @@
-//! `/stop`: stops the run, with `all` also subagents and background jobs, even while a permission
-//! request is open.
+//! `/stop`: stops the run, with `all` also background subagents and background jobs. Works in line
+//! mode even while a permission request is open.
 
 use crate::commands::{Availability, COMMAND, Command};
 

@@ -25,8 +25,8 @@ struct AppCommand<'a> {
 }
 
 impl AppCommand<'_> {
-    /// Shows the submitted line in the transcript. Operations that open a list or the viewer do not
-    /// call this.
+    /// Shows the submitted line in the transcript. Operations that always open a list or the
+    /// viewer, `run_skill` and `exit` do not call this.
     fn echo(&mut self) -> &mut App {
         self.app.view.push_user_input(self.line.trim().to_owned());
         self.app
@@ -139,7 +139,7 @@ impl App {
         self.view.status.jobs = 0;
     }
 
-    /// Shows a measurement of the context in the status bar.
+    /// Shows the tokens and the context budget of a measurement in the status bar.
     pub(crate) fn set_context_usage(&mut self, used: &ContextUse) {
         (self.view.status.context, self.view.status.limit) =
             (Some(used.total), Some(used.tokens_max));
@@ -170,8 +170,8 @@ impl App {
         self.viewer = Viewer::of_diffs(changes.diffs);
     }
 
-    /// Shows the answer to a command in the transcript. A long answer, or a list that users search,
-    /// is shown in the viewer instead.
+    /// Shows the answer to a command in the transcript. An answer of more than [`LINES_MAX`] lines,
+    /// or a list that users search, is shown in the viewer instead, with the heading `title`.
     pub(crate) fn answer(&mut self, title: &str, is_list: bool, text: String) {
         if is_list || text.lines().count() > LINES_MAX {
             self.viewer = Some(Viewer::of_text(title, text));

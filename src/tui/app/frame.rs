@@ -26,7 +26,8 @@ pub(super) struct FrozenRows {
 
 impl App {
     /// Composes the next frame for a terminal of that size. Each finished row is part of one frame
-    /// only.
+    /// only; while the viewer is open, there are none. An open permission request closes the
+    /// viewer.
     pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> ScreenFrame {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
@@ -78,7 +79,8 @@ impl App {
         ScreenFrame { finished, live, cursor, alternate_screen, more }
     }
 
-    /// Live rows above the prompt or, if `asks` is true, above the permission request.
+    /// Live rows above the prompt or, if `asks` is true, above the permission request. Rows above a
+    /// request are stored on the first call, and returned again while the size stays the same.
     fn above(&mut self, asks: bool, size: (u16, u16), room: usize, now: Duration) -> Vec<TextRow> {
         let wide = usize::from(size.0);
         if let Some(frozen) = self.frozen.as_ref().filter(|frozen| asks && frozen.size == size) {

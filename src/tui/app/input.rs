@@ -13,7 +13,8 @@ use crate::keymap::{EditAction, KeyAction};
 use crate::theme::Role;
 
 impl App {
-    /// Updates the completion for the text before the cursor.
+    /// Updates the completion for the text before the cursor. File names are requested with an
+    /// effect; the previous list stays until they arrive.
     pub(super) fn update_completion(&mut self) {
         let elsewhere = self.prompts.is_open() || self.viewer.is_some() || self.selector.is_some();
         let wanted = CompletionQuery::of(self.composer.before());
@@ -34,7 +35,7 @@ impl App {
     }
 
     /// Shows the file names that were found for the query `looked_for`, if it is still the current
-    /// one.
+    /// one and the user has not closed the list.
     pub(crate) fn show_found_files(&mut self, looked_for: &str, names: &[String]) {
         let wanted = CompletionQuery::of(self.composer.before());
         let Some(CompletionQuery::File { query, suffix }) = wanted else { return };
@@ -119,8 +120,8 @@ impl App {
         }
     }
 
-    /// Puts a submitted line back into the prompt, because a running lookup may replace the session
-    /// for which the line is meant.
+    /// Puts a submitted line back into the prompt, with a note, because a running lookup may
+    /// replace the session for which the line is meant.
     pub(super) fn wait_for_lookup(&mut self, line: &str) {
         self.view.note(Role::Dim, "(wait for the lookup to finish; Esc cancels it)");
         self.composer.set(line);

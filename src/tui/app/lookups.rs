@@ -30,7 +30,8 @@ pub(super) struct PendingLookup {
 
 impl App {
     /// Registers a lookup that starts now. `blocks_input`: true if submitted text has to wait for
-    /// it. Returns `false` if too many lookups are running.
+    /// it. Returns `false` and shows a note if too many lookups are running; the caller then starts
+    /// none.
     pub(crate) fn start_lookup(
         &mut self,
         nth: u64,
@@ -47,8 +48,8 @@ impl App {
         room
     }
 
-    /// Removes a finished lookup. Returns `false` if it was cancelled, so its result must be
-    /// dropped.
+    /// Removes a finished lookup. Returns `false` if it was cancelled or timed out, so its result
+    /// must be dropped.
     pub(crate) fn finish_lookup(&mut self, nth: u64) -> bool {
         let at = self.lookups.iter().position(|lookups| lookups.nth == nth);
         at.map(|at| self.lookups.remove(at)).is_some()
@@ -64,7 +65,8 @@ impl App {
         self.lookups.iter().any(|lookups| lookups.blocks_input)
     }
 
-    /// Cancels all lookups. Returns `false` if there was none.
+    /// Cancels all lookups, with a note for each: their work continues, but the results are
+    /// dropped. Returns `false` if there was none.
     pub(super) fn cancel_lookups(&mut self) -> bool {
         let given_up = std::mem::take(&mut self.lookups);
         for PendingLookup { what, .. } in &given_up {

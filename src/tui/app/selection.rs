@@ -73,7 +73,8 @@ impl App {
         }
     }
 
-    /// Opens the selector of the input history, newest entry first.
+    /// Opens the selector of the input history, newest entry first and each text once. The text in
+    /// the prompt, if it is one line, is the first filter.
     pub(super) fn open_history(&mut self) {
         let mut seen = HashSet::new();
         let lines = self.composer.history.iter().rev().filter(|line| seen.insert(*line));
@@ -108,7 +109,7 @@ impl App {
     }
 
     /// Deletes a queued message of the user. `number`: its position among these messages, counted
-    /// from 1.
+    /// from 1; any other text only shows a warning.
     pub(super) fn withdraw(&mut self, number: &str) {
         let nth = number.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1));
         let waiting = nth.and_then(|nth| self.own_messages().nth(nth));
@@ -130,7 +131,8 @@ impl App {
         self.open_selector(SelectorKind::Sessions, "sessions here", entries, nothing);
     }
 
-    /// Moves the last queued message back into the prompt.
+    /// Moves the last queued message of the user back into the prompt; shows a note if there is
+    /// none.
     pub(super) fn take_back(&mut self) {
         let last = self.own_messages().next_back().map(|waiting| waiting.id.clone());
         match last {

@@ -2,7 +2,8 @@
 
 use crate::highlight::Highlighter;
 
-/// Maximum bytes of text that is held back because it may still change.
+/// Maximum bytes of Markdown that is held back because it may still change. In a code block, only
+/// the incomplete last line is held back, at any length.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 
 /// A finished part of a text, or its unfinished tail as it is now.

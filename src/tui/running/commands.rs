@@ -13,7 +13,8 @@ use crate::running::session::{LookupResult, RequestResult};
 use crate::running::{SHUTDOWN_MAX, Tui, internal, messages};
 use crate::theme::Role;
 
-/// Progress text of lookups that read stored sessions. Submitted text waits for them.
+/// Progress text of lookups that read stored sessions, or the current one for an undo. Submitted
+/// text waits for them.
 pub(super) const READING_SESSIONS: &str = "reading sessions";
 /// Progress text of other lookups, such as reports. Submitted text does not wait for them.
 pub(super) const COLLECTING: &str = "collecting data";
@@ -68,8 +69,9 @@ impl Tui<'_> {
         self.current.is_some()
     }
 
-    /// Switches to a stored session that was loaded, and continues its unfinished work. `fork`:
-    /// true if the session is a new one with a copy of the history.
+    /// Switches to a stored session that was loaded, and continues its unfinished work. If the
+    /// session cannot be assembled, the current one stays and the errors are shown. `fork`: true if
+    /// the session is a new one with a copy of the history.
     async fn resume(&mut self, ready: LoadedSession, fork: bool) {
         let (opened, unfinished) = match self.print_above(|environment| environment.resume(ready)) {
             Ok(opened) => opened,

@@ -86,8 +86,8 @@ pub(super) fn selection(app: &App) -> StyledLines {
     rows.map(line).to_vec()
 }
 
-/// Shows the end of a task: its error, and its outcome with turns, tokens and duration. `yes`: true
-/// if `--yes` was given.
+/// Shows the end of a task: its error, and its outcome with turns, tokens and duration. A tool call
+/// of the user that ended normally shows nothing. `yes`: true if `--yes` was given.
 pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
     let TaskSummary { outcome, took, rule_shown } = concluded;
     let verdict = judge(outcome.as_ref(), None, PermissionHints { yes, rule: rule_shown });

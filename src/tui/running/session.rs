@@ -68,7 +68,7 @@ pub(super) enum LookupResult {
     Undo(UserCall),
 }
 
-/// The running task.
+/// The task that runs, or that has ended and was not summarised yet.
 struct ActiveTask {
     invocation: InvocationId,
     since: Duration,
@@ -81,7 +81,8 @@ struct ActiveTask {
     rule_shown: bool,
 }
 
-/// Summary of a finished task.
+/// Outcome and duration of a finished task, and a flag: true if an allow rule for a denied call was
+/// shown.
 #[derive(Debug)]
 pub(super) struct TaskSummary {
     pub(super) outcome: Option<TurnOutcome>,
@@ -89,22 +90,24 @@ pub(super) struct TaskSummary {
     pub(super) rule_shown: bool,
 }
 
-/// The current session.
+/// The session that the UI shows, with its events, accounts and task.
 pub(super) struct CurrentSession {
     pub(super) session: SessionHandle,
     attach_socket: AttachSocket,
     pub(super) events: Subscription,
     accounts: Accounts,
     task: Option<ActiveTask>,
-    /// Number of permission requests so far that were denied because no user could be asked.
+    /// Number of permission requests up to the end of the last task that were denied because no
+    /// user could be asked.
     unanswered: u32,
     /// Number of these requests that `--yes` would not have covered.
     not_by_yes: u32,
 }
 
 impl CurrentSession {
-    /// Starts a session and shows its id, provider, model, agent and sandbox in `app`. The error is
-    /// a text.
+    /// Starts a session, opens its attach socket, subscribes to its events, and shows its id,
+    /// provider, model, agent and sandbox in `app`. The error is the reason why the session did not
+    /// start.
     pub(super) async fn start(opened: OpenedSession, app: &mut App) -> Result<Self, String> {
         let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
@@ -179,8 +182,8 @@ impl CurrentSession {
         }
     }
 
-    /// Remaining wait for the last events of a finished task, at most `limit` after its outcome;
-    /// `None` if no task has finished.
+    /// Remaining wait for the last events of a task whose outcome is known, at most `limit` after
+    /// the outcome; `None` if there is no such task.
     pub(super) fn waits_until(&self, limit: Duration, now: Duration) -> Option<Duration> {
         let task = self.task.as_ref()?;
         let (_, at) = task.ended.as_ref()?;
@@ -217,7 +220,7 @@ impl CurrentSession {
 }
 
 /// Delivers a prompt as a steering message, because another front end has started a task. Returns a
-/// text for the user.
+/// text for the user about the result. `content`: `None` delivers nothing.
 pub(super) async fn steered(session: &SessionHandle, content: Option<Vec<ContentPart>>) -> String {
     let Some(content) = content else { return PromptError::Busy.to_string() };
     match session.deliver(MessageKind::Steer, content).await {
@@ -228,7 +231,7 @@ pub(super) async fn steered(session: &SessionHandle, content: Option<Vec<Content
 
 /// Next update of the session.
 pub(super) enum SessionUpdate {
-    /// An event.
+    /// An event that was not handled yet.
     Event(Arc<Announcement>),
     /// Outcome of the task; `None` if the session ended unexpectedly.
     Outcome(Option<TurnOutcome>),

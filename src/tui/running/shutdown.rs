@@ -16,7 +16,8 @@ impl Tui<'_> {
         self.reacquire();
     }
 
-    /// Edits the prompt in the user's editor.
+    /// Edits the prompt in the user's editor, with long pastes in full. The event loop waits for
+    /// the editor. If it fails, the error is shown and the prompt stays unchanged.
     pub(super) async fn edit(&mut self) {
         let edit = self.environment.editor();
         let text = self.app.composer.expanded_text();

@@ -33,7 +33,8 @@ impl WindowSize {
         WindowSize { size, settle_time, changing: None }
     }
 
-    /// Registers the size that the terminal reports.
+    /// Registers the size that the terminal reports. If it differs from the latest one, it becomes
+    /// the latest size, and the wait begins again.
     pub(super) fn observe(&mut self, size: (u16, u16), now: Duration) {
         if size != self.size {
             self.size = size;
@@ -56,7 +57,7 @@ impl WindowSize {
         Some(now.saturating_sub(last) >= self.settle_time)
     }
 
-    /// Sets the size without a wait.
+    /// Sets a final size, and drops a pending change.
     pub(super) fn set(&mut self, size: (u16, u16)) {
         (self.size, self.changing) = (size, None);
     }

@@ -17,7 +17,7 @@ const REST: Duration = Duration::from_millis(30);
 /// Maximum wait for further bytes of a paste.
 const PASTE_REST: Duration = Duration::from_secs(1);
 
-/// Capacity of the input channel.
+/// Capacity of the input channel, in batches of events. When it is full, the thread waits.
 const INPUTS_WAITING: usize = 256;
 
 /// Maximum wait until the thread has paused.

@@ -34,13 +34,13 @@ impl View {
         self.ready.drain(..count).collect()
     }
 
-    /// Returns `true` if there are finished rows.
+    /// Returns `true` if there are finished rows that [`View::take_finished`] has not returned yet.
     pub(crate) fn has_finished(&self) -> bool {
         !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
     }
 
-    /// The last `rows_max` rows of what is not finished: blocks, streamed text and the subagent
-    /// tree.
+    /// The last `rows_max` rows of the blocks that [`View::take_finished`] has not taken, of the
+    /// streamed text and of the subagent tree. Calls that the tree shows are left out.
     pub(crate) fn live_rows(
         &self,
         columns: usize,

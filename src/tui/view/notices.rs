@@ -12,17 +12,17 @@ use crate::theme::Role;
 /// Prefix of every notice from posse to the model.
 const FROM_POSSE: &str = "(from posse, not from the user) ";
 
-/// Maximum characters of a displayed notice to the model.
+/// Maximum characters of a displayed notice to the model, without the ellipsis of a longer one.
 const NOTICE_CHARS_MAX: usize = 240;
 
-/// Shortens a notice to the model for display.
+/// Shortens a notice to the model for display: one line, without the prefix.
 pub(super) fn brief(text: &str) -> String {
     let text = text.strip_prefix(FROM_POSSE).unwrap_or(text);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     clipped(&text, NOTICE_CHARS_MAX, " …")
 }
 
-/// Text of a grant: its scope, and how to revoke it.
+/// Text of a grant: its scope and target, and how to revoke or avoid it.
 pub(super) fn granted(grant: &Grant) -> String {
     let Grant { operation, target, scope } = grant;
     let stored = "posse grants list shows it, posse grants revoke revokes it";

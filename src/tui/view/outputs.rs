@@ -8,7 +8,7 @@ const BYTES_MAX: usize = 8 << 20;
 /// Output of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
-    /// Summary of the call.
+    /// Summary of the call in one line.
     pub(crate) title: String,
     /// Text of the recorded result. A hook may give the model another one.
     pub(crate) text: String,
@@ -34,7 +34,7 @@ impl Outputs {
         }
     }
 
-    /// All outputs, oldest first.
+    /// Outputs that were not dropped, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Output> {
         self.kept.iter()
     }

@@ -23,7 +23,7 @@ impl TextHash {
     }
 }
 
-/// The received part of a reply.
+/// Length and hash of the part of a reply that was received as deltas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReceivedReply {
     all: TextHash,

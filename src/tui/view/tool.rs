@@ -23,7 +23,8 @@ const OWN_LINES_MAX: usize = 60;
 /// Maximum number of output lines shown of a running command; the last ones are shown.
 const LIVE_LINES_MAX: usize = 5;
 
-/// Maximum number of lines shown of a diff; the first ones are shown.
+/// Maximum number of lines shown of a diff; the first ones are shown. Rows between hunks and the
+/// row about the rest are not counted.
 const DIFF_LINES_MAX: usize = 16;
 
 /// Number of bytes of a running command's output that are kept, from the end. Up to twice as many
@@ -43,16 +44,17 @@ const WANTED_COLUMNS_MAX: usize = 200;
 /// State of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum State {
-    /// Requested and not started: under review, or waiting for another call.
+    /// The call was requested and has not started: it is under review, or waits for another call.
     #[default]
     Asked,
-    /// Running.
+    /// The call has started and not ended.
     Running,
-    /// Succeeded.
+    /// The call succeeded.
     Done,
-    /// Failed: the class and the first line of the result.
+    /// The call failed or was denied or cancelled: the class and the first line of the result.
     Failed { class: ToolFailureClass, why: String },
-    /// Outcome unknown; the start time, if it was recorded.
+    /// The outcome of the call is unknown. `since_ms`: start time in milliseconds since 1970, if it
+    /// was recorded.
     Unknown { since_ms: Option<u64> },
 }
 
@@ -79,7 +81,7 @@ pub(crate) struct ToolCallView {
     live: String,
     /// Exit status and duration of a finished command; `None` for other calls.
     ended: Option<String>,
-    /// Last lines of a command's output.
+    /// Last lines of the output of a finished command. `above`: number of lines above them.
     output: Vec<String>,
     above: usize,
     diff: Option<String>,
@@ -94,7 +96,7 @@ impl ToolCallView {
         ToolCallView { call, name: name.to_owned(), since: now, ..ToolCallView::default() }
     }
 
-    /// Makes a preliminary summary from the arguments.
+    /// Makes a preliminary summary from a text argument; without one the summary stays unchanged.
     pub(super) fn set_arguments(&mut self, arguments: &str) {
         let given: Value = serde_json::from_str(arguments).unwrap_or_default();
         let named = SUMMARY_ARGUMENTS.iter().find_map(|name| given[*name].as_str());
@@ -120,8 +122,8 @@ impl ToolCallView {
         keep_end(&mut self.live, LIVE_BYTES_MAX);
     }
 
-    /// Marks the call as succeeded. `own`: true if the user made the call, so that more output is
-    /// shown.
+    /// Marks the call as succeeded, and stores what is shown of it: the last output lines of a
+    /// command, and the diff. `own`: true if the user made the call, so that more output is shown.
     pub(super) fn completed(
         &mut self,
         content: &[ContentPart],
@@ -167,7 +169,7 @@ impl ToolCallView {
         matches!(self.state, State::Asked | State::Running)
     }
 
-    /// Summary in one line.
+    /// Summary in one line; the name of the tool if there is no summary.
     pub(crate) fn title(&self) -> String {
         let summary = self.summary.as_deref().unwrap_or(&self.name);
         sanitize(&summary.replace('\n', " ⏎ "))

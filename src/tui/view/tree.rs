@@ -36,7 +36,7 @@ struct SubagentNode {
     usage: Usage,
     cost_nano_usd: Option<u64>,
     activity: Activity,
-    /// Open permission requests.
+    /// Ids of the open permission requests of the subagent.
     questions: Vec<QuestionId>,
     /// Invocation of the caller; `None` if it is unknown.
     caller: Option<InvocationId>,
@@ -182,7 +182,8 @@ impl SubagentTree {
         (!self.nodes.is_empty()).then_some(PULSE)
     }
 
-    /// Rows of the tree.
+    /// Rows of the tree: one for each of the first [`SHOWN_MAX`] nodes, and one with the number of
+    /// the others.
     pub(super) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let labels: Vec<String> = self.nodes.iter().map(|node| node.label(columns / 5)).collect();
         let mut rows: Vec<TextRow> = Vec::new();
@@ -226,7 +227,8 @@ impl SubagentNode {
         self.path.matches('/').count().saturating_sub(1)
     }
 
-    /// Name and task, the task in at most `columns`.
+    /// Name and task. The task takes at most `columns` columns, but the limit is at least 8 and at
+    /// most [`TASK_COLUMNS_MAX`].
     fn label(&self, columns: usize) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         let task = clipped(&self.task, columns.clamp(8, TASK_COLUMNS_MAX));
