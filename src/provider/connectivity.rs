@@ -1,5 +1,5 @@
-//! Connectivity check of a server: one small request for its list of models, or another request
-//! without cost.
+//! Connectivity check of a server, without cost: asks for its list of models or, with Messages, for
+//! a token count first. With a login, only credentials are obtained.
 //!
 //! The check uses the address, headers, proxy and certificates of real requests, so it meets the
 //! same errors.

@@ -93,9 +93,10 @@ struct EncodedEnd {
 }
 
 impl Histories {
-    /// Returns `messages` in serialised form. Continues the cached history with the longest common
-    /// beginning. Clears the notice of `shown` if at least as many images of this history were
-    /// omitted before.
+    /// Returns `messages` in serialised form. Continues and replaces the cached history with the
+    /// longest common beginning; without one, adds a history and drops the oldest beyond
+    /// [`HISTORIES_MAX`]. Clears the notice of `shown` if the previous request of this history
+    /// omitted at least as many images.
     pub(crate) fn of<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],
@@ -155,7 +156,8 @@ impl EncodedHistory {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// Number of messages at the beginning that this history shares with `messages`.
+    /// Number of messages at the beginning that this history shares with `messages`. Equal messages
+    /// at different addresses count as different.
     fn common(&self, messages: &[Arc<Message>]) -> usize {
         let pairs = self.messages.iter().zip(messages);
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
@@ -171,8 +173,8 @@ impl EncodedHistory {
         }
     }
 
-    /// Updates the serialised form to `messages`: discards groups that are not in `messages`, and
-    /// serialises the new ones.
+    /// Updates the serialised form to `messages`: discards the groups from the first difference on,
+    /// and the last group if `messages` extend it; then serialises the missing groups.
     fn catch_up<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],

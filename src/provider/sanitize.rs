@@ -59,7 +59,8 @@ pub(crate) fn called_name(name: String) -> String {
 }
 
 /// Converts the arguments of a call to a JSON object without lone surrogates, as servers require of
-/// a history. Another value, or invalid JSON, becomes a member of an object.
+/// a history. Blank text becomes an empty object; another value, or invalid JSON, becomes a member
+/// of an object.
 pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     if text.is_empty() {
@@ -75,7 +76,8 @@ pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Converts a call id to one that every server accepts. Different ids stay different.
+/// Converts a call id to one that every server accepts. An invalid id becomes its valid characters
+/// and a hash, so different ids stay different unless hashes collide.
 pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(is_fine) {
@@ -94,7 +96,7 @@ pub(crate) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
 }
 
 /// Media type and Base64 data of a `data:` URL, if it is an image of a type that every server
-/// accepts.
+/// accepts. `None`: any other URL. The data is not validated, except that it is not empty.
 pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let kind = head.strip_suffix(";base64")?.split(';').next()?;
