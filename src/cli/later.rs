@@ -39,7 +39,8 @@ pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     })
 }
 
-/// Adds to the error about an unknown command or flag the most similar known name, if there is one.
+/// Adds to the error about an unknown command or long flag the most similar known name, if one is
+/// similar enough. Replaces clap's own suggestion.
 pub(crate) fn suggest(error: &mut clap::Error, args: &[OsString]) {
     let root = Cli::command();
     let scope = args.iter().skip(1).find_map(|arg| root.find_subcommand(arg)).unwrap_or(&root);

@@ -59,7 +59,8 @@ impl<'m> AnthropicBlock<'m> {
 }
 
 /// Appends one turn: the model message at the beginning of `group`, if any, and the content of all
-/// other messages as one user message. Returns true if a user message must follow.
+/// other messages as one user message. A user message is inserted before a model message that would
+/// begin the history or follow another one. Returns true if a user message must follow.
 pub(super) fn write_turn(
     json: &mut Vec<u8>,
     group: &[Arc<Message>],
