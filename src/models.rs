@@ -30,10 +30,10 @@ pub struct Model {
     /// Limits, prices and abilities.
     #[serde(flatten)]
     pub facts: Facts,
-    /// True if the user's configuration contributes to `facts`.
+    /// True if the user's configuration has an entry for the model.
     #[serde(default)]
     pub configured: bool,
-    /// True if the user's configuration contributes to the prices.
+    /// True if that entry has at least one price.
     #[serde(skip)]
     pub own_prices: bool,
 }

@@ -165,7 +165,8 @@ impl AttachArgs {
         self.output_format == AttachFormat::StreamJson
     }
 
-    /// True if standard input consists of JSON instructions, one a line; false if it is typed text.
+    /// True if standard input consists of JSON instructions, one a line. False: input is typed at a
+    /// terminal, or there is none.
     pub fn reads_instructions(&self) -> bool {
         self.input_format == InputFormat::StreamJson
     }

@@ -20,7 +20,7 @@ const COMMANDS: [&str; 7] =
     ["mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
 
 /// Converts clap's error about an unknown command or flag to "not available yet" if this command or
-/// flag is planned. `None` for any other error.
+/// flag is planned. `None` for any other name or error.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     let (kind, names, word) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),

@@ -32,7 +32,7 @@ pub struct RunArgs {
     pub place: PlaceArgs,
 }
 
-/// Stored session to resume.
+/// Stored session to resume, and the manner: as a fork, and in a single run or a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// The session: by id, the newest, or not selected yet.
@@ -312,7 +312,8 @@ impl Formats {
 }
 
 impl PlainCommand {
-    /// Converts to the general form.
+    /// Converts to the general form, which then has no task, no skills and text formats. `resume`
+    /// is `None` without `--resume` and `--continue`.
     pub fn into_args(self) -> RunArgs {
         let which = self.resume.map(Which::Id).or(self.continues.then_some(Which::Last));
         let resume = which.map(|which| Resume { which, fork: self.fork, headless: false });

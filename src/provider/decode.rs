@@ -24,7 +24,7 @@ const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// are sent.
 const CHUNKS_JOINED_MAX: usize = 256;
 
-/// Maximum wait for usage figures after the end of the content.
+/// Maximum wait for usage figures, or other events, after the stop reason.
 const EPILOGUE: Duration = Duration::from_secs(5);
 
 /// Minimum time between two signs of life ([`Delta::Alive`]) of a reply without visible content.
@@ -69,7 +69,7 @@ pub(crate) enum DecodeStep {
 /// Reason why an event, or a reply, is unusable.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The server reported an error. The text is the data of the event, usually a JSON object.
+    /// The server reported an error. The text is its report, usually a JSON object.
     Reported(String),
     /// The data cannot be parsed or applied, with an explanation.
     Malformed(String),

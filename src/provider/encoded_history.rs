@@ -78,7 +78,8 @@ pub(crate) struct EncodedHistory {
     messages: Vec<Arc<Message>>,
     /// Serialised messages, separated by commas.
     pub(crate) json: Vec<u8>,
-    /// Numbers of messages, bytes and images up to the end of each group, in order of the groups.
+    /// End of each group, in order: the numbers of messages, bytes and images up to it, and if a
+    /// user message is required after it.
     ends: Vec<EncodedEnd>,
     /// Number of omitted images, which are the oldest ones.
     left_out: usize,
@@ -129,8 +130,8 @@ impl Histories {
 }
 
 impl EncodedHistory {
-    /// Serialised first group, which does not change while the history grows. `None`: the history
-    /// is empty.
+    /// Serialised first group. Does not change while the history grows, unless new messages extend
+    /// the group or its images are omitted. `None`: the history is empty.
     pub(crate) fn first(&self) -> Option<&[u8]> {
         self.json.get(..self.ends.first()?.bytes)
     }

@@ -63,7 +63,7 @@ pub(crate) trait Dialect: Sized + 'static {
 /// Result that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyPurpose {
-    /// A reply.
+    /// The reply of the model.
     Reply {
         /// True if the reply is streamed.
         stream: bool,

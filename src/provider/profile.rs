@@ -74,7 +74,8 @@ pub struct ProviderProfile {
     pub base_url: String,
     /// Name of the model.
     pub model: String,
-    /// API key. `None`: requests are sent without a key.
+    /// API key. `None`: requests are sent without a key; an error if the authentication scheme
+    /// needs one.
     pub api_key: Option<SecretString>,
     /// Authentication scheme. `None`: inferred from the address, the protocol, the key and the
     /// headers.
@@ -161,7 +162,7 @@ pub struct Quirks {
     /// True: no usage figures are requested in a stream (Chat Completions).
     pub no_stream_usage: bool,
     /// True: the thinking of earlier replies is sent back, in the field in which it arrived (Chat
-    /// Completions).
+    /// Completions). Thinking of other protocols, which has no such field, is not.
     pub return_reasoning: bool,
     /// True: the model accepts no images. A request with an image in a user message then fails
     /// without being sent, and images in tool results are replaced by a placeholder.

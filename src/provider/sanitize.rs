@@ -35,7 +35,8 @@ pub(crate) const TOO_MANY: &str =
     "[image left out: the request has more images than the provider takes]";
 
 /// Converts a tool name of the history, which may be an invention of a model, to one that every
-/// server accepts: 1 to 64 ASCII letters, digits, `_` and `-`.
+/// server accepts: 1 to 64 ASCII letters, digits, `_` and `-`. Any other character becomes `_`, a
+/// longer name is cut, and an empty one becomes `unnamed`.
 pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
@@ -76,8 +77,9 @@ pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Converts a call id to one that every server accepts. An invalid id becomes its valid characters
-/// and a hash, so different ids stay different unless hashes collide.
+/// Converts a call id to one that every server accepts: 1 to 64 ASCII letters, digits, `_` and `-`.
+/// An invalid id becomes its first 32 valid characters and a hash, so different ids stay different
+/// unless hashes collide.
 pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(is_fine) {
@@ -103,8 +105,8 @@ pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
     (IMAGES.contains(&kind) && !data.is_empty()).then_some((kind, data))
 }
 
-/// Cache breakpoint: a JSON member in the last block of a message. The server may cache the request
-/// up to this block.
+/// Cache breakpoint: a JSON member in the last block of a message or of a list, such as the tools.
+/// The server may cache the request up to this block.
 pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
 /// Appends `json`. If `marked`, inserts a cache breakpoint before the last `closing` bytes of

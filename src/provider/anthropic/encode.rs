@@ -23,7 +23,7 @@ use crate::thinking::{ThinkingDialect, ThinkingParam, budget, effort};
 /// Default of the maximum number of reply tokens, which the protocol requires.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Minimum thinking budget of the protocol, in tokens.
+/// Smallest `budget_tokens` (maximum number of tokens for thinking) that the protocol allows.
 const THINKING_MIN: u64 = 1024;
 
 /// Tool list that is sent if a request has no tools but its history contains calls: the protocol

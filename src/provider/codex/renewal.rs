@@ -29,7 +29,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Time limit from the start of a request to the beginning of its response, in milliseconds.
 const BEGIN_MS: u64 = 30_000;
 
-/// Client of the issuer.
+/// Endpoint of the issuer that renews logins.
 #[derive(Debug)]
 pub(super) struct Issuer(Endpoint);
 

@@ -163,7 +163,7 @@ fn block<'m>(part: &'m ContentPart, options: &GroupOptions<'_>) -> Option<Anthro
 }
 
 /// True if the reply that began the current sequence of tool calls begins with thinking, or if
-/// there is no such reply. Servers require this of requests with a thinking budget.
+/// there is no such reply. Servers require this of requests that limit thinking by `budget_tokens`.
 pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> bool {
     let replies = messages.iter().rev().filter_map(|message| match &**message {
         Message::Assistant(said) => Some(said),
