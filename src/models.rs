@@ -30,10 +30,10 @@ pub struct Model {
     /// Limits, prices and abilities.
     #[serde(flatten)]
     pub facts: Facts,
-    /// True if the user's configuration contributes to `facts`.
+    /// True if the user's configuration has an entry for the model.
     #[serde(default)]
     pub configured: bool,
-    /// True if the user's configuration contributes to the prices.
+    /// True if that entry has at least one price.
     #[serde(skip)]
     pub own_prices: bool,
 }
@@ -78,7 +78,7 @@ pub fn find(provider: &str, model: &str) -> Option<Model> {
     Catalog::default().find(provider, model)
 }
 
-/// Date of the built-in data.
+/// Month of the built-in data, as `YYYY-MM`.
 pub fn dated() -> &'static str {
     &BUILT_IN.dated
 }
@@ -101,9 +101,9 @@ impl Catalog {
         Catalog { own: own.iter().map(facts).collect() }
     }
 
-    /// Data of a model: configured values, and the built-in ones for the rest. `None`: the model is
-    /// unknown. If the snapshot does not have the name, a date suffix is ignored:
-    /// `gpt-5.1-2025-11-13` is `gpt-5.1`.
+    /// Data of a model: configured values (of `PROVIDER/MODEL`, then of `MODEL`), and the built-in
+    /// ones for the rest. `None`: the model is unknown. If the snapshot does not have the name, a
+    /// date suffix is ignored there: `gpt-5.1-2025-11-13` is `gpt-5.1`.
     pub fn find(&self, provider: &str, model: &str) -> Option<Model> {
         let named = |name: &str| {
             let fits =
@@ -125,7 +125,8 @@ impl Catalog {
         })
     }
 
-    /// All known models, those of the snapshot first.
+    /// All models of the snapshot, with configured values; after them the models that only the
+    /// configuration lists.
     pub fn all(&self) -> Vec<Model> {
         let mut all: Vec<Model> = Vec::new();
         for known in &BUILT_IN.models {
@@ -170,7 +171,7 @@ impl Facts {
         prices.iter().any(Option::is_some)
     }
 
-    /// Replaces unknown values by those of `other`.
+    /// Returns these facts, with the values of `other` for those that are unknown.
     fn or(self, other: &Facts) -> Facts {
         Facts {
             context_window: self.context_window.or(other.context_window),
@@ -203,7 +204,8 @@ pub fn rates(model: &Model) -> Option<TokenRates> {
     Some(TokenRates { input, output, cached_input, cache_write, version })
 }
 
-/// Formats `models` as a table for people, or as JSON, with the date of the built-in data.
+/// Formats `models` as a table for people, or as JSON, with the date of the built-in data and a
+/// note on it. The table omits the prices of the cache and shows unknown values as `?`.
 pub fn list(models: &[Model], as_json: bool) -> String {
     let Snapshot { dated, note, .. } = &*BUILT_IN;
     if as_json {
@@ -269,7 +271,8 @@ pub fn dollars(micro: u64) -> String {
     format!("{whole}.{}", &digits[..kept])
 }
 
-/// Name of a model without its date suffix. `None`: it has none.
+/// Name of a model without its date suffix, such as `-2025-01-01`. `None`: the name has no such
+/// suffix.
 fn undated(model: &str) -> Option<&str> {
     let cut = model.len().checked_sub("-2025-01-01".len())?;
     let (name, date) = (model.get(..cut)?, model.get(cut..)?);

@@ -1,4 +1,5 @@
-//! Commands and their arguments. The doc comments are the text of `--help`.
+//! Commands and their arguments. The doc comments of commands, flags and their values are the text
+//! of `--help`.
 
 use std::path::PathBuf;
 
@@ -29,23 +30,25 @@ pub(crate) struct Cli {
 pub enum Invocation {
     /// Run one task, then exit
     ///
-    /// The task comes from the arguments, from --prompt, or from standard input: with `-`, or through
-    /// a pipe. With a task given, piped text is context. The final answer is alone on standard
-    /// output; progress and questions go to standard error.
+    /// The task comes from the arguments, from --prompt, or from standard input: with `-`, or
+    /// through a pipe. With a task given, piped text is context. The final answer is alone on
+    /// standard output; progress and questions go to standard error.
     #[command(visible_alias = "exec", after_help = RUN_EXITS)]
     Run(Box<RunCommand>),
     /// Resume a stored session
     ///
     /// Without a task, interrupted work continues: calls that had not started run, a call that had
     /// started does not run again. Agent, provider and model are those of the session unless a flag
-    /// overrides them; permissions and the sandbox are the current ones. On a terminal and without
-    /// a task it opens a conversation as in `posse plain`.
+    /// overrides them; permissions and the sandbox are the current ones. On a terminal, the session
+    /// opens in the terminal UI, unless a task, a format or --unattended is given; without an ID,
+    /// you choose a session first.
     #[command(after_help = RUN_EXITS)]
     Resume(Box<ResumeCommand>),
     /// Attach to a session that runs in another process on this machine
     ///
-    /// Shows the history first, then live events. Typed lines are sent to the model, and permission
-    /// requests can be answered; the first answer counts. Detaching does not affect the session.
+    /// Shows recorded events first, then live ones. On a terminal, typed lines are sent to the
+    /// model, and permission requests can be answered; the first answer counts. Detaching does not
+    /// affect the session.
     Attach(AttachArgs),
     /// Hold a conversation line by line
     ///
@@ -61,7 +64,7 @@ pub enum Invocation {
     /// List, show, verify, export and remove stored sessions
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Sessions(SessionsArgs),
-    /// Run a session again with its recorded replies, without a model
+    /// Replay a session from its journal and compare the result, without a model or side effects
     Replay(ReplayArgs),
     /// List the agents
     Agents(ListArgs),
@@ -77,7 +80,7 @@ pub enum Invocation {
     /// Show and revoke permissions that outlive a session
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Grants(GrantsArgs),
-    /// Show the settings of a project, and trust them or revoke the trust
+    /// Show the settings, agents and skills of a project; trust them or revoke the trust
     Trust(TrustArgs),
     /// Show the decision of the permission policy about commands, without running them
     #[command(subcommand_required = true, arg_required_else_help = true, subcommand)]
@@ -90,7 +93,7 @@ pub enum Invocation {
     Man(ManArgs),
 }
 
-/// Flags that select the configuration.
+/// Flags that select the working directory and the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct PlaceArgs {
     /// Work in this folder
@@ -99,7 +102,7 @@ pub struct PlaceArgs {
     /// Read this file in addition to the user's configuration, and override it
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// Trust this project's configuration for this run
+    /// Trust this project's configuration, agents and skills for this run
     #[arg(long, help_heading = "Configuration")]
     pub trust_project: bool,
 }
@@ -122,7 +125,7 @@ pub enum InputFormat {
     /// The task, or context for it
     #[default]
     Text,
-    /// One instruction per line: message, steer, interrupt or answer
+    /// One JSON instruction per line, such as message, steer, interrupt or permission.answer
     StreamJson,
 }
 
@@ -143,7 +146,7 @@ pub struct AttachArgs {
     /// Skip the records up to this number
     #[arg(long, value_name = "RECORD")]
     pub after: Option<u64>,
-    /// Folder of the session
+    /// Without an id: folder or project in which the session runs
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 }
@@ -157,17 +160,19 @@ enum AttachFormat {
 }
 
 impl AttachArgs {
-    /// True if events are printed as JSON, one a line.
+    /// True if events are printed as JSON, one a line; false if they are shown to a person.
     pub fn prints_lines(&self) -> bool {
         self.output_format == AttachFormat::StreamJson
     }
 
-    /// True if standard input consists of instructions, one a line.
+    /// True if standard input consists of JSON instructions, one a line. False: input is typed at a
+    /// terminal, or there is none.
     pub fn reads_instructions(&self) -> bool {
         self.input_format == InputFormat::StreamJson
     }
 
-    /// Fails if a flag lacks another one that it needs, or excludes another one that is given.
+    /// Fails if `--input-format stream-json` is given without `--output-format stream-json` or with
+    /// `--observe`.
     pub fn check(&self) -> Result<(), Failure> {
         let (problem, fix) = match (self.reads_instructions(), self.prints_lines(), self.observe) {
             (true, false, _) => (
@@ -198,7 +203,7 @@ pub struct DemoArgs {
 /// Arguments of `posse sessions`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SessionsArgs {
-    /// Action.
+    /// The subcommand of `posse sessions`.
     #[command(subcommand)]
     pub action: SessionsAction,
     /// Folder of the project
@@ -297,7 +302,7 @@ pub enum PermissionsAction {
         /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
-        /// Source of the configuration.
+        /// Working directory, and source of the configuration.
         #[command(flatten)]
         place: PlaceArgs,
     },
@@ -328,7 +333,7 @@ pub struct ListArgs {
     /// JSON output
     #[arg(long)]
     pub json: bool,
-    /// Source of the configuration.
+    /// Working directory, and source of the configuration.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -336,10 +341,11 @@ pub struct ListArgs {
 /// Arguments of `posse skills`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SkillsArgs {
-    /// Action; `None`: list.
+    /// The subcommand of `posse skills`. `None`: list the skills.
     #[command(subcommand)]
     pub action: Option<SkillsAction>,
-    /// Arguments of the list.
+    /// Format of the list, and source of the configuration. Ignored with a subcommand, which has
+    /// its own.
     #[command(flatten)]
     pub list: ListArgs,
 }
@@ -349,7 +355,7 @@ pub struct SkillsArgs {
 pub enum SkillsAction {
     /// Show one skill: location, requirements, and the text for the model
     Show {
-        /// The skill
+        /// Name of the skill, as shown by `posse skills`
         name: String,
         /// Format, and source of the configuration.
         #[command(flatten)]
@@ -368,15 +374,15 @@ pub enum ConfigAction {
         /// JSON output
         #[arg(long)]
         json: bool,
-        /// Source of the configuration.
+        /// Working directory, and source of the configuration.
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// List the AGENTS.md files that apply here, with their size
+    /// List the instruction files that apply here, such as AGENTS.md, with their size
     Instructions(ListArgs),
     /// Print the files and folders in use
     Path {
-        /// Source of the configuration.
+        /// Working directory, and source of the configuration.
         #[command(flatten)]
         place: PlaceArgs,
     },
@@ -409,7 +415,7 @@ pub enum ConfigAction {
 /// Arguments of `posse grants`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct GrantsArgs {
-    /// Action.
+    /// The subcommand of `posse grants`.
     #[command(subcommand)]
     pub action: GrantsAction,
     /// Folder of the project
@@ -442,7 +448,7 @@ pub enum GrantsAction {
 /// Arguments of `posse trust`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct TrustArgs {
-    /// Action; `None`: show.
+    /// The subcommand of `posse trust`. `None`: the same as `posse trust show`.
     #[command(subcommand)]
     pub action: Option<TrustAction>,
     /// Folder of the project
@@ -456,11 +462,11 @@ pub struct TrustArgs {
 /// The subcommands of `posse trust`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum TrustAction {
-    /// Show this project's settings, which of them apply, and the effect of trust
+    /// Show this project's settings, agents and skills, their state, and the effect of trust
     Show,
-    /// Show this project's settings and trust their current content
+    /// Show this project's settings, agents and skills, and trust their current content
     Add {
-        /// Trust without confirmation if the file has this SHA-256
+        /// Trust without confirmation if the content has this SHA-256, which `posse trust` shows
         #[arg(long, value_name = "SHA256")]
         accept: Option<String>,
         /// With --accept: let the project's providers receive the value of this environment
@@ -488,7 +494,7 @@ pub struct DoctorArgs {
     /// Also test the connection to the configured providers
     #[arg(long)]
     pub online: bool,
-    /// Source of the configuration.
+    /// Working directory, and source of the configuration.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -496,12 +502,12 @@ pub struct DoctorArgs {
 /// Arguments of `posse completions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct CompletionsArgs {
-    /// Shell
+    /// Shell that the completions are for
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
-/// A shell that can be completed for.
+/// A shell for which completions can be printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shell {
     /// Bash
@@ -520,6 +526,6 @@ pub enum Shell {
 /// Arguments of `posse man`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct ManArgs {
-    /// The folder; without it, print the page of posse itself
+    /// Folder for the pages, created if missing; without it, print the page of posse itself
     pub dir: Option<PathBuf>,
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
 /// The folder of `--cwd`, or the current directory without the flag: absolute and without symbolic
-/// links. Fails if the folder does not exist or cannot be read.
+/// links. Fails if it does not exist; the folder of the flag must also be readable.
 pub fn working_directory(flag: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(given) = flag else {
         return std::env::current_dir().and_then(|cwd| cwd.canonicalize()).map_err(|error| {

@@ -20,7 +20,7 @@ const COMMANDS: [&str; 7] =
     ["mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
 
 /// Converts clap's error about an unknown command or flag to "not available yet" if this command or
-/// flag is planned. `None` for any other error.
+/// flag is planned. `None` for any other name or error.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     let (kind, names, word) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),
@@ -39,7 +39,8 @@ pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     })
 }
 
-/// Adds to the error about an unknown command or flag the most similar known name, if there is one.
+/// Adds to the error about an unknown command or long flag the most similar known name, if one is
+/// similar enough. Replaces clap's own suggestion.
 pub(crate) fn suggest(error: &mut clap::Error, args: &[OsString]) {
     let root = Cli::command();
     let scope = args.iter().skip(1).find_map(|arg| root.find_subcommand(arg)).unwrap_or(&root);

@@ -1,7 +1,8 @@
-//! Parses the command line into plain values. Reads no file.
+//! Parses the command line into plain values, without access to files. [`working_directory`] checks
+//! a folder.
 //!
-//! A misspelled subcommand is an error with a suggestion. Features that this version does not have
-//! are errors that say so: no flag is accepted without effect.
+//! A misspelled subcommand is an error, with a suggestion if a known name is similar. Features that
+//! this version does not have are errors that say so: no flag is accepted without effect.
 
 mod args;
 mod directory;
@@ -39,8 +40,9 @@ pub struct CliExit {
 }
 
 /// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
-/// is at the terminal. Flags without a command belong to `tui` at a terminal if it accepts them,
-/// otherwise to `run`. No arguments at a terminal mean `tui`. `Err` also for help and version.
+/// is at the terminal. No arguments at a terminal mean `tui`. A first argument `-c` means
+/// `resume --last`; other flags without a command belong to `tui` at a terminal if it accepts them,
+/// otherwise to `run`. `Err` also for help and version.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {

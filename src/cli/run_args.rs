@@ -22,9 +22,9 @@ pub struct RunArgs {
     pub resume: Option<Resume>,
     /// `--skill`: names of skills to activate, in order.
     pub skills: Vec<String>,
-    /// `--output-format`.
+    /// Value of `--output-format`. Text without the flag.
     pub output_format: OutputFormat,
-    /// `--input-format`.
+    /// Value of `--input-format`. Text without the flag.
     pub input_format: InputFormat,
     /// Flags of all commands that run an agent.
     pub flags: AgentFlags,
@@ -32,14 +32,15 @@ pub struct RunArgs {
     pub place: PlaceArgs,
 }
 
-/// Stored session to resume.
+/// Stored session to resume, and the manner: as a fork, and in a single run or a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// Selection of the session.
+    /// The session: by id, the newest, or not selected yet.
     pub which: Which,
     /// `--fork`: continue in a new session with a copy of the history.
     pub fork: bool,
-    /// True if the arguments ask for a single run instead of a conversation at the terminal.
+    /// True if the arguments ask for a single run; false for a conversation, if a person is at the
+    /// terminal.
     pub headless: bool,
 }
 
@@ -48,9 +49,9 @@ pub struct Resume {
 pub enum Which {
     /// The session with this id, or the only session whose id begins with this text.
     Id(String),
-    /// The most recently used session of the project.
+    /// The most recently used session of the working directory or, if it has none, of its project.
     Last,
-    /// The arguments select no session.
+    /// The arguments select no session: the user is asked for one, which needs a terminal.
     Unsaid,
 }
 
@@ -115,7 +116,7 @@ pub struct ResumeCommand {
     place: PlaceArgs,
 }
 
-/// Skills to activate, and formats of input and output.
+/// Flags of `posse run` and `posse resume`: skills to activate, and formats of input and output.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 struct Formats {
     /// Skill to activate for the task, from `posse skills`; repeatable
@@ -211,7 +212,7 @@ pub struct AgentFlags {
     /// Sandbox mode of commands
     #[arg(long, help_heading = "Authority", value_parser = ["off", "read-only", "workspace-write"])]
     pub sandbox: Option<String>,
-    /// Exit with code 7 if commands cannot be sandboxed
+    /// Exit with code 7 unless the sandbox tier is full
     #[arg(long, help_heading = "Authority")]
     pub sandbox_required: bool,
     /// Network access of commands
@@ -243,7 +244,8 @@ pub struct AgentFlags {
 }
 
 impl RunCommand {
-    /// Converts to the general form. Fails if the task is empty or arguments exclude each other.
+    /// Converts to the general form. Fails if the task is empty, or if it is `-` and standard input
+    /// has instructions (`--input-format stream-json`).
     pub fn into_args(self) -> Result<RunArgs, Failure> {
         let prompt = prompt(self.prompt, &self.words)?;
         let (which, fork) = (Which::Last, self.fork);
@@ -253,8 +255,9 @@ impl RunCommand {
 }
 
 impl ResumeCommand {
-    /// Converts to the general form. Fails if the task is empty or given twice, or if arguments
-    /// exclude each other.
+    /// Converts to the general form. With `--last`, the argument for the id is the first word of
+    /// the task. Fails if the task is empty or given twice, or if it is `-` and standard input has
+    /// instructions (`--input-format stream-json`).
     pub fn into_args(self) -> Result<RunArgs, Failure> {
         let ResumeCommand { id, mut words, prompt: flag, last, fork, flags, formats, place } = self;
         let which = match (last, id) {
@@ -309,7 +312,8 @@ impl Formats {
 }
 
 impl PlainCommand {
-    /// Converts to the general form.
+    /// Converts to the general form, which then has no task, no skills and text formats. `resume`
+    /// is `None` without `--resume` and `--continue`.
     pub fn into_args(self) -> RunArgs {
         let which = self.resume.map(Which::Id).or(self.continues.then_some(Which::Last));
         let resume = which.map(|which| Resume { which, fork: self.fork, headless: false });
@@ -343,8 +347,8 @@ impl AgentFlags {
         }
     }
 
-    /// Flags that override settings, as the last layer of the configuration: key of the setting,
-    /// value, and name of the flag.
+    /// Settings that the given flags override, as the last layer of the configuration: key of the
+    /// setting, value, and name of the flag. `--unattended` sets the setting `patience`.
     pub fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         let either = |on: Option<bool>, yes, no| if on == Some(true) { yes } else { no };
         let stream_flag = either(self.streams(), "--stream", "--no-stream");
@@ -398,9 +402,9 @@ fn turns(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "expected a whole number from 1 to 10000".into())
 }
 
-/// Parses an amount in dollars and returns it in millionths of a dollar. Zero and more than a
-/// million dollars are errors. Uses no floating point, because binary fractions cannot represent
-/// `0.1`.
+/// Parses an amount in dollars, with or without `$`, and returns it in millionths of a dollar.
+/// Zero, more than six decimals and more than a million dollars are errors. Uses no floating point,
+/// because binary fractions cannot represent `0.1`.
 fn micro_usd(text: &str) -> Result<u64, String> {
     let amount = text.strip_prefix('$').unwrap_or(text);
     let (whole, rest) = amount.split_once('.').unwrap_or((amount, ""));

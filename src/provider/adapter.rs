@@ -46,7 +46,7 @@ struct AdapterState<D> {
 
 impl<D: Dialect> Adapter<D> {
     /// Creates the adapter. Returns an error if the address, a header or the key of `profile` is
-    /// invalid. Opens no connection.
+    /// invalid, or a required key is missing. Opens no connection.
     pub(crate) fn new(mut profile: ProviderProfile) -> Result<Adapter<D>, Failure> {
         let base = profile.base().to_owned();
         profile.base_url = base;
@@ -98,7 +98,8 @@ impl<D: Dialect> Provider for Adapter<D> {
 
 impl<D: Dialect> AdapterState<D> {
     /// Makes one attempt: sends `request` and reads the reply. Sends notices and, if
-    /// `request.stream` is set, content of the reply to `deltas` as it arrives.
+    /// `request.stream` is set, content of the reply to `deltas` as it arrives. Fails without
+    /// sending anything if the model accepts no images and a user message contains one.
     async fn attempt(
         &self,
         request: &Request,

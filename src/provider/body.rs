@@ -22,7 +22,8 @@ const ERROR_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    /// Notice for the user that images or the reasoning level were omitted. `None` if neither was.
+    /// Notice for the user that images or the reasoning level were omitted. `None`: nothing was, or
+    /// an earlier request had the same notice.
     pub(crate) notice: Option<String>,
 }
 
@@ -34,8 +35,8 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
     classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now())
 }
 
-/// Reads a body until its end, until `bytes_max` bytes or until `limit`, and returns the bytes read
-/// so far.
+/// Reads a body until its end, until `bytes_max` bytes, until an error or until `limit`, and
+/// returns the bytes read so far.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
     let mut source = LiveResponse(response);

@@ -18,7 +18,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
 use crate::message_origin::MessageOrigin;
 
-/// Maximum length of a server's message in bytes. A longer message is cut.
+/// Maximum length of a server's message in bytes, without the ellipsis that marks a cut. A longer
+/// message is cut.
 const MESSAGE_BYTES_MAX: usize = 2048;
 
 /// Longest wait that is accepted from a server. A longer wait is ignored as implausible.
@@ -92,9 +93,9 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
-/// One sentence with the cause of a failed connection and its fix. `None`: the cause is not known.
-/// `lower`: the text of `error` and its causes ([`chain`]) in lower case. Unknown host names are
-/// recognised by it, because they have no error kind of their own.
+/// One sentence with the cause of a failed connection and, if there is one, its fix. `None`: the
+/// cause is not known. `lower`: the text of `error` and its causes ([`chain`]) in lower case. It
+/// identifies unknown hosts and failed proxy tunnels, which have no error kind of their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
     if lower.contains("dns error") || lower.contains("failed to lookup") {
@@ -157,7 +158,8 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
         .map(std::io::Error::kind)
 }
 
-/// Text of an error and its causes in one line. A cause that the text already ends with is omitted.
+/// Text of an error and its causes, separated by colons. A cause that the text already ends with is
+/// omitted. Line breaks in these texts are kept.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -183,7 +185,8 @@ fn tls_text(error: &rustls::Error, address: &str) -> String {
     }
 }
 
-/// Error for a response without success status. `body`: the bytes of its body that were read.
+/// Error for a response without success status. `body`: the bytes of its body that were read;
+/// `now`: wall clock, for waits given as a time. A redirect is an error of its own.
 pub(crate) fn status(
     origin: &MessageOrigin,
     status: StatusCode,
@@ -227,7 +230,7 @@ pub(crate) fn is_html(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"))
 }
 
-/// Error for the error object `error`, a JSON text, that arrived inside a reply with success
+/// Error for the text `error`, usually a JSON object, that arrived inside a reply with success
 /// status.
 pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
     classify_report(origin, "reported an error in its reply", read_report(error.as_bytes()))

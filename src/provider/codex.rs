@@ -1,9 +1,10 @@
 //! `ChatGPT` login of the Codex program on this machine, used to access its models.
 //!
-//! The Codex program itself is never started. The login is read from its folder and renewed when it
-//! expires: by one request at a time in this process, and by one process at a time on this machine.
-//! Tokens are sent only to the servers of the login, redacted in error texts, and written only to
-//! the storage that they were read from.
+//! The Codex program itself is never started. The login is read from its folder or the keyring, and
+//! renewed before it expires: by one request at a time in this process, and by one posse process at
+//! a time on this machine. The Codex program may renew it at the same time. Tokens are sent only to
+//! the servers of the login, redacted in error texts, and written only to the storage that they
+//! were read from.
 
 mod claims;
 mod keyring;
@@ -33,8 +34,8 @@ pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";
 /// Base URL of the issuer, which renews a login.
 const ISSUER_URL: &str = "https://auth.openai.com";
 
-/// Environment variable with an address that replaces [`BASE_URL`] and the issuer's address in
-/// tests. An address that is not a loopback address is an error.
+/// Environment variable with an address that replaces the address of [`BASE_URL`] and of the issuer
+/// in tests. An address that is not an `http:` loopback address is an error.
 pub const LOOPBACK_VARIABLE: &str = "POSSE_CODEX_LOOPBACK";
 
 /// Environment variable with the folder of the Codex program. Default: `.codex` in the home folder.
@@ -43,7 +44,7 @@ pub const HOME_VARIABLE: &str = "CODEX_HOME";
 /// Fix for an unusable login, as the end of an error text.
 const LOG_IN: &str = "log in again with `codex login`";
 
-/// A token is renewed this many seconds before it expires.
+/// A token that expires within this many seconds is renewed before the next request.
 const MARGIN: i64 = 300;
 
 /// Maximum number of tokens of a login that are remembered for redaction. The oldest are forgotten.
@@ -83,8 +84,8 @@ impl Trouble {
     }
 }
 
-/// Login of the Codex program in one folder. All profiles of this process that use the folder share
-/// it.
+/// Login of the Codex program in one folder. All profiles of this process that use the folder and
+/// the same server share it.
 #[derive(Debug)]
 pub struct Login {
     store: Store,
@@ -162,7 +163,8 @@ impl Login {
         self.store.installation_id()
     }
 
-    /// Returns an error if no usable login is stored. Sends no request.
+    /// Returns an error if no login with a token is stored. Sends no request, and does not check if
+    /// the token has expired.
     pub fn check(&self) -> Result<(), Failure> {
         self.store.read().map(|_| ()).map_err(|what| {
             Failure::new(
@@ -177,8 +179,9 @@ impl Login {
     }
 
     /// Returns credentials for a request. Renews the login first if they expire within [`MARGIN`]
-    /// or equal `refused`; if no renewal is possible now, credentials that have not expired are
-    /// returned nevertheless. `refused`: credentials that the server has just rejected, which are
+    /// or equal `refused`. If the lock or the issuer is unavailable and `refused` is `None`,
+    /// credentials that have not expired are returned nevertheless; if the issuer refuses, the
+    /// result is an error. `refused`: credentials that the server has just rejected, which are
     /// never returned; `None`: none.
     ///
     /// A renewal continues if the caller is cancelled: the refresh token has been spent, and the
@@ -329,8 +332,8 @@ fn usable(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     access.filter(|access| refused.is_none() && lives(access))
 }
 
-/// Returns `address` without trailing slashes. An address that is not an `http:` loopback address
-/// is an error.
+/// Returns `address` without trailing slashes. An error unless it is an `http:` URL with the host
+/// `127.0.0.1`, `[::1]` or `localhost`.
 fn loopback(address: &str) -> Result<String, Failure> {
     let parsed = Url::parse(address.trim()).ok();
     let is_here = parsed.as_ref().is_some_and(|url| {

@@ -1,5 +1,5 @@
-//! Connectivity check of a server: one small request for its list of models, or another request
-//! without cost.
+//! Connectivity check of a server, without cost: asks for its list of models or, with Messages, for
+//! a token count first. With a login, only credentials are obtained.
 //!
 //! The check uses the address, headers, proxy and certificates of real requests, so it meets the
 //! same errors.
@@ -29,9 +29,10 @@ pub enum Reached {
     /// The server accepted the request. True if the profile's model is available, false if it is
     /// not in the list of models; `None`: the response is not a list.
     Listed(Option<bool>),
-    /// The server responds, but has no list of models.
+    /// The server responds, but has no list of models (status 404, 405 or 501).
     WithoutList,
-    /// The profile has a login with valid credentials. The server of the models was not contacted.
+    /// The login of the profile has credentials that have not expired, if necessary after a
+    /// renewal. The server of the models was not contacted.
     LoggedIn,
     /// An error response, or no response.
     Failed {

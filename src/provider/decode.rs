@@ -1,7 +1,8 @@
 //! Decodes a reply from a byte source: a connection or a cassette.
 //!
-//! The first byte decides between a stream and a single JSON object, independent of the request.
-//! Silence has two limits: one for bytes, and one for content. Pings and comments are not content.
+//! The first byte that is not white space decides between a stream, a single JSON object and an
+//! HTML page, which is an error; the request does not matter. Silence has two limits: one for
+//! bytes, and one for content. Pings and comments are not content.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// are sent.
 const CHUNKS_JOINED_MAX: usize = 256;
 
-/// Maximum wait for usage figures after the end of the content.
+/// Maximum wait for usage figures, or other events, after the stop reason.
 const EPILOGUE: Duration = Duration::from_secs(5);
 
 /// Minimum time between two signs of life ([`Delta::Alive`]) of a reply without visible content.
@@ -47,7 +48,7 @@ pub(crate) trait Assembly: Default + Send {
     fn draft_mut(&mut self) -> &mut ReplyDraft;
     /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
-    /// True if any content (text, thinking or a call) has begun to arrive.
+    /// True if any content (text, thinking, a refusal or a call) has begun to arrive.
     fn has_content(&self) -> bool;
     /// Makes the completion. A reply that is incomplete or unusable is a fault.
     fn complete(self) -> Result<Completion, Fault>;
@@ -56,9 +57,10 @@ pub(crate) trait Assembly: Default + Send {
 /// Effect of an event on the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeStep {
-    /// None: the event has no content.
+    /// The event does not count as content: it is a ping, is unknown, or adds nothing.
     Nothing,
-    /// Content was added to the reply.
+    /// The event counts as content: it adds text, thinking, a call, usage figures or the stop
+    /// reason, or reports progress, such as the end of a block.
     Content,
     /// The reply has ended. Later events are ignored.
     Done,
@@ -67,7 +69,7 @@ pub(crate) enum DecodeStep {
 /// Reason why an event, or a reply, is unusable.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The server reported an error. The text is the JSON object with the error.
+    /// The server reported an error. The text is its report, usually a JSON object.
     Reported(String),
     /// The data cannot be parsed or applied, with an explanation.
     Malformed(String),
@@ -92,12 +94,13 @@ enum BodyShape {
 pub(crate) struct Patience {
     /// Maximum time without a byte.
     pub(crate) silence: Duration,
-    /// Maximum time without content.
+    /// Maximum time without an event that counts as content ([`DecodeStep::Content`]).
     pub(crate) idle: Duration,
 }
 
 /// Reads one reply from `source`. Sends its content to `deltas` as it arrives; adjacent content of
-/// chunks that arrive together becomes one delta. `deltas` is `None`: sends nothing.
+/// chunks that arrive together becomes one delta. `deltas` is `None`: sends nothing. After the stop
+/// reason, a failed or silent source is no error.
 pub(crate) async fn read<A: Assembly>(
     source: &mut impl ChunkSource,
     origin: &MessageOrigin,
@@ -173,7 +176,7 @@ async fn counted(
     error
 }
 
-/// Sends the new deltas of `reply`. Returns true if one of them is visible content, also if
+/// Sends the new deltas of `reply`. Returns true if one of them is text or thinking, also if
 /// `deltas` is `None`.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
@@ -188,8 +191,8 @@ async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     shown
 }
 
-/// Sender of periodic signs of life for a reply without visible content, with the time of the last
-/// one.
+/// Sender of periodic signs of life for a reply without visible content. Holds the time of the last
+/// sign; `None`: none was sent.
 #[derive(Default)]
 struct Pulse(Option<Instant>);
 
@@ -210,7 +213,8 @@ struct StreamReader<'o, A> {
 }
 
 impl<A: Assembly> StreamReader<'_, A> {
-    /// Processes one chunk. Returns true if content arrived with it.
+    /// Processes one chunk. Returns true if an event in it counts as content or ends the reply. Of
+    /// a JSON object, only the first chunk counts.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, ProviderError> {
         let mut chunk = chunk;
         let mut has_content = false;
@@ -290,8 +294,8 @@ impl<A: Assembly> StreamReader<'_, A> {
         explain(self.origin, self.partial(), fault, Some(offset))
     }
 
-    /// Error for a connection that failed or fell silent: [`ProviderError::Cut`] if content had
-    /// arrived, else [`ProviderError::Unreachable`].
+    /// Error for a connection that failed or fell silent: [`ProviderError::Cut`] if content of a
+    /// stream had arrived, else [`ProviderError::Unreachable`].
     fn cut(self, what: &str) -> ProviderError {
         let at = match &self.shape {
             BodyShape::Unknown { skipped } => *skipped,
@@ -307,7 +311,7 @@ impl<A: Assembly> StreamReader<'_, A> {
         }
     }
 
-    /// Visible text received so far.
+    /// Text received so far, without thinking and refusal.
     fn partial(&self) -> &str {
         &self.events.reply.draft().text
     }
@@ -352,11 +356,11 @@ fn explain(
 #[derive(Default)]
 struct Events<A> {
     reply: A,
-    /// Number of events without content.
+    /// Number of events that do not count as content, for the log.
     without_content: u64,
     /// True if the server announced the end of the reply.
     done: bool,
-    /// True if an event of the current chunk had content.
+    /// True if an event of the current chunk counts as content.
     has_content: bool,
     fault: Option<(Fault, u64)>,
 }

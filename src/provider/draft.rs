@@ -10,7 +10,8 @@ use crate::decode::Fault;
 use crate::lenient_json::Text;
 use crate::sanitize::called_name;
 
-/// Maximum total size of the text, thinking, signatures and arguments of one reply, in bytes.
+/// Maximum total size of the text, refusal, thinking, signatures and arguments of one reply, in
+/// bytes.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Texts, usage and model name of a reply, as received so far, and its unsent deltas.
@@ -140,8 +141,8 @@ pub(crate) struct PartDraft<C> {
     pub(crate) done: bool,
 }
 
-/// Position of the newest part with this index. If `index` is `None`, position of the last part.
-/// `None`: there is no such part.
+/// Position of the newest part with this index, or of the last part if `index` is `None`. Returns
+/// `None` if there is no such part.
 pub(crate) fn position<C>(parts: &[PartDraft<C>], index: Option<u64>) -> Option<usize> {
     match index {
         Some(_) => parts.iter().rposition(|part| part.index == index),

@@ -78,7 +78,8 @@ pub(crate) struct EncodedHistory {
     messages: Vec<Arc<Message>>,
     /// Serialised messages, separated by commas.
     pub(crate) json: Vec<u8>,
-    /// Numbers of messages, bytes and images up to the end of each group, in order of the groups.
+    /// End of each group, in order: the numbers of messages, bytes and images up to it, and if a
+    /// user message is required after it.
     ends: Vec<EncodedEnd>,
     /// Number of omitted images, which are the oldest ones.
     left_out: usize,
@@ -93,9 +94,10 @@ struct EncodedEnd {
 }
 
 impl Histories {
-    /// Returns `messages` in serialised form. Continues the cached history with the longest common
-    /// beginning. Clears the notice of `shown` if at least as many images of this history were
-    /// omitted before.
+    /// Returns `messages` in serialised form. Continues and replaces the cached history with the
+    /// longest common beginning; without one, adds a history and drops the oldest beyond
+    /// [`HISTORIES_MAX`]. Clears the notice of `shown` if the previous request of this history
+    /// omitted at least as many images.
     pub(crate) fn of<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],
@@ -128,8 +130,8 @@ impl Histories {
 }
 
 impl EncodedHistory {
-    /// Serialised first group, which does not change while the history grows. `None`: the history
-    /// is empty.
+    /// Serialised first group. Does not change while the history grows, unless new messages extend
+    /// the group or its images are omitted. `None`: the history is empty.
     pub(crate) fn first(&self) -> Option<&[u8]> {
         self.json.get(..self.ends.first()?.bytes)
     }
@@ -155,7 +157,8 @@ impl EncodedHistory {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// Number of messages at the beginning that this history shares with `messages`.
+    /// Number of messages at the beginning that this history shares with `messages`. Equal messages
+    /// at different addresses count as different.
     fn common(&self, messages: &[Arc<Message>]) -> usize {
         let pairs = self.messages.iter().zip(messages);
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
@@ -171,8 +174,8 @@ impl EncodedHistory {
         }
     }
 
-    /// Updates the serialised form to `messages`: discards groups that are not in `messages`, and
-    /// serialises the new ones.
+    /// Updates the serialised form to `messages`: discards the groups from the first difference on,
+    /// and the last group if `messages` extend it; then serialises the missing groups.
     fn catch_up<D: Dialect>(
         &mut self,
         messages: &[Arc<Message>],

@@ -63,7 +63,7 @@ pub(crate) trait Dialect: Sized + 'static {
 /// Result that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyPurpose {
-    /// A reply.
+    /// The reply of the model.
     Reply {
         /// True if the reply is streamed.
         stream: bool,
@@ -99,7 +99,8 @@ pub(crate) struct Encoder<D> {
     dialect: PhantomData<fn() -> D>,
 }
 
-/// Cache of serialised parts of earlier requests.
+/// Cache of serialised parts of earlier requests: up to [`HISTORIES_MAX`] histories and system
+/// texts, and one list of tools.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedParts {
     pub(crate) histories: Histories,
@@ -161,6 +162,7 @@ impl<D: Dialect> Encoder<D> {
 }
 
 /// Returns the text form of the system messages `messages`, from the cache `kept` if possible.
+/// Otherwise adds it to `kept`, which drops the entry that was not used for longest.
 fn kept_system<'k, D: Dialect>(
     kept: &'k mut Vec<(Vec<Arc<Message>>, String)>,
     messages: &[Arc<Message>],
@@ -181,7 +183,8 @@ fn kept_system<'k, D: Dialect>(
     kept.last().map_or("", |(_, system)| system)
 }
 
-/// Returns the serialised list of `tools`, from the cache `kept` if possible.
+/// Returns the serialised list of `tools`, from the cache `kept` if possible. Otherwise replaces
+/// the cached list.
 fn tools_json<'k, D: Dialect>(
     kept: &'k mut Option<(Arc<[ToolSpec]>, Vec<u8>)>,
     tools: &Arc<[ToolSpec]>,

@@ -29,8 +29,8 @@ const SECRET_BYTES_MIN: usize = 8;
 /// Default of the header `anthropic-version`, the version of the Messages protocol.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Names of headers that can contain a key. A profile that configures one of them and no key gets
-/// no other authentication.
+/// Names of headers that can contain a key. If a profile has one of them, no key and no scheme, no
+/// other authentication is added, except that Azure requires a key.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
 /// One URL of a server, with headers, timeouts and HTTP client.
@@ -68,8 +68,8 @@ impl Endpoint {
         Ok(Endpoint { origin, url, headers, timeouts, client })
     }
 
-    /// Identifies the account whose quota requests use: the server, and a hash of headers and
-    /// login. Contains no secrets.
+    /// Identifies the account whose quota requests use: the server, and a hash of the headers and
+    /// of the path of the login file. Contains no secrets.
     pub(crate) fn account(&self) -> String {
         let mut hash = Sha256::new();
         for (name, value) in &self.headers {
@@ -93,8 +93,9 @@ impl Endpoint {
         }
     }
 
-    /// Sends `body`; returns when the response begins, with any status. Time limit: `header_ms`; if
-    /// `stream` is false, the larger of `header_ms` and `idle_ms`.
+    /// Sends `body`; returns when the response begins, with any status. Time limit of each HTTP
+    /// request: `header_ms`; if `stream` is false, the larger of `header_ms` and `idle_ms`. With a
+    /// login there can be two requests and a renewal.
     pub(crate) async fn post(
         &self,
         body: Bytes,
@@ -106,15 +107,16 @@ impl Endpoint {
         self.send(Method::POST, Some(body), accept, Duration::from_millis(limit)).await
     }
 
-    /// Sends a GET request; returns when the response begins, with any status. Time limit:
-    /// `header_ms`.
+    /// Sends a GET request; returns when the response begins, with any status. Time limit of each
+    /// HTTP request: `header_ms`.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
         let limit = Duration::from_millis(self.timeouts.header_ms);
         self.send(Method::GET, None, accept, limit).await
     }
 
-    /// Sends a request. With a login, repeats it once if the server rejects the token, which may
-    /// have expired or been renewed elsewhere.
+    /// Sends a request. With a login, repeats it once with renewed credentials if the server
+    /// answers 401: the token may have expired or been renewed elsewhere. `limit` applies to each
+    /// request.
     async fn send(
         &self,
         method: Method,
@@ -183,7 +185,8 @@ impl Endpoint {
     }
 }
 
-/// Adds the headers with the credentials of a login.
+/// Adds the headers with the credentials of a login. Returns the reason if a header cannot carry
+/// one of them.
 fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static str> {
     let odd = "the login has characters that no header can carry";
     let bearer = format!("Bearer {}", access.token.expose_secret());

@@ -20,13 +20,15 @@ pub(crate) struct ImageSelection {
     pub(crate) blind: bool,
     /// Number of images that are omitted because of a limit. They are the oldest ones.
     pub(crate) left_out: usize,
-    /// Notice for the user about images that are omitted because of a limit. `None` if none are.
+    /// Notice for the user about images that are omitted because of a limit. `None`: none are, or
+    /// the user was informed before.
     pub(crate) notice: Option<String>,
 }
 
 impl ImageSelection {
-    /// Selects the images of `messages`. The error is the reason why the model accepts no images,
-    /// if a user message contains one: then the request is not sent.
+    /// Selects the images of `messages`. If the model accepts none, images of tool results are
+    /// omitted, and an image of a user message is an error with the reason: then the request is not
+    /// sent.
     pub(crate) fn of(
         messages: &[Arc<Message>],
         quirks: &Quirks,

@@ -18,7 +18,8 @@ impl Owner {
         Owner { protocol, profile: profile.to_owned(), model: model.to_owned() }
     }
 
-    /// Marks the opaque items of a reply with their owner.
+    /// Wraps the opaque items of a reply in an object that names their owner. Does nothing if the
+    /// reply has none.
     pub(crate) fn sign(&self, message: &mut AssistantMessage) {
         let reasoning = message.reasoning.as_mut();
         let Some(Reasoning { opaque: Some(items), .. }) = reasoning else { return };
@@ -90,8 +91,8 @@ impl ItemTypes {
         parts
     }
 
-    /// Parts in their original order, which `items` record. `None`: there are no items, or the
-    /// message has changed since.
+    /// Parts in their original order, which `items` record. `None`: there are no items, one has an
+    /// unknown type or is incomplete, or the message has changed since.
     fn in_order<'m>(
         &self,
         said: &'m AssistantMessage,

@@ -19,8 +19,8 @@ pub struct Preset {
     pub protocol: Protocol,
     /// Base URL of the vendor's API. `None`: it differs between users, who must configure it.
     pub base_url: Option<&'static str>,
-    /// Name of the environment variable with the key. `None`: there is none. If no provider is
-    /// configured, posse selects the first preset whose variable is set. The variable must
+    /// Name of the environment variable with the key. `None`: there is none. If no default provider
+    /// is configured, posse selects the first preset whose variable is set. The variable must
     /// therefore belong to one model provider; general credentials such as `GITHUB_TOKEN` are not
     /// allowed here.
     pub key_variable: Option<&'static str>,

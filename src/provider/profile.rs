@@ -18,17 +18,17 @@ use crate::presets::{self, Preset};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// Chat Completions.
+    /// Chat Completions protocol of `OpenAI`, which many vendors use.
     #[default]
     #[serde(rename = "openai-compatible")]
     ChatCompletions,
-    /// `OpenAI` Responses.
+    /// Responses protocol of `OpenAI`, with a key.
     #[serde(rename = "openai-responses")]
     Responses,
-    /// Anthropic Messages.
+    /// Messages protocol of Anthropic.
     #[serde(rename = "anthropic")]
     Messages,
-    /// Responses with the login of the Codex program.
+    /// Responses protocol with the login of the Codex program instead of a key.
     Codex,
 }
 
@@ -74,21 +74,22 @@ pub struct ProviderProfile {
     pub base_url: String,
     /// Name of the model.
     pub model: String,
-    /// API key. `None`: requests are sent without a key.
+    /// API key. `None`: requests are sent without a key; an error if the authentication scheme
+    /// needs one.
     pub api_key: Option<SecretString>,
     /// Authentication scheme. `None`: inferred from the address, the protocol, the key and the
     /// headers.
     pub auth: Option<Auth>,
-    /// Additional HTTP headers, as name and value. The values are redacted in errors and logs, like
-    /// the key.
+    /// Additional HTTP headers, as name and value. Values of at least 8 bytes are redacted in texts
+    /// from the server, like the key.
     pub headers: Vec<(String, SecretString)>,
     /// Differences of the server from the protocol.
     pub quirks: Quirks,
     /// Maximum number of tokens of a reply, if a request sets none. `None`: 32,000 with Messages,
     /// otherwise the server's default.
     pub max_tokens: Option<u64>,
-    /// True if a reply is streamed when the caller wants deltas. With a login, every reply is
-    /// streamed.
+    /// True if a reply is streamed when the caller wants deltas, false if no reply is streamed.
+    /// With a login, every reply is streamed.
     pub stream: bool,
     /// Timeouts of an attempt.
     pub timeouts: Timeouts,
@@ -139,7 +140,7 @@ pub enum Auth {
     Bearer,
     /// A header of this name with the bare key.
     Header(String),
-    /// No header.
+    /// The key is not sent; no header is added.
     None,
 }
 
@@ -150,7 +151,7 @@ pub enum Auth {
 pub struct Quirks {
     /// True: `temperature` is never sent.
     pub omit_temperature: bool,
-    /// True: `tool_choice` is never sent.
+    /// True: `tool_choice` is never sent (Chat Completions, Responses).
     pub omit_tool_choice: bool,
     /// True: the maximum number of reply tokens is never sent. Ignored by Messages, which requires
     /// it.
@@ -161,15 +162,16 @@ pub struct Quirks {
     /// True: no usage figures are requested in a stream (Chat Completions).
     pub no_stream_usage: bool,
     /// True: the thinking of earlier replies is sent back, in the field in which it arrived (Chat
-    /// Completions).
+    /// Completions). Thinking of other protocols, which has no such field, is not.
     pub return_reasoning: bool,
     /// True: the model accepts no images. A request with an image in a user message then fails
     /// without being sent, and images in tool results are replaced by a placeholder.
     pub no_vision: bool,
-    /// Maximum number of images in a request. The oldest ones beyond it are omitted. `None`: 50.
+    /// Maximum number of images in a request. A placeholder replaces the oldest ones beyond it.
+    /// `None`: 50.
     pub max_images: Option<usize>,
-    /// Maximum total size of the images in a request, in bytes as they are sent. The oldest ones
-    /// beyond it are omitted. `None`: 20,000,000.
+    /// Maximum total size of the images in a request, in bytes as they are sent. A placeholder
+    /// replaces the oldest ones beyond it. `None`: 20,000,000.
     pub max_image_bytes: Option<usize>,
     /// True: each tool result is sent with the name of the tool (Chat Completions).
     pub tool_result_name: bool,
@@ -178,13 +180,16 @@ pub struct Quirks {
     pub cache_breakpoints: bool,
     /// True: no cache breakpoints (Messages) and no key for the prompt cache (Responses) are sent.
     pub no_prompt_cache: bool,
-    /// Token budget for thinking if a request sets no reasoning level (Messages, for models that
-    /// accept a number). `None`: no thinking, unless `adaptive_thinking`.
+    /// Maximum number of tokens for thinking if a request sets no reasoning level (Messages, for
+    /// models that accept a number). `None` or less than 1,024: no thinking. Ignored with
+    /// `adaptive_thinking`.
     pub thinking_budget: Option<u64>,
-    /// True: the model decides how long it thinks (Messages).
+    /// True: the model decides how long it thinks, and a reasoning level is sent as effort instead
+    /// of a number of tokens (Messages).
     pub adaptive_thinking: bool,
     /// Reasoning effort if a request sets no reasoning level (Responses, Messages): `low`,
-    /// `medium`, `high`, or another value of the server. `None`: the server's default.
+    /// `medium`, `high`, or another value of the server. `None`: the server's default. Messages
+    /// without `adaptive_thinking` sends it beside a level, too.
     pub effort: Option<String>,
     /// True if the server accepts the parameter `reasoning_effort` (Chat Completions). False: no
     /// reasoning level is sent there.
@@ -198,7 +203,8 @@ pub struct Quirks {
     /// True if the model does not support reasoning: a requested reasoning level is then omitted,
     /// and requests of Responses have no reasoning fields.
     pub no_reasoning: bool,
-    /// True: at most one tool call per reply is requested (Responses).
+    /// True: requests with tools ask for at most one tool call per reply (Responses). A reply with
+    /// several is accepted.
     pub one_call_at_a_time: bool,
 }
 
@@ -208,8 +214,8 @@ pub struct Quirks {
 pub struct Timeouts {
     /// Maximum duration of connecting.
     pub connect_ms: u64,
-    /// Maximum time from sending the request to the beginning of the response. For a reply that is
-    /// not streamed, `idle_ms` applies if it is longer.
+    /// Maximum time from the start of the HTTP request, including connecting, to the beginning of
+    /// the response. For a reply that is not streamed, `idle_ms` applies if it is longer.
     pub header_ms: u64,
     /// Maximum time without a byte of the reply. For a reply that is not streamed, `idle_ms`
     /// applies if it is longer.
@@ -233,10 +239,10 @@ pub struct Settings {
     /// Protocol of the server. `None`: that of the preset; without a preset, Chat Completions.
     #[serde(rename = "type")]
     pub protocol: Option<Protocol>,
-    /// Base URL. `None`: that of the preset.
+    /// Base URL. `None`: that of the preset; an error if it has none.
     #[serde(rename = "baseURL")]
     pub base_url: Option<String>,
-    /// Name of the model. `None`: that of the preset.
+    /// Name of the model. `None`: that of the preset; an error if it has none.
     pub model: Option<String>,
     /// Name of the environment variable with the key. `None`: that of the preset.
     pub api_key_env: Option<String>,
@@ -295,7 +301,8 @@ impl ProviderProfile {
 
     /// Creates the profile `name` from `settings` and their preset. `environment` returns the value
     /// of an environment variable, from which the key is taken if `settings` have none. Errors: an
-    /// unknown preset, a missing base URL or model, or no key although a key variable is named.
+    /// unknown preset, a missing base URL or model, or no key although a key variable is named and
+    /// `auth` is not `none`. With a login: also an unknown folder, and settings for a key.
     pub fn resolve(
         name: &str,
         settings: Settings,

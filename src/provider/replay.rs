@@ -4,8 +4,9 @@
 //! connection, in the chunks in which they were recorded.
 //!
 //! A cassette is JSON lines. The first says `{"cassette":1,"model":…}`; each of the others is an
-//! exchange: a key of the request, and the reply as the text of an event stream, in chunks (`sse`),
-//! or as a completion object (`json`). The exchange of a second request looks like this:
+//! exchange: a key of the request, and the reply in the form of Chat Completions, as the text of an
+//! event stream in chunks (`sse`) or as a completion object (`json`). The exchange of a second
+//! request looks like this:
 //!
 //! ```json
 //! {"request": {"tools": ["read_file"], "messages": [
@@ -23,8 +24,8 @@
 //! contains no ids, no system text, and no *output* of tools, which is full of durations and
 //! temporary paths. The workspace's path is written as `${WORKSPACE}`, in keys and in replies.
 //!
-//! An exchange answers one request. If a request is repeated, for example after a failure, the last
-//! exchange with its key answers again.
+//! An exchange answers one request. If a request is repeated more often than it was recorded, the
+//! last exchange with its key answers again. A request without a matching exchange is rejected.
 //!
 //! If a session can use several models, each exchange names its provider and model (`asked`), and a
 //! failed request is an exchange as well (`error`), so that failovers are replayed too. A provider
@@ -162,7 +163,8 @@ impl RecordedError {
 
 /// Creates the provider `name`, which answers from the cassette in `file`.
 ///
-/// In replies, `workspace` replaces `${WORKSPACE}`.
+/// In replies, `workspace` replaces `${WORKSPACE}`. Fails if the file cannot be read, is larger
+/// than 64 MB, or is not a cassette ([`from_text`]).
 pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
     let text = read(file).map_err(|reason| {
         let what = format!("cannot read the cassette: {reason}");
@@ -186,7 +188,8 @@ fn read(file: &Path) -> io::Result<String> {
 }
 
 /// Creates the provider `name` from the text of a cassette. `file` is the cassette's name in
-/// messages.
+/// messages. Fails if a line is invalid, the version is unknown, or the path `workspace` has
+/// quotes, backslashes or control characters.
 pub fn from_text(
     name: &str,
     file: &str,

@@ -35,7 +35,8 @@ pub(crate) const TOO_MANY: &str =
     "[image left out: the request has more images than the provider takes]";
 
 /// Converts a tool name of the history, which may be an invention of a model, to one that every
-/// server accepts: 1 to 64 ASCII letters, digits, `_` and `-`.
+/// server accepts: 1 to 64 ASCII letters, digits, `_` and `-`. Any other character becomes `_`, a
+/// longer name is cut, and an empty one becomes `unnamed`.
 pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
@@ -59,7 +60,8 @@ pub(crate) fn called_name(name: String) -> String {
 }
 
 /// Converts the arguments of a call to a JSON object without lone surrogates, as servers require of
-/// a history. Another value, or invalid JSON, becomes a member of an object.
+/// a history. Blank text becomes an empty object; another value, or invalid JSON, becomes a member
+/// of an object.
 pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     if text.is_empty() {
@@ -75,7 +77,9 @@ pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Converts a call id to one that every server accepts. Different ids stay different.
+/// Converts a call id to one that every server accepts: 1 to 64 ASCII letters, digits, `_` and `-`.
+/// An invalid id becomes its first 32 valid characters and a hash, so different ids stay different
+/// unless hashes collide.
 pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(is_fine) {
@@ -94,15 +98,15 @@ pub(crate) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
 }
 
 /// Media type and Base64 data of a `data:` URL, if it is an image of a type that every server
-/// accepts.
+/// accepts. `None`: any other URL. The data is not validated, except that it is not empty.
 pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let kind = head.strip_suffix(";base64")?.split(';').next()?;
     (IMAGES.contains(&kind) && !data.is_empty()).then_some((kind, data))
 }
 
-/// Cache breakpoint: a JSON member in the last block of a message. The server may cache the request
-/// up to this block.
+/// Cache breakpoint: a JSON member in the last block of a message or of a list, such as the tools.
+/// The server may cache the request up to this block.
 pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
 /// Appends `json`. If `marked`, inserts a cache breakpoint before the last `closing` bytes of

@@ -142,7 +142,8 @@ pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) 
     .await
 }
 
-/// `now` plus `wait`. A longer `wait` counts as one year, so that the sum cannot overflow.
+/// `now` plus `wait`. A `wait` of more than one year counts as one year, so that the sum cannot
+/// overflow.
 fn later(now: Instant, wait: Duration) -> Instant {
     const NEVER: Duration = Duration::from_hours(24 * 365);
     now + wait.min(NEVER)

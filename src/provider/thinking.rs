@@ -15,17 +15,18 @@ pub(crate) enum ThinkingParam {
     AsConfigured,
     /// No reasoning parameter is sent.
     Nothing,
-    /// This level is sent.
+    /// The model and the server support this level; the dialect sends it in its own form.
     Level(Thinking),
 }
 
 /// Protocol, as far as it affects reasoning levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingDialect {
-    /// Chat Completions: a level is sent only with [`Quirks::reasoning_effort`].
+    /// Chat Completions: a level is sent only with [`Quirks::reasoning_effort`], and `Off` only as
+    /// with `Responses`.
     Chat,
-    /// Responses: accepts a level. `Off` is sent only if the profile names a value for it, because
-    /// servers have no common one.
+    /// Responses: accepts a level. `Off` is sent only if [`Quirks::effort_names`] has a value for
+    /// it, because servers have no common one.
     Responses,
     /// Messages: accepts a level. Without a parameter the model does not think.
     Messages,
@@ -87,7 +88,7 @@ impl ThinkingConfig {
         };
         let named = quirks.effort_names.contains_key(wanted.name());
         match (wanted, self.tongue, thinks) {
-            // Not supported by any server of this protocol.
+            // Without a parameter the model does not think.
             (Thinking::Off, ThinkingDialect::Messages, _) | (Thinking::Off, _, Some(false)) => {
                 Ok(ThinkingParam::Nothing)
             }
@@ -119,8 +120,9 @@ pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str 
     )
 }
 
-/// Token budget for thinking at `level`, for models that take a number. At most three quarters of
-/// `reply`, the maximum number of reply tokens: the rest is reserved for the answer.
+/// Maximum number of tokens for thinking at `level`, for models that take a number; 0 for `Off`. At
+/// most three quarters (rounded up) of `reply`, the maximum number of reply tokens: the rest is
+/// reserved for the answer.
 pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
     let wanted = match level {
         Thinking::Off => 0,

@@ -86,7 +86,8 @@ fn bundle() -> Option<CertificateResult> {
         .find(|loaded| !loaded.certs.is_empty())
 }
 
-/// Creates a verifier that trusts `certificates` and nothing else. An empty list is an error.
+/// Creates a verifier that trusts `certificates` and nothing else. Certificates that cannot be
+/// parsed are ignored; if none is left, returns an error text.
 pub(crate) fn verifier_of(certificates: Vec<CertificateDer<'static>>) -> Verifier {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates);

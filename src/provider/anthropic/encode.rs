@@ -23,7 +23,7 @@ use crate::thinking::{ThinkingDialect, ThinkingParam, budget, effort};
 /// Default of the maximum number of reply tokens, which the protocol requires.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Minimum thinking budget of the protocol, in tokens.
+/// Smallest `budget_tokens` (maximum number of tokens for thinking) that the protocol allows.
 const THINKING_MIN: u64 = 1024;
 
 /// Tool list that is sent if a request has no tools but its history contains calls: the protocol
@@ -31,7 +31,7 @@ const THINKING_MIN: u64 = 1024;
 const NO_TOOLS: &[u8] =
     br#"[{"name":"none","description":"Not available.","input_schema":{"type":"object"}}]"#;
 
-/// User message that is appended if a history does not end with a user message.
+/// User message that is appended if a history is empty or does not end with a user message.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
 
 /// Number of bytes that close a block and its list.
@@ -138,9 +138,10 @@ impl Dialect for MessagesDialect {
     }
 }
 
-/// Writes the history as a list of messages that ends with the user. If `marked`, adds two cache
-/// breakpoints: at the end, for the next request; and at the end of the previous request, because
-/// servers search backwards for a limited distance only.
+/// Writes the history as a list of messages that ends with the user. If `marked`, adds up to two
+/// cache breakpoints: at the end of the history, for the next request; and at the end of the last
+/// group but one, where the previous request ended, because servers search backwards for a limited
+/// distance only.
 fn write_history(body: &mut Vec<u8>, history: &EncodedHistory, marked: bool) {
     body.push(b'[');
     let mut rest = history.json.as_slice();

@@ -161,8 +161,8 @@ impl AnthropicReply {
         self.count(message.usage.0);
     }
 
-    /// Merges usage figures. Figures that are present replace earlier ones; the last event of a
-    /// stream can omit figures of the first.
+    /// Merges usage figures and adds a delta with them. Figures that are present replace earlier
+    /// ones; the last event of a stream can omit figures of the first.
     fn count(&mut self, usage: Option<AnthropicUsage>) {
         let Some(new) = usage else { return };
         let known = self.usage.get_or_insert_default();

@@ -1,5 +1,5 @@
-//! End of a rate limit according to vendor-specific headers, used if a server sends no
-//! `Retry-After`.
+//! End of a rate limit according to vendor-specific headers, used if a rate-limit error has no
+//! `Retry-After` and states no other wait.
 //!
 //! The headers give the time of a full reset, not the time at which one more request fits, so a
 //! long wait is cut short.

@@ -51,6 +51,7 @@ mod system {
     type Opened = Result<Arc<CredentialStore>, Error>;
 
     /// Reads the login of the Codex program with the folder `home`. `None`: the keyring has none.
+    /// An error if the keyring is unavailable or locked, or the login is larger than [`BYTES_MAX`].
     pub(in crate::codex) fn read(home: &Path) -> Result<Option<String>, String> {
         let read = on_own_thread(home, |entry| match entry.get_secret() {
             Ok(secret) => Ok(Some(secret)),

@@ -26,10 +26,10 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// Time limit for the body of a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// Time limit for the beginning of a response, in milliseconds.
+/// Time limit from the start of a request to the beginning of its response, in milliseconds.
 const BEGIN_MS: u64 = 30_000;
 
-/// Client of the issuer.
+/// Endpoint of the issuer that renews logins.
 #[derive(Debug)]
 pub(super) struct Issuer(Endpoint);
 
@@ -78,7 +78,9 @@ impl Issuer {
         Endpoint::new(&profile, PATH).map(Issuer)
     }
 
-    /// Exchanges the refresh token `refresh`, which is valid once, for new tokens.
+    /// Exchanges the refresh token `refresh`, which is valid once, for new tokens. A JSON response
+    /// with status 400, 401 or 403 is a refusal; any other response without an access token is a
+    /// failure.
     pub(super) async fn renew(&self, refresh: &SecretString) -> Renewal {
         let origin = &self.0.origin;
         let body = json!({

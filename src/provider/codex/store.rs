@@ -1,8 +1,9 @@
 //! Storage of the login: the file `auth.json` of the Codex program, or the keyring. The file is
-//! read only if no other user can access it, and is replaced atomically.
+//! read only if it belongs to the user and its mode gives others no access, and is replaced
+//! atomically.
 //!
-//! A folder of posse beside the file contains the lock and the new file. The names of the folder
-//! and of the file are secret, so commands cannot see them.
+//! A folder of posse beside the file contains the lock and the new file. Folder and file are hidden
+//! from tools and sandboxed commands: by name as secrets, or as posse's own if `CODEX_HOME` is set.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -99,7 +100,8 @@ impl Store {
         Ok(StoredLogin { in_keyring: true, ..found })
     }
 
-    /// Takes the lock for a renewal. Waits at most [`LOCK_WAIT`] for another process.
+    /// Takes the lock for a renewal; creates its folder if missing. Waits at most [`LOCK_WAIT`] for
+    /// another process, then fails.
     pub(super) async fn lock(&self) -> Result<RenewalLock, String> {
         let folder = self.home.join(FOLDER);
         let wrong =
@@ -147,7 +149,7 @@ impl Store {
 
 impl RenewalLock {
     /// Creates the temporary file for the renewed version of `found`. For a login in the keyring,
-    /// checks instead that the keyring can be written.
+    /// checks instead that the keyring can be written, by storing the old value again.
     pub(super) fn create_renewed(&self, found: &StoredLogin) -> Result<LoginLocation, String> {
         if found.in_keyring {
             // A keyring cannot reserve space. If it accepts the old value, it accepts the new one.
@@ -168,7 +170,8 @@ impl RenewalLock {
 }
 
 impl LoginLocation {
-    /// Replaces the stored login by `json`, completely or not at all.
+    /// Replaces the stored login by `json`, completely or not at all. An error while syncing the
+    /// folder afterwards does not undo it.
     pub(super) fn replace(mut self, json: &str) -> io::Result<()> {
         let Some(file) = &mut self.file else {
             return keyring::write(&self.home, json).map_err(io::Error::other);

@@ -93,7 +93,7 @@ impl Dialect for ChatDialect {
 /// Writes the history as a list of messages. If `marked`, adds up to three cache breakpoints: after
 /// the first group (the instructions) and after the last two groups, where the previous and this
 /// request end. Only a group that ends with a list of parts can contain one; other groups do not
-/// count.
+/// count. If not `marked`, adds none.
 fn write_history(body: &mut Vec<u8>, history: &EncodedHistory, marked: bool) {
     /// Bytes that close a part, its list and the message.
     const CLOSING: &[u8] = b"}]}";

@@ -62,7 +62,8 @@ struct CallInPieces {
 }
 
 impl ChatReply {
-    /// Adds one piece, a JSON text. Returns true if it had content.
+    /// Adds one piece, a JSON text. Returns true if it had content, usage figures or a finish
+    /// reason. An error that the server reports in it is a fault.
     pub(crate) fn add(&mut self, json: &str, mode: DeltaMode) -> Result<bool, Fault> {
         if mode == DeltaMode::Stream
             && let Some(text) = self.frame.as_ref().and_then(|frame| frame.text_in(json))
@@ -283,7 +284,8 @@ fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Decodes a JSON string that contains escapes.
+/// Decodes a JSON string that contains escapes. A lone surrogate becomes U+FFFD; a string that is
+/// invalid otherwise becomes empty.
 fn unescaped(raw: &str) -> String {
     serde_json::from_str(raw)
         .or_else(|_| serde_json::from_str(&replace_surrogates(raw).unwrap_or_default()))

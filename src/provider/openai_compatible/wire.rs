@@ -59,7 +59,7 @@ impl ChatDelta<'_> {
     }
 }
 
-/// A piece of a call.
+/// A call of a whole reply, or a piece of a call in a stream.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct CallPiece<'a> {
@@ -70,7 +70,7 @@ pub(crate) struct CallPiece<'a> {
     pub(crate) extra_content: Option<&'a RawValue>,
 }
 
-/// Piece of a function call.
+/// Name and arguments of a call, or a piece of them.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct FunctionPiece<'a> {

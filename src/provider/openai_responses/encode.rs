@@ -1,8 +1,8 @@
 //! Form of Responses requests.
 //!
-//! The server stores nothing, so every request contains the complete history: items unchanged,
-//! thinking in its encrypted form. For any history, every call has its result after it, and
-//! thinking is followed by content.
+//! The server stores nothing, so every request contains the complete history, with thinking in its
+//! encrypted form. For any history, every call has its result after it, and thinking is followed by
+//! content.
 
 mod item;
 
@@ -58,7 +58,7 @@ impl Dialect for ResponsesDialect {
         FunctionDefinition { r#type: "function", name, description, parameters, strict: false }
     }
 
-    /// The texts of the messages, joined by blank lines.
+    /// The texts of the messages without blank ones, joined by blank lines.
     fn system(messages: &[Arc<Message>]) -> String {
         let texts = messages.iter().filter_map(|message| match &**message {
             Message::System { content } if !content.trim().is_empty() => Some(content.as_str()),

@@ -16,7 +16,7 @@ use crate::openai_responses::wire::{ResponseItem, ResponsesEvent, ResponsesUsage
 /// Maximum number of items of a reply.
 const ITEMS_MAX: usize = 4096;
 
-/// Text inserted between two messages, or between two parts of thinking.
+/// Text inserted between two messages with text, or between two parts of thinking.
 const GAP: &str = "\n\n";
 
 /// Reply that is being assembled.
@@ -27,7 +27,7 @@ pub(crate) struct ResponsesReply {
     end: Option<ResponseEnd>,
 }
 
-/// Final status of a response. An incomplete one has the server's reason.
+/// Final status of a response. An incomplete one has the server's reason, empty if it gave none.
 #[derive(Debug)]
 enum ResponseEnd {
     Completed,
@@ -46,8 +46,8 @@ enum ItemContent {
     Thinking {
         /// True if its text has arrived in deltas.
         heard: bool,
-        /// Item to send back, with encrypted thinking. `None`: the item is not complete, or has
-        /// none.
+        /// Item to send back, with encrypted thinking. `None`: the item is not complete, or has no
+        /// encrypted thinking.
         item: Option<Value>,
     },
     /// An item of any other type, as later protocol versions may have.
@@ -148,7 +148,8 @@ impl Assembly for ResponsesReply {
 
 impl ResponsesReply {
     /// Processes the final state of the reply: model, usage, status and, if no items have arrived
-    /// before, content. `kind`: name of the event; empty for a reply that is one JSON object.
+    /// before, content. `kind`: name of the event; empty for a reply that is one JSON object. A
+    /// reported error, a failed status and an unknown status are faults.
     fn finish_reply(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
@@ -275,7 +276,7 @@ impl ResponsesReply {
         self.draft.add_text(piece);
     }
 
-    /// Separates a new part of thinking from the earlier ones.
+    /// Separates a new part of thinking from the earlier ones, if there are any.
     fn part_thinking(&mut self) {
         if !self.draft.thinking.is_empty() {
             self.draft.add_thinking(GAP);

@@ -20,7 +20,7 @@ pub(crate) struct ResponsesEvent<'a> {
     pub(crate) response: Object<Whole<'a>>,
 }
 
-/// A whole reply.
+/// A whole reply; in an event, the state of the reply at that time.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct Whole<'a> {
@@ -38,7 +38,7 @@ pub(crate) struct Incomplete<'a> {
     pub(crate) reason: Text<'a>,
 }
 
-/// A message, a call or thinking.
+/// An item of a reply: a message, a call, thinking, or a type that is not known here.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct ResponseItem<'a> {

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::replay::WORKSPACE;
 
-/// Maximum length of a message in the text of a difference, in bytes.
+/// Maximum length of a message in the text of a difference, in bytes without the ellipsis that
+/// marks a cut.
 const SHOWN_BYTES_MAX: usize = 240;
 
 /// Tools and messages of a request, without data that differs between machines and sessions.
@@ -17,7 +18,7 @@ pub(super) struct CassetteKey {
     /// Names of the tools that were offered. A request that matches must offer these, and may offer
     /// more.
     tools: Vec<String>,
-    /// The history.
+    /// The messages of the request. A request that matches must have exactly these.
     messages: Vec<CassetteMessage>,
 }
 
@@ -116,7 +117,8 @@ fn called(call: &ToolCall, workspace: &str) -> CassetteCall {
     }
 }
 
-/// `text` with the path of the workspace replaced by a placeholder.
+/// `text` with the path of the workspace replaced by a placeholder. Unchanged if the path is empty
+/// or one character, such as `/`.
 pub(super) fn portable(text: &str, workspace: &str) -> String {
     if workspace.len() > 1 { text.replace(workspace, WORKSPACE) } else { text.to_owned() }
 }

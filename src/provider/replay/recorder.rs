@@ -56,7 +56,7 @@ impl Tape {
     /// `several`: true if there are fallback models.
     ///
     /// A cassette contains the conversation but no headers, and hence no keys. `conceal` redacts
-    /// every exchange before it is written.
+    /// every exchange before it is written. Fails if the file exists or cannot be written.
     pub fn create(
         model: String,
         several: bool,
@@ -84,8 +84,10 @@ impl Tape {
 
     /// Provider that forwards to `inner` and records its replies.
     ///
-    /// A reply is recorded as a stream of the deltas that `inner` sent. Errors are recorded only if
-    /// there are fallback models, because they cause failovers.
+    /// A reply is recorded as a stream of the deltas that `inner` sent, or, if they are not the
+    /// text of the reply, as a stream of the whole reply. Errors are recorded only if there are
+    /// fallback models, because they cause failovers; [`ProviderError::Unasked`] is never recorded.
+    /// An exchange that cannot be written is logged and left out.
     pub fn recording(&self, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
         Arc::new(Recorder { inner, tape: Arc::clone(&self.0) })
     }

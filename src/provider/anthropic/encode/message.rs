@@ -59,7 +59,8 @@ impl<'m> AnthropicBlock<'m> {
 }
 
 /// Appends one turn: the model message at the beginning of `group`, if any, and the content of all
-/// other messages as one user message. Returns true if a user message must follow.
+/// other messages as one user message. A user message is inserted before a model message that would
+/// begin the history or follow another one. Returns true if a user message must follow.
 pub(super) fn write_turn(
     json: &mut Vec<u8>,
     group: &[Arc<Message>],
@@ -162,7 +163,7 @@ fn block<'m>(part: &'m ContentPart, options: &GroupOptions<'_>) -> Option<Anthro
 }
 
 /// True if the reply that began the current sequence of tool calls begins with thinking, or if
-/// there is no such reply. Servers require this of requests with a thinking budget.
+/// there is no such reply. Servers require this of requests that limit thinking by `budget_tokens`.
 pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> bool {
     let replies = messages.iter().rev().filter_map(|message| match &**message {
         Message::Assistant(said) => Some(said),

@@ -76,8 +76,9 @@ impl<'m> ChatMessage<'m> {
     }
 }
 
-/// Appends a group: one message, or an assistant message with the results of its calls. Results
-/// without a call are omitted, so nothing may be appended.
+/// Appends a group: one message, or an assistant message with the results of its calls, and the
+/// images of these results as a user message. Results without a call are omitted; a group of only
+/// such results appends nothing.
 pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &GroupOptions<'_>) {
     let Some(first) = group.first() else { return };
     match &**first {
@@ -238,7 +239,8 @@ fn user_part<'m>(part: &'m ContentPart, view: &GroupOptions<'_>) -> MessagePart<
     }
 }
 
-/// Text of a tool result. Its images are appended to `images`, which are sent after all results.
+/// Text of a tool result, with a placeholder for each image. The images that are sent, after a text
+/// that names tool and call, are appended to `images`, which follow all results.
 fn result_text<'m>(
     answer: &ToolResult<'m>,
     id: &str,

@@ -86,7 +86,7 @@ fn write_results(
     }
 }
 
-/// Output of a tool result: a text if it has no images, because not every server accepts a list;
+/// Output of a tool result: a text if no image is sent, because not every server accepts a list;
 /// otherwise a list of parts.
 fn output(content: &[ContentPart], options: &GroupOptions<'_>) -> Value {
     let parts = parts(content, options);
