@@ -52,7 +52,7 @@ pub(crate) const HOST: Danger = Danger {
 pub(crate) struct CommandLocation<'a> {
     /// Working directory. `None` if it is unknown.
     pub(crate) cwd: Option<&'a str>,
-    /// The home folder.
+    /// Home folder of the user.
     pub(crate) home: &'a str,
 }
 
@@ -77,7 +77,8 @@ const SAMPLES: [&str; 8] = ["sda", "sda1", "vda", "hda", "nvme0n1", "mmcblk0", "
 const TRIGGERS: [&str; 4] =
     ["/proc/sysrq-trigger", "/sys/power/state", "/proc/kcore", "/sys/kernel/debug/provoke-crash"];
 
-/// True if `text` names `/`, a system folder or a home folder as a whole, or all of its contents.
+/// True if `text` names `/`, a system folder, a home folder or a parent of `place.home` (except
+/// `/tmp`) as a whole, or all of its contents. False if the path is known only at run time.
 pub(crate) fn is_system(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -119,7 +120,8 @@ fn takes_all(part: &str) -> bool {
         && !part.chars().any(|c| c.is_ascii_alphanumeric())
 }
 
-/// True if writing to the path `text` overwrites a disk or memory.
+/// True if writing to the path `text` overwrites a disk or memory. False if the path is known only
+/// at run time.
 pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let Some(device) = path.strip_prefix("/dev/") else { return false };
@@ -345,7 +347,8 @@ fn forks(program: &str, words: &Words<'_>) -> bool {
         })
 }
 
-/// Returns a destructive program whose path the glob `word` can match. `None` if there is none.
+/// Returns a shell or a destructive program whose path the glob `word` can match. `None` if there
+/// is none, or if `word` is no absolute path or is known only at run time.
 pub(crate) fn globbed_program(word: &str) -> Option<&'static str> {
     if !is_glob(word)
         || !word.starts_with('/')

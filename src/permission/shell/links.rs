@@ -96,7 +96,8 @@ pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), S
     Ok(())
 }
 
-/// True if the path `text`, relative to `folder`, leads through one of `links`.
+/// True if the path `text`, relative to `folder`, leads through one of `links`. False if the path
+/// is known only at run time.
 pub(crate) fn leads_elsewhere(text: &str, folder: Option<&str>, links: &[PathLink]) -> bool {
     let Some(path) = joined(text, folder) else { return false };
     links.iter().any(|link| rest_behind(&link.path, &path).is_some())

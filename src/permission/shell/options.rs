@@ -352,8 +352,9 @@ impl Spec {
         }
     }
 
-    /// Checks a command that reads whole folders. It reads hidden files as well, so the root of the
-    /// workspace is permitted only for a search that `--include` limits.
+    /// Checks a command that reads whole folders, hidden files included. A search that `--include`
+    /// limits may read any folder of the workspace; otherwise the folders must be visible parts of
+    /// the workspace ([`allow::is_visible_part`]), so the root is not permitted.
     fn check_recursion(
         &self,
         arguments: &Arguments<'_>,
