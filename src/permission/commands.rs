@@ -91,9 +91,9 @@ impl RulePolicy {
     }
 
     /// Returns the parts of the commands that neither a grant nor an allow rule of the
-    /// configuration covers. A grant covers a part even if a rule asks about it, but no grant and
-    /// no rule covers a part that is `barred` or that `acts`. If all parts are covered, a command
-    /// that the two parsers read differently is uncovered as a whole.
+    /// configuration covers. A grant covers a part even if a rule asks about it, but nothing covers
+    /// a part for which `barred` or `acts` gives a reason. If all parts are covered, a command that
+    /// the two parsers read differently is uncovered as a whole.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation
@@ -140,9 +140,10 @@ impl RulePolicy {
         Some(Uncovered { part: Some(part), reason, grantable })
     }
 
-    /// Creates the permission request for the commands of an action. Its reason names the parts that
-    /// are not covered or, if no command may be allowed in this situation, says why. It offers a grant
-    /// if one would cover all these parts and may be suggested. `rule` is `None`; the caller sets it.
+    /// Creates the permission request for the commands of an action. Its reason names the parts
+    /// that are not covered or, if no command may be allowed in this situation, says why. It offers
+    /// a grant if commands may be allowed, and one grant would cover all these parts and may be
+    /// suggested. `rule` is `None`; the caller sets it.
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);

@@ -11,8 +11,9 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Creates the fallback models of the selected provider, so that errors appear at the start.
-/// `ready` wraps the provider of each.
+/// Creates the fallback models of the selected provider, so that errors appear at the start. Empty
+/// if none are configured. Fails if one cannot be created, is named twice, or is the selected
+/// provider itself. `ready` wraps the provider of each.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,

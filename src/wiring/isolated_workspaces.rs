@@ -84,7 +84,8 @@ pub(crate) fn remove_incomplete(session_dir: &Path, delegated: &[Delegated]) {
 }
 
 impl WorkspaceServices {
-    /// Makes tools, policy and system prompt for `agent` in the worktree `place`.
+    /// Makes tools, policy and system prompt for `agent` in the worktree `place`. The error is the
+    /// reason, for the caller of the agent.
     fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;

@@ -53,7 +53,8 @@ const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTI
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
 
-/// Minimum length of a redacted value in bytes: shorter values are too common.
+/// Minimum length in bytes of the value of an environment variable that is redacted: shorter values
+/// are too common.
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Inputs for assembling a session.
@@ -105,7 +106,8 @@ pub(crate) struct JournalSettings {
 }
 
 /// Assembles a session with `model`. `notices` receives warnings of one line each, also if the
-/// assembly fails: about the state folder, the sandbox, agents, roles, instructions and skills.
+/// assembly fails: about the state folder, the sandbox, agents, roles, instructions and skills. If
+/// it fails, removes the folder that it created for the session.
 pub fn assemble(
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
@@ -220,7 +222,9 @@ impl ConfinedWorkspace {
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
     }
 
-    /// True if commands can read secret files. Also true if the folders cannot be scanned.
+    /// True if the sandbox tier is reduced, and commands can read secret files or posse's folders
+    /// below the roots, or the roots cannot be scanned. False on any other tier, even without a
+    /// sandbox.
     fn may_expose_secrets(&self, session_dir: &Path) -> bool {
         let exposed = self.sandbox.exposed_secrets(&session_dir.join("tmp"));
         exposed.map_or(true, |exposed| !exposed.is_empty())
@@ -251,7 +255,7 @@ impl ModelStack<'_> {
         provider_of(self.setup, name).map(|model| self.wrap(model))
     }
 
-    /// The wrapped provider of a role, if one is configured.
+    /// The wrapped provider of a role. `None` if no profile or model is configured for the role.
     fn of_role(&self, role: &str) -> Result<Option<Arc<dyn Provider>>, Failure> {
         let Setup { settings, environment, cwd, .. } = self.setup;
         let served = roles::served(role, settings, environment, cwd)?;
@@ -259,8 +263,8 @@ impl ModelStack<'_> {
     }
 }
 
-/// The tools of a session: `builtin`, skills and worktree tools, wrapped. Also returns the
-/// worktrees, if the session has any.
+/// The tools of a session, wrapped: `builtin`, the tool for skills and, with delegation in a git
+/// repository, the tools for worktrees. Also returns the manager of worktrees in that case.
 fn session_tools(
     kept: &JournalSettings,
     setup: &Setup<'_>,
@@ -387,7 +391,7 @@ impl Prompts {
         self.skills.all().any(|skill| !skill.only_user && agent.sees_skill(&skill.name))
     }
 
-    /// Hash of the system prompt of `agent`, without the date and the git branch.
+    /// Hash of the system prompt of `agent`, without the date and the git branch: 16 hex digits.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
@@ -500,8 +504,9 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
-/// Values to redact: API keys of providers, and values of environment variables whose name contains
-/// a text of [`SECRET_NAMES`]. Short values and existing paths are left out.
+/// Values to redact: configured API keys of providers, and values of environment variables whose
+/// name contains a text of [`SECRET_NAMES`]. Values of variables are left out if they have fewer
+/// than [`SECRET_BYTES_MIN`] bytes or are absolute paths that exist.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));

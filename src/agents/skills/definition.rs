@@ -14,7 +14,7 @@ use crate::skills::Skill;
 const NAME_CHARS_MAX: usize = 64;
 /// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Maximum length of the requirements in characters.
+/// Maximum length of the field `compatibility` in characters.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
 /// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
@@ -109,7 +109,7 @@ fn word<'p>(parsed: &'p Parsed, field: &str) -> Option<&'p str> {
     parsed.fields.get(field).and_then(Value::as_str)
 }
 
-/// Text of a field as one printable line. `None`: the field is missing or blank.
+/// Text of a field as one printable line. `None`: the field is missing, blank or not a text.
 fn prose(parsed: &Parsed, field: &str) -> Option<String> {
     Some(one_line(word(parsed, field)?)).filter(|line| !line.is_empty())
 }

@@ -61,7 +61,8 @@ fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath
     }
 }
 
-/// Returns all texts that may be the value of an option in the same word: `--name=VALUE`, `-nVALUE`.
+/// Returns all texts that may be the value of an option in the same word: `--name=VALUE`, or
+/// `-nVALUE` with at most [`ATTACHED_MAX`] option letters.
 fn attached_values(text: &str) -> Vec<&str> {
     if text.starts_with("--") {
         return text.split_once('=').map(|(_, value)| value).into_iter().collect();

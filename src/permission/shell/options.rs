@@ -51,8 +51,8 @@ pub(crate) struct Spec {
 enum OptionSyntax {
     /// Short options may be combined, the last one with its value: `-qn3`; `--long=value`.
     Getopt,
-    /// As [`OptionSyntax::Getopt`], but a value never begins with `-`, and every word that begins with `@`
-    /// names a file of options.
+    /// As [`OptionSyntax::Getopt`], but a value never begins with `-`, and every word that begins
+    /// with `@` names a file of options.
     Argparse,
     /// One option in each word, with its value after `=` or in the next word, where it never
     /// begins with `-`.

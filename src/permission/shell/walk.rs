@@ -27,8 +27,8 @@ use taint::Taint;
 
 /// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
 const DEPTH_MAX: usize = 48;
-/// Nested scripts are parsed up to a total of `AGAIN_MIN` + `AGAIN_TIMES` * the length of the command,
-/// in bytes; beyond it they get the coarse check.
+/// Nested scripts are parsed up to a total of `AGAIN_MIN` + `AGAIN_TIMES` * the length of the
+/// command, in bytes; beyond it they get the coarse check.
 const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 12;
 /// Maximum size in bytes of the joined outputs of commands in a list, such as several `echo`. An
