@@ -30,7 +30,8 @@ pub struct GrantSettings {
     /// Maximum lifetime of a grant in milliseconds, also of grants that are stored already. 0: no
     /// grant is stored, and stored ones do not apply.
     pub ttl_ms: u64,
-    /// Sandbox tier of commands on this host.
+    /// Sandbox tier of commands on this host. A grant for commands that was given in a stronger
+    /// tier does not apply.
     pub tier: SandboxTier,
 }
 

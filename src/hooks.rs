@@ -45,7 +45,7 @@ pub struct HookSettings<'a> {
     /// Home folder, which replaces `~/` in commands. `None`: unknown; then a program that begins
     /// with `~/` is an error.
     pub home: Option<&'a Path>,
-    /// Search path for programs.
+    /// Value of `PATH`, in which the programs of hooks are searched.
     pub path: OsString,
     /// Working directory of the hooks.
     pub cwd: PathBuf,

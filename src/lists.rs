@@ -1,4 +1,6 @@
-//! `posse agents`, `posse tools` and `posse skills`: lists with sources and authority.
+//! `posse agents`, `posse tools`, `posse skills` and `posse config instructions`: lists with
+//! sources and authority. Each function fails with `ErrorCode::ListOutput` if `out` cannot be
+//! written, except to a closed pipe.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,5 @@
-//! Identity of the project of a folder, independent of anything inside the project.
+//! Identity of the project of a folder. Nothing inside a project can give it the identity of
+//! another one.
 //!
 //! A project is identified by the real path of its root with the device and inode of that folder,
 //! because a path alone can be reused for another folder. A worktree of git belongs to the project

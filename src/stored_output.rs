@@ -160,7 +160,7 @@ fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     })
 }
 
-/// Output of `call`, if `event` is its outcome or a hook's replacement of it.
+/// Output of `call`, if `event` is its outcome or a hook's replacement of it; otherwise `None`.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls return matters")]
 fn outcome(event: &Event, call: &str) -> Option<String> {
     match event {

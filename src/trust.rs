@@ -1,8 +1,8 @@
 //! Trusted projects, with the exact settings that were trusted.
 //!
-//! Trust belongs to a folder (real path, device and inode) and to the bytes of its configuration: a
-//! change needs new consent. It is never inherited, not even by a worktree. It is stored in a
-//! signed file of the state directory, like grants.
+//! Trust belongs to a folder (real path, device and inode) and to the bytes of its configuration,
+//! agent files and skills: changed ones need new consent. Trust is never inherited, not even by a
+//! worktree. It is stored in a signed file of the state directory, beside that of grants.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

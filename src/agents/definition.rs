@@ -15,7 +15,7 @@ use crate::{
     ToolSelection,
 };
 
-/// Maximum length of a name in characters.
+/// Maximum length of the name of an agent in characters.
 const NAME_CHARS_MAX: usize = 40;
 /// Maximum size of the instructions in bytes.
 const PROMPT_BYTES_MAX: usize = 32 << 10;

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Value};
 
-/// Maximum nesting depth.
+/// Maximum nesting depth of values in the front matter.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of values per file.
+/// Maximum number of values, lists and mappings in the front matter.
 const VALUES_MAX: usize = 2000;
 
 /// A parsed file.

@@ -158,8 +158,8 @@ fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Positions of characters that hide or reorder text, as line and column: `2:5 U+202E, …`. `None`:
-/// there are none.
+/// Positions of characters that hide or reorder text, as line and column: `2:5 U+202E, …`. After
+/// the first five, only the number of further ones. `None`: there are none.
 pub(super) fn hidden(text: &str) -> Option<String> {
     let mut positions = Vec::new();
     let mut count = 0;

@@ -65,7 +65,8 @@ pub struct Agent {
     pub tools: ToolSelection,
     /// Names of the visible skills, `*` for all. `None`: all.
     pub skills: Option<Vec<String>>,
-    /// True if the agent may not change anything, whatever tools are visible.
+    /// True if the agent, and agents that work for it, may only read, whatever tools are visible.
+    /// It may still start agents.
     pub read_only: bool,
     /// Permission rules of the agent as JSON, in the form of the setting `permissions`.
     pub rules: Vec<Value>,

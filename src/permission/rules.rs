@@ -165,7 +165,8 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Fails if the rule does not match its examples as they say.
+    /// Fails at the first example that the rule matches although it must not, or does not match
+    /// although it must.
     fn check(&self, examples: &Examples) -> Result<(), String> {
         for (list, expected) in [(&examples.matching, true), (&examples.no_match, false)] {
             for example in list {

@@ -64,7 +64,7 @@ pub struct Setup<'a> {
     pub cwd: &'a Path,
     /// Additional workspace roots.
     pub add_dirs: &'a [PathBuf],
-    /// Configuration and state directories.
+    /// Folders of posse: configuration, state and cache.
     pub dirs: &'a Dirs,
     /// Effective settings.
     pub settings: &'a Settings,
@@ -191,7 +191,7 @@ pub(crate) fn assemble_in(
 /// Workspace of a session, and the sandbox and environment of its tools.
 struct ConfinedWorkspace {
     roots: Vec<String>,
-    /// Sandbox tier.
+    /// Sandbox tier of commands.
     tier: SandboxTier,
     masking: Masking,
     sandbox: Arc<Sandbox>,
@@ -521,7 +521,8 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
     configured.chain(named).collect()
 }
 
-/// Creates the rule policy. Fails with all errors in the rules and their locations.
+/// Creates the rule policy. Fails as [`RulePolicy::new`] does; errors without a location get that
+/// of the setting `permissions`.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = setup.settings.permissions_from.as_deref();

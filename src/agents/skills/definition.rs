@@ -10,13 +10,13 @@ use crate::front_matter::{self, Parsed};
 use crate::instructions::hidden;
 use crate::skills::Skill;
 
-/// Maximum length of a name in characters.
+/// Maximum length of the name of a skill in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// Maximum length of a description in characters.
+/// Maximum length of the description of a skill in characters. A longer one is cut, with a warning.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Maximum length of the field `compatibility` in characters.
+/// Maximum length of the field `compatibility` in characters. A longer text is cut, with a warning.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
-/// Maximum number of body lines that the format recommends.
+/// Maximum number of body lines that the format recommends. More cause a warning only.
 const BODY_LINES_MAX: usize = 500;
 
 /// True if a skill may have this name: at most 64 of `a` to `z`, `0` to `9`, and single `-` between

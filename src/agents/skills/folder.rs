@@ -45,7 +45,8 @@ pub(super) struct HashedSkill {
     pub(super) main: Vec<u8>,
 }
 
-/// Lists `folder` and its subfolders. `all`: true to include hidden files.
+/// Lists `folder` and its subfolders, up to [`FILES_MAX`] entries. Fails if a folder cannot be
+/// read. `all`: true to include hidden files and folders.
 pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];

@@ -8,40 +8,40 @@ use crate::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 /// Rule by which a command is always denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Danger {
-    /// Name of the rule.
+    /// Name of the rule, such as `fork-bomb`.
     pub(crate) rule: &'static str,
     /// Reason for the model and the user.
     pub(crate) reason: &'static str,
 }
 
-/// Deletes or moves away a whole system or home folder.
+/// The command deletes, changes or moves away a whole system or home folder.
 pub(crate) const DELETES: Danger = Danger {
     rule: "delete-everything",
     reason: "it would change or delete a whole system or home folder; name the folder you mean",
 };
-/// Changes the access rights of a whole system or home folder.
+/// The command changes the access rights of a whole system or home folder.
 pub(crate) const LOCKS: Danger = Danger {
     rule: "lock-everything",
     reason: "it would change who may use a whole system or home folder; name the folder you mean",
 };
-/// Starts processes without end.
+/// The command starts processes without end.
 pub(crate) const FORK_BOMB: Danger =
     Danger { rule: "fork-bomb", reason: "it would start processes without end" };
-/// Overwrites a disk or the memory.
+/// The command overwrites or repartitions a disk, or overwrites the memory.
 pub(crate) const DEVICE: Danger =
     Danger { rule: "raw-device", reason: "it would overwrite a disk or the memory" };
-/// Runs downloaded text.
+/// The command executes text that it downloads.
 pub(crate) const DOWNLOADED: Danger = Danger {
     rule: "run-download",
     reason: "it would run what it downloads unseen; download to a file, read it, then run it",
 };
-/// Runs decoded text.
+/// The command executes text that it decodes.
 pub(crate) const DECODED: Danger = Danger {
     rule: "run-decoded",
     reason: "it would run text that it decodes, whose content is not shown; decode to a file, read \
              it, then run it",
 };
-/// Stops the machine or all processes of the user.
+/// The command stops or crashes the machine, or ends all processes of the user.
 pub(crate) const HOST: Danger = Danger {
     rule: "stop-machine",
     reason: "it would stop or crash the machine, or end every process of the user",
@@ -138,7 +138,8 @@ pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
         })
 }
 
-/// True if writing to the path `text` acts on the kernel at once.
+/// True if writing to the path `text` acts on the kernel at once. False if the path is known only
+/// at run time.
 pub(crate) fn is_trigger(text: &str, place: CommandLocation<'_>) -> bool {
     resolve(text, place.cwd).is_some_and(|path| TRIGGERS.contains(&path.as_str()))
 }

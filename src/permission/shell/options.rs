@@ -68,7 +68,7 @@ enum Operands {
     Paths(PathAccess),
     /// Versions of git, or files of the workspace.
     Versions,
-    /// Any text.
+    /// Literal words with any text.
     Data,
     /// A pattern first, then files of the workspace.
     Pattern,
