@@ -127,8 +127,8 @@ impl SignedStore {
     /// Changes a file under a lock; creates the file, its folder and the key if they do not exist.
     /// `change` receives the verified text, or `None` if the file does not exist, and returns the
     /// new text, or `None` to leave the file. Returns the stamp of the file, after a change is
-    /// synced to disk. Fails if the file fails verification, or if the lock is not free within
-    /// [`PATIENCE`].
+    /// synced to disk. Fails if the file fails verification, or if the lock is not free within five
+    /// seconds.
     pub fn update(
         &self,
         name: &str,
