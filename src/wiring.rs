@@ -41,8 +41,7 @@ pub(crate) struct WorkspaceContext {
 }
 
 /// Determines the working directory and posse's folders, and loads the configuration there. `flags`
-/// are the last layer: key, value and source. Fails with the errors of the configuration, or of
-/// roles whose provider profile does not exist.
+/// are the last layer: key, value and source. Fails with the errors of configuration and roles.
 pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,

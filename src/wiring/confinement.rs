@@ -22,9 +22,8 @@ const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 /// Registry of tool writes of all sessions of this process.
 static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
-/// The sandbox of a session with the writable `roots`. `secrets` are redacted in output. Fails if
-/// `sandbox.required` is set and the sandbox is not full, if [`BACKEND`] is used and names no
-/// backend, or if the path of the posse executable is unknown.
+/// The sandbox of a session with writable `roots`. Redacts `secrets` in output. Fails if it is
+/// required and not full, if [`BACKEND`] names no backend, or if the executable has no path.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
     roots: Vec<PathBuf>,

@@ -84,8 +84,7 @@ pub(crate) fn remove_incomplete(session_dir: &Path, delegated: &[Delegated]) {
 }
 
 impl WorkspaceServices {
-    /// Makes tools, policy and system prompt for `agent` in the worktree `place`. The error is the
-    /// reason, for the caller of the agent.
+    /// Makes tools, policy and system prompt for `agent` in the worktree `place`.
     fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;

@@ -56,8 +56,7 @@ pub(crate) fn own_budget(layers: &Layers) -> Budget {
     Budget { nano_usd: said(MONEY).map(nano), tokens: said(TOKENS) }
 }
 
-/// The limits of `own` as settings: key, environment variable, and value in micro-USD or tokens if
-/// there is a limit.
+/// The limits of `own` as settings: key, environment variable, and value (micro-USD or tokens).
 pub(crate) fn remembered(own: Budget) -> [(&'static str, &'static str, Option<u64>); 2] {
     let micro = own.nano_usd.map(|nano| nano / NANO);
     [(MONEY, "POSSE_BUDGET_MICRO_USD", micro), (TOKENS, "POSSE_BUDGET_TOKENS", own.tokens)]

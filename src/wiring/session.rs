@@ -53,8 +53,7 @@ const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTI
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
 
-/// Minimum length in bytes of the value of an environment variable that is redacted: shorter values
-/// are too common.
+/// Minimum bytes of a redacted value of an environment variable: shorter values are too common.
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Inputs for assembling a session.
@@ -105,9 +104,9 @@ pub(crate) struct JournalSettings {
     is_new: bool,
 }
 
-/// Assembles a session with `model`. `notices` receives warnings of one line each, also if the
-/// assembly fails: about the state folder, the sandbox, agents, roles, instructions and skills. If
-/// it fails, removes the folder that it created for the session.
+/// Assembles a session with `model`; removes its new folder if that fails. `notices` always
+/// receives one-line warnings: about the state folder, sandbox, agents, roles, instructions and
+/// skills.
 pub fn assemble(
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
@@ -222,9 +221,8 @@ impl ConfinedWorkspace {
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
     }
 
-    /// True if the sandbox tier is reduced, and commands can read secret files or posse's folders
-    /// below the roots, or the roots cannot be scanned. False on any other tier, even without a
-    /// sandbox.
+    /// True on the reduced tier if commands can read secret files or posse's folders below the
+    /// roots, or the scan fails. False on other tiers, even without a sandbox.
     fn may_expose_secrets(&self, session_dir: &Path) -> bool {
         let exposed = self.sandbox.exposed_secrets(&session_dir.join("tmp"));
         exposed.map_or(true, |exposed| !exposed.is_empty())
@@ -504,9 +502,8 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
-/// Values to redact: configured API keys of providers, and values of environment variables whose
-/// name contains a text of [`SECRET_NAMES`]. Values of variables are left out if they have fewer
-/// than [`SECRET_BYTES_MIN`] bytes or are absolute paths that exist.
+/// Values to redact: API keys of providers, and values of environment variables named as in
+/// [`SECRET_NAMES`], except those shorter than [`SECRET_BYTES_MIN`] and absolute paths that exist.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
@@ -521,8 +518,7 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
     configured.chain(named).collect()
 }
 
-/// Creates the rule policy. Fails as [`RulePolicy::new`] does; errors without a location get that
-/// of the setting `permissions`.
+/// Creates the rule policy. Errors without a location get that of the setting `permissions`.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = setup.settings.permissions_from.as_deref();

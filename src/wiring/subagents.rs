@@ -22,8 +22,7 @@ use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::session::Prompts;
 
-/// Loads all agents that apply in `cwd`. Definitions may name the tools in `tools`, the tools of
-/// delegation, and the skill tool.
+/// Loads all agents that apply in `cwd`. They may see `tools`, delegation tools and the skill tool.
 pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {
     let root = project::root_of(cwd);
     let folder = project_folder(&root);
@@ -113,8 +112,7 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     roster.agents.iter().filter(says).map(policy).collect()
 }
 
-/// Permission decision about starting each callable agent that is not hidden, by its name: `allow`,
-/// `ask` or `deny`.
+/// Decision (`allow`, `ask`, `deny`) about starting each callable, not hidden agent, by its name.
 pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
     let default = match settings.delegation.invocation.as_str() {
         "allow" => AgentDecision::Allow,
