@@ -34,7 +34,7 @@ use crate::models;
 use crate::wiring::place;
 pub(crate) use run::runtime;
 
-/// Line width in characters if the variable `COLUMNS` is not set.
+/// Line width in characters if the environment variable `COLUMNS` is not set or not a number.
 const COLUMNS: usize = 100;
 
 /// Runs `work` and turns a panic into the exit code of an internal error. Before that, destructors
@@ -101,8 +101,8 @@ fn exit_code(exit: &CliExit) -> ExitCode {
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Prints all failures and returns the exit code of the first. Prints nothing if the first failure
-/// is an interrupt or a normal end.
+/// Prints all failures to standard error and returns the exit code of the first (70 if there is
+/// none). Prints nothing if the first failure is an interrupt or a normal end.
 fn print_failures(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
@@ -124,7 +124,8 @@ fn print(text: &str) -> Exit {
     written.map_or(Exit::Failed, |()| Exit::Done)
 }
 
-/// Asks a question on the terminal. Returns true for the answers `y`, `Y` and `yes` only.
+/// Asks a question on standard error and waits for a line of standard input. Returns true for the
+/// answers `y`, `Y` and `yes` only, and false for any error.
 fn confirmed(question: &str) -> bool {
     let mut answer = String::new();
     let asked = terminal::stderr()
@@ -153,7 +154,8 @@ fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
 }
 
 /// True if colours may be used on a stream. `terminal`: true if the stream is a terminal. The
-/// variables `NO_COLOR` and `TERM=dumb` forbid colours; otherwise `CLICOLOR_FORCE` permits them.
+/// variables `NO_COLOR` and `TERM=dumb` forbid colours; otherwise a terminal has colours, and
+/// `CLICOLOR_FORCE` with another value than `0` permits them on any stream.
 pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
     if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
         return false;

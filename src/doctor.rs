@@ -37,13 +37,13 @@ pub struct Examined<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// Works as expected.
+    /// The examined part works as expected.
     Good,
     /// Information, neither good nor bad.
     Fact,
-    /// Something is missing, but runs work.
+    /// Something is missing or insecure, but sessions can start.
     Warning,
-    /// Runs cannot work.
+    /// Sessions cannot start or work.
     Problem,
 }
 
@@ -99,7 +99,8 @@ struct DoctorReport<'a> {
 ///
 /// Returns [`Exit::Done`] if no check is a problem, else [`Exit::Configuration`].
 ///
-/// Errors: `DOC001` if the report cannot be written.
+/// Errors: `DOC001` if the report cannot be written, except to a closed pipe; an internal failure
+/// if a check cannot be prepared.
 pub fn run(
     examined: &Examined<'_>,
     online: bool,

@@ -1,5 +1,5 @@
-//! Grants that outlive a session. They are stored in the state directory, verified at every use,
-//! and used only if no other program can have written them.
+//! Grants that outlive a session. They are stored in a signed file of the state directory. Each use
+//! checks if the file has changed, and verifies it then; a file that fails is not used.
 //!
 //! A grant expires by the wall clock; setting the clock back does not restore it. Verification is
 //! in `src/signed_store.rs`; ADR 0009 describes its limits.
@@ -24,11 +24,14 @@ pub(crate) const FILE: &str = "grants";
 /// Settings of stored grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantSettings {
-    /// Widest scope that is offered. `Session`: no grant is stored.
+    /// Widest scope that is offered and that a stored grant may have in order to apply. `Session`:
+    /// no grant is stored, and stored ones do not apply.
     pub widest: Scope,
-    /// Lifetime of a grant in milliseconds. 0: no grant is stored.
+    /// Maximum lifetime of a grant in milliseconds, also of grants that are stored already. 0: no
+    /// grant is stored, and stored ones do not apply.
     pub ttl_ms: u64,
-    /// Sandbox tier of commands on this host.
+    /// Sandbox tier of commands on this host. A grant for commands that was given in a stronger
+    /// tier does not apply.
     pub tier: SandboxTier,
 }
 
@@ -221,7 +224,8 @@ impl LastRead {
         stored_grants::time(&self.stored, began, now)
     }
 
-    /// Returns the alarm if it differs from the last one, so that each is reported once.
+    /// Returns the alarm if it differs from that of the last use, so that a lasting one is reported
+    /// once.
     fn report_once(&mut self, alarm: Option<String>) -> Option<String> {
         if alarm == self.said {
             return None;

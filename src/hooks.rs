@@ -45,7 +45,7 @@ pub struct HookSettings<'a> {
     /// Home folder, which replaces `~/` in commands. `None`: unknown; then a program that begins
     /// with `~/` is an error.
     pub home: Option<&'a Path>,
-    /// Search path for programs.
+    /// Value of `PATH`, in which the programs of hooks are searched.
     pub path: OsString,
     /// Working directory of the hooks.
     pub cwd: PathBuf,
@@ -55,11 +55,12 @@ pub struct HookSettings<'a> {
     pub confinement: Confinement,
     /// Sandbox tier of commands.
     pub tier: SandboxTier,
-    /// Configuration files of posse. A hook that changes one is reported.
+    /// Configuration, grant and trust files of posse. A hook that changes one is reported.
     pub watched: Vec<PathBuf>,
 }
 
-/// Creates the hooks of a session. Invalid entries are an error, with all of their mistakes.
+/// Creates the hooks of a session: the built-in guards, and the hooks in `settings`. Without
+/// entries there are no hooks, not even the guards. Fails with all mistakes of invalid entries.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,

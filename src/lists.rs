@@ -1,4 +1,6 @@
-//! `posse agents`, `posse tools` and `posse skills`: lists with sources and authority.
+//! `posse agents`, `posse tools`, `posse skills` and `posse config instructions`: lists with
+//! sources and authority. Each function fails with `ErrorCode::ListOutput` if `out` cannot be
+//! written, except to a closed pipe.
 
 use std::io::{self, Write};
 
@@ -12,9 +14,9 @@ use crate::failure::{ErrorCode, Exit, Failure, printable};
 /// `profile` is `None` too, otherwise the default model of `profile`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Serving {
-    /// The provider profile.
+    /// Name of the provider profile.
     pub profile: Option<String>,
-    /// The model.
+    /// Name of the model.
     pub model: Option<String>,
     /// Reasoning effort.
     pub thinking: Option<Thinking>,
@@ -61,7 +63,8 @@ pub fn agents(
     ended(write_list(shown(agents), as_json, json, titles, row, out), out)
 }
 
-/// Lists tools, each with the agents that see it.
+/// Writes the tools to `out`, as a table or as JSON, each with the names of the agents that see it.
+/// Hidden agents are left out.
 pub fn tools(
     tools: &Toolbox,
     agents: &[Agent],
@@ -98,7 +101,8 @@ pub fn tools(
     ended(write_list(specs, as_json, json, titles, row, out), out)
 }
 
-/// Lists instruction files in the order of the system prompt. Estimates four bytes per token.
+/// Writes the instruction files to `out` in the order of the system prompt, as a table or as JSON,
+/// with sizes in bytes and estimated tokens (four bytes each).
 pub fn instructions(
     read: &Instructions,
     as_json: bool,
@@ -118,7 +122,8 @@ pub fn instructions(
     ended(written, out)
 }
 
-/// Lists skills.
+/// Writes the skills to `out`, as a table or as JSON. Without skills, the table is replaced by a
+/// hint.
 pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let row = |skill: &Skill| {
         [
@@ -137,7 +142,8 @@ pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exi
     ended(written, out)
 }
 
-/// Shows one skill with the text for the model.
+/// Writes one skill to `out`: its fields and the complete text for the model, or a JSON object with
+/// the body of its `SKILL.md` instead of that text.
 pub fn skill(skill: &Skill, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let written = if as_json {
         let mut shown = skill_json(skill);

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::cli;
 use crate::failure::{ErrorCode, Exit, Failure};
 
-/// Writes the completions for a shell.
+/// Writes the completion script for a shell to `out`.
 pub fn completions(shell: cli::Shell, out: &mut dyn Write) -> Result<Exit, Failure> {
     let shell = match shell {
         cli::Shell::Bash => Shell::Bash,
@@ -24,8 +24,8 @@ pub fn completions(shell: cli::Shell, out: &mut dyn Write) -> Result<Exit, Failu
     written(out.write_all(&text).and_then(|()| out.flush()))
 }
 
-/// Writes the manual pages into the folder `dir`, one for each command. Without `dir`, writes only
-/// the page of posse itself to `out`.
+/// Writes the manual pages into the folder `dir`, one for each command; creates the folder if it
+/// does not exist. Without `dir`, writes only the page of posse itself to `out`.
 pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
     let Some(dir) = dir else {
         let mut page = Vec::new();

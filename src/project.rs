@@ -1,4 +1,5 @@
-//! Identity of the project of a folder, independent of anything inside the project.
+//! Identity of the project of a folder. Nothing inside a project can give it the identity of
+//! another one.
 //!
 //! A project is identified by the real path of its root with the device and inode of that folder,
 //! because a path alone can be reused for another folder. A worktree of git belongs to the project
@@ -38,8 +39,8 @@ impl Identity {
 }
 
 /// Returns the nearest folder at or above `cwd` that contains `.git`; `cwd` itself if there is
-/// none, or if the `.git` above belongs neither to this user nor to the owner of `cwd`: any user can
-/// put one into a shared folder such as `/tmp`.
+/// none, or if the nearest `.git` above `cwd` belongs neither to this user nor to the owner of
+/// `cwd`: any user can put one into a shared folder such as `/tmp`.
 pub fn root_of(cwd: &Path) -> PathBuf {
     let owner = |path: &Path| path.symlink_metadata().map(|found| found.uid());
     for folder in cwd.ancestors() {
@@ -57,8 +58,8 @@ pub fn shared_identity(root: &Path) -> io::Result<Identity> {
 }
 
 /// Returns the main repository that lists `root` as its worktree. `None` if there is none, if it is
-/// inside `root`, if everyone can write to it, or if it belongs to a user other than this one and
-/// root.
+/// inside `root`, if everyone can write to it, or if it belongs neither to this user nor to the
+/// superuser.
 pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let pointer = root.join(".git");
@@ -81,7 +82,7 @@ pub fn main_repository(root: &Path) -> Option<PathBuf> {
     (names_it && !main.starts_with(&root)).then(|| main.to_owned())
 }
 
-/// True for a folder of this user or root that is not writable by everyone.
+/// True for a folder of this user or the superuser that is not writable by everyone.
 fn is_ours(found: &fs::Metadata) -> bool {
     let us = geteuid().as_raw();
     found.is_dir() && (found.uid() == us || found.uid() == 0) && found.mode() & 0o002 == 0

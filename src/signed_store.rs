@@ -1,5 +1,6 @@
-//! Signed store for files that grant authority: they are used only if no program but posse can have
-//! written them.
+//! Signed store for files that grant authority: they are used only if owner, permissions and
+//! signature show no change by another program. A program of the same user that reads the key can
+//! forge them (ADR 0009).
 //!
 //! The files are in `authority/` of the state directory (mode 0700, files 0600). The last line of
 //! each file is an HMAC over the name of the file and the text before; the key is next to it. A
@@ -104,7 +105,7 @@ impl SignedStore {
         FileStamp(metadata.ok().map(|found| folder::stamp(&found)))
     }
 
-    /// Reads and verifies a file. A missing file is no error.
+    /// Reads and verifies a file. A missing file is no error: its `text` is `None`.
     pub fn read(&self, name: &str) -> Result<SignedFile, TamperError> {
         let Some(folder) = StoreFolder::open(&self.state, &self.folder())? else {
             return Ok(SignedFile::default());
@@ -123,9 +124,11 @@ impl SignedStore {
         Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
 
-    /// Changes a file under a lock. `change` receives the verified text, or `None` if the file does
-    /// not exist, and returns the new text, or `None` to leave the file. When this returns, the
-    /// file is synced to disk. Returns its stamp.
+    /// Changes a file under a lock; creates the file, its folder and the key if they do not exist.
+    /// `change` receives the verified text, or `None` if the file does not exist, and returns the
+    /// new text, or `None` to leave the file. Returns the stamp of the file, after a change is
+    /// synced to disk. Fails if the file fails verification, or if the lock is not free within five
+    /// seconds.
     pub fn update(
         &self,
         name: &str,
@@ -146,9 +149,9 @@ impl SignedStore {
         Ok(self.stamp(name))
     }
 
-    /// Moves a file that failed verification aside, by appending `.suffix` to its name, so that a
-    /// new file can be created. Renames an invalid key in the same way. Returns the new path of the
-    /// file.
+    /// Moves a file aside by appending `.suffix` to its name, so that a new file can be created.
+    /// Meant for a file that failed verification, which is not checked here. Renames an invalid key
+    /// in the same way. Returns the new path of the file.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
         let folder = self.make_folder()?;
         let _lock = self.lock(&folder)?;

@@ -160,7 +160,7 @@ fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     })
 }
 
-/// Output of `call`, if `event` is its outcome or a hook's replacement of it.
+/// Output of `call`, if `event` is its outcome or a hook's replacement of it; otherwise `None`.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls return matters")]
 fn outcome(event: &Event, call: &str) -> Option<String> {
     match event {
@@ -177,8 +177,9 @@ fn outcome(event: &Event, call: &str) -> Option<String> {
     }
 }
 
-/// Formats `page` of the caller's conversation: the last messages before its end, up to the page
-/// size.
+/// Formats `page` of the caller's conversation: the last messages before its end, up to
+/// [`BYTES_MAX`], after a line that names the page before, if there is one. For a page of an
+/// original session, fails for a subagent and in a session that is no fork.
 async fn messages_before(
     journal: &dyn JournalStore,
     origins: &Origins,

@@ -1,8 +1,8 @@
 //! Trusted projects, with the exact settings that were trusted.
 //!
-//! Trust belongs to a folder (real path, device and inode) and to the bytes of its configuration: a
-//! change needs new consent. It is never inherited, not even by a worktree. It is stored in a
-//! signed file of the state directory, like grants.
+//! Trust belongs to a folder (real path, device and inode) and to the bytes of its configuration,
+//! agent files and skills: changed ones need new consent. Trust is never inherited, not even by a
+//! worktree. It is stored in a signed file of the state directory, beside that of grants.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,8 @@ use crate::signed_store::{SignedStore, TamperError};
 pub(crate) const FILE: &str = "trust";
 /// Maximum number of trusted projects.
 const PROJECTS_MAX: usize = 1000;
-/// Maximum bytes of the settings of one project. They are stored only to show later changes.
+/// Maximum bytes of the settings of one project, as JSON. They are stored only to show later
+/// changes; larger settings are not stored.
 const SETTINGS_BYTES_MAX: usize = 64 << 10;
 const VERSION: u32 = 1;
 
@@ -103,7 +104,8 @@ impl TrustStore {
         })
     }
 
-    /// Revokes trust in the current or a former folder at this path. Returns true if there was any.
+    /// Revokes trust in the current or a former folder at this path, which must be written as in
+    /// [`Identity::path`]. Returns true if there was any.
     pub fn revoke(&self, path: &str) -> Result<bool, Failure> {
         let mut found = false;
         self.change(|projects| {
@@ -151,8 +153,8 @@ impl TrustStore {
     }
 }
 
-/// Lists changed settings: a line with `-` for the old value, a line with `+` for the new value.
-/// `shown` formats values.
+/// Lists the settings that differ, sorted by key: a line with `-` for the old value, a line with
+/// `+` for the new value; empty if there are none. `shown` formats values.
 pub fn difference(
     before: &BTreeMap<String, Value>,
     now: &BTreeMap<String, Value>,

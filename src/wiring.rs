@@ -41,7 +41,7 @@ pub(crate) struct WorkspaceContext {
 }
 
 /// Determines the working directory and posse's folders, and loads the configuration there. `flags`
-/// are the last layer: key, value and source.
+/// are the last layer: key, value and source. Fails with the errors of configuration and roles.
 pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,

@@ -1,13 +1,13 @@
-//! Catalog of callable agents for the system prompt of a caller, within a size budget.
+//! Catalog of callable agents for the system prompt of a caller, shortened towards a maximum size.
 
 use crate::{Agent, CatalogEntry, Roster};
 
-/// Maximum size of the catalog in bytes: about 2,000 tokens.
+/// Size in bytes above which the catalog of agents is shortened: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
 
 /// Section of the system prompt of `caller` that lists the agents that it may call; empty if there
 /// are none. To fit `bytes_max`, first usage hints are omitted, then descriptions, but never a
-/// name.
+/// name: with many names the section is longer.
 pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     let callable: Vec<&Agent> = roster.callable_by(caller).collect();
     if callable.is_empty() {

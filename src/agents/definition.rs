@@ -15,14 +15,15 @@ use crate::{
     ToolSelection,
 };
 
-/// Maximum length of a name in characters.
+/// Maximum length of the name of an agent in characters.
 const NAME_CHARS_MAX: usize = 40;
 /// Maximum size of the instructions in bytes.
 const PROMPT_BYTES_MAX: usize = 32 << 10;
 /// Maximum length of a one-line field, such as the description, in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// Fields of a provider profile. A definition must not contain them: it can only name a profile.
+/// Fields of a provider profile. The group `provider` of a definition must not contain them: it can
+/// only name a profile.
 const OF_PROVIDERS: [&str; 11] = [
     "apiKey",
     "apiKeyEnv",

@@ -1,4 +1,5 @@
-//! Environment block of the system prompt. Determined from files, without running a program.
+//! Environment block of the system prompt. The branch of git is read from files, without running a
+//! program.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,7 +13,7 @@ const NAME_CHARS_MAX: usize = 200;
 /// Content of the environment block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvironmentBlock {
-    /// Working directory.
+    /// Working directory of the agent.
     pub cwd: String,
     /// Other folders that tools can access.
     pub other_roots: Vec<String>,
@@ -25,7 +26,7 @@ pub struct EnvironmentBlock {
     /// Branch of the repository, or the commit if none is checked out. `None`: no repository, or
     /// unreadable.
     pub git_branch: Option<String>,
-    /// Sandbox of commands, in words.
+    /// Description of the sandbox and network access of commands.
     pub sandbox: String,
 }
 

@@ -25,9 +25,9 @@ pub(crate) struct AgentFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads the agent files (`*.md`) of `folder`, sorted by name. Also returns an error for each
-/// unreadable file, and one if there are more than 200. `within`: folder that must contain the
-/// files after symbolic links are resolved.
+/// Reads the first 200 agent files (`*.md`) of `folder`, sorted by name. Also returns an error for
+/// each file that is unreadable or longer than 64 KiB, and one if there are more than 200.
+/// `within`: folder that must contain the files after symbolic links are resolved.
 pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec<Failure>) {
     let (mut files, mut flaws) = (Vec::new(), Vec::new());
     // A missing folder has no files.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Value};
 
-/// Maximum nesting depth.
+/// Maximum nesting depth of values in the front matter.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of values per file.
+/// Maximum number of values, lists and mappings in the front matter.
 const VALUES_MAX: usize = 2000;
 
 /// A parsed file.
@@ -40,7 +40,8 @@ pub(crate) fn parse_bytes(bytes: &[u8], no_text: &str) -> Result<(String, Parsed
     Ok((text, parsed))
 }
 
-/// Parses `text`, whose first line must consist of three dashes.
+/// Parses `text`. Fails if its first line does not consist of three dashes, if no later line does,
+/// or if the text between them is neither empty nor a mapping of the accepted form.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     let flaw = |what: &str| Flaw { line: 1, what: what.to_owned() };
     let begun = text.split_once('\n').filter(|(first, _)| first.trim_end() == "---");

@@ -1,4 +1,4 @@
-//! Instruction files: AGENTS.md of the user and the project.
+//! Instruction files: `AGENTS.md` of the user, and `AGENTS.md` or similar files of the project.
 //!
 //! The user's file comes first, then those of the repository from its root to the working
 //! directory. They are read as text, with size limits, and not through symbolic links that lead out
@@ -34,7 +34,8 @@ pub struct Instructions {
 /// One instruction file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
-    /// Path of the file, short and printable.
+    /// Path of the file in printable form, relative to the repository; complete for the file of the
+    /// user.
     pub source: String,
     /// Text of the file, with hidden characters as visible escapes.
     pub text: String,
@@ -60,9 +61,9 @@ struct Space {
 }
 
 impl Instructions {
-    /// Reads the instruction files of `folders`, which are below `root`, in this order. Skips a
-    /// folder whose instruction file is `touched` itself. Notices report skipped or truncated
-    /// files.
+    /// Reads the instruction files of `folders`, which are below `root`, in this order, up to 16
+    /// KiB together. Skips a folder whose instruction file is `touched` itself. Notices report
+    /// skipped or truncated files.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
@@ -73,8 +74,9 @@ impl Instructions {
     }
 
     /// Reads the file `user`, if it exists, and the instruction files of the folders from the
-    /// repository's root `root` down to `cwd`. `root` and `cwd` contain no symbolic links; without
-    /// a repository, `root` is `cwd`. At most the 64 folders closest to `cwd` are read.
+    /// repository's root `root` down to `cwd`, up to 32 KiB together. `root` and `cwd` contain no
+    /// symbolic links; without a repository, `root` is `cwd`. At most the 64 folders closest to
+    /// `cwd` are read.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };
@@ -156,8 +158,8 @@ fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Positions of characters that hide or reorder text, as line and column: `2:5 U+202E, …`. `None`:
-/// there are none.
+/// Positions of characters that hide or reorder text, as line and column: `2:5 U+202E, …`. After
+/// the first five, only the number of further ones. `None`: there are none.
 pub(super) fn hidden(text: &str) -> Option<String> {
     let mut positions = Vec::new();
     let mut count = 0;

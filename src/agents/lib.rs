@@ -4,8 +4,9 @@
 //! built in; others come from the configuration and from Markdown files, are checked when loaded,
 //! and are rejected with a reason if invalid.
 //!
-//! A system prompt has the same bytes for the same working directory and day, so that providers can
-//! cache it. Content of a repository is included as labelled data, never as a rule of posse.
+//! A system prompt has the same bytes for the same inputs, which contain no time of day, so that
+//! providers can cache it. Instruction files are included as labelled data, never as rules of
+//! posse.
 
 mod catalog;
 mod definition;
@@ -55,15 +56,17 @@ pub struct Agent {
     /// True if the agent is neither listed nor callable by other agents. The user can still select
     /// it by its name.
     pub hidden: bool,
-    /// Provider profile; `None`: the session's.
+    /// Provider profile of the agent as a subagent. `None`: that of the role of its name, else the
+    /// session's.
     pub profile: Option<String>,
     /// Reasoning effort. `None`: the definition sets none.
     pub thinking: Option<Thinking>,
     /// Visible tools.
     pub tools: ToolSelection,
-    /// Names of the visible skills; `None`: all.
+    /// Names of the visible skills, `*` for all. `None`: all.
     pub skills: Option<Vec<String>>,
-    /// True if the agent may not change anything, whatever tools are visible.
+    /// True if the agent, and agents that work for it, may only read, whatever tools are visible.
+    /// It may still start agents.
     pub read_only: bool,
     /// Permission rules of the agent as JSON, in the form of the setting `permissions`.
     pub rules: Vec<Value>,
@@ -73,9 +76,9 @@ pub struct Agent {
     pub delegation: Delegation,
     /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
-    /// Maximum number of model replies, and maximum running time.
+    /// Maximum number of model replies and maximum running time of the agent as a subagent.
     pub limits: Limits,
-    /// True if the agent always works in an isolated workspace.
+    /// True if the agent, as a subagent, always works in an isolated workspace.
     pub isolated: bool,
     prompt: String,
 }
@@ -110,12 +113,12 @@ impl AgentSource {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentMode {
-    /// Main agent only.
+    /// The agent can only be the main agent.
     #[default]
     Primary,
-    /// Subagent only.
+    /// The agent can only be a subagent.
     Subagent,
-    /// Main agent or subagent.
+    /// The agent can be the main agent or a subagent.
     All,
 }
 
@@ -130,11 +133,11 @@ impl AgentMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum AgentDecision {
-    /// Run without asking.
+    /// The call or start is allowed without a permission request.
     Allow,
-    /// Ask the user.
+    /// A permission request decides.
     Ask,
-    /// Refuse.
+    /// The call or start is denied.
     Deny,
 }
 
@@ -174,17 +177,18 @@ pub struct CatalogEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Cost {
-    /// Free.
+    /// Calling the agent costs nothing.
     Free,
-    /// Low cost.
+    /// The agent costs less than the session's own model.
     Cheap,
-    /// Like the session's own model.
+    /// The agent costs about as much as the session's own model.
     Standard,
-    /// High cost: calling it requires permission.
+    /// The agent costs much: starting it is never allowed without a permission request.
     Expensive,
 }
 
-/// Limits of one agent, in addition to those of the session. `None`: no limit of its own.
+/// Limits of an agent that works as a subagent, in addition to those of the session. They do not
+/// apply to the main agent. `None`: no limit of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of model replies.
@@ -196,10 +200,10 @@ pub struct Limits {
 /// Tools that an agent can see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolSelection {
-    /// All tools.
+    /// The agent sees all tools.
     #[default]
     All,
-    /// Only these; an empty list means none.
+    /// The agent sees only the tools of these names; an empty list means none.
     Only(Vec<String>),
 }
 
@@ -235,7 +239,8 @@ impl Agent {
         &self.prompt
     }
 
-    /// True if the agent may activate the skill `name`: it sees the skill tool and the skill.
+    /// True if the agent may activate a skill of this name: it sees the skill tool and the name.
+    /// Does not check that the skill exists, or that models may activate it.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
         self.tools.names(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
@@ -271,14 +276,15 @@ impl Agent {
     }
 }
 
-/// Name and content of each readable agent file in `folder`, even if its definition is invalid.
-/// `project`: root folder that must contain the files after symbolic links are resolved.
+/// Name and content of each readable agent file in `folder`, even if its definition is invalid; at
+/// most 200, in the order of their names. Unreadable files are left out. `project`: root folder
+/// that must contain the files after symbolic links are resolved.
 pub fn project_files(folder: &Path, project: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     let (files, _) = folder::read(folder, Some(project));
     files.into_iter().map(|file| (file.name, file.bytes))
 }
 
-/// The built-in agents, the default first.
+/// The built-in agents, `build` first.
 pub fn built_in() -> Vec<Agent> {
     let agent = |name: &str, description: &str, prompt: &str| Agent {
         name: name.to_owned(),

@@ -1,8 +1,8 @@
 //! Nested instruction files: those of folders that are not between the root and the working
 //! directory. They are read when a file next to or below them is first touched.
 //!
-//! Their content is added to the result of the call as labelled data, once per conversation, and
-//! again after a compaction.
+//! Their content is added to the result of the call as labelled data, once per conversation. After
+//! a compaction of any conversation of the session, it is added again.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use serde_json::Value;
 
 use crate::instructions::Instructions;
 
-/// Maximum number of folders between the root and a file.
+/// Maximum number of folders between the root and a file that are searched. Those farthest from the
+/// file are left out.
 const FOLDERS_MAX: usize = 64;
 /// Maximum number of remembered pairs of a conversation and a folder, and of remembered warnings.
 /// The instruction files of further folders are not read, and further warnings not shown.

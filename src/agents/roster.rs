@@ -43,7 +43,7 @@ pub struct KnownNames<'a> {
 /// All usable agents, and rejected definitions.
 #[derive(Debug, Clone)]
 pub struct Roster {
-    /// All agents, the default first.
+    /// All usable agents in the order of precedence, beginning with the built-in agent `build`.
     pub agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
     /// Warnings about usable agents: unknown names in their lists of agents, and hidden characters.
@@ -58,7 +58,9 @@ impl Roster {
         Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
 
-    /// Loads all agents: built-in ones, those of the configuration, and the trusted ones in files.
+    /// Loads all agents: built-in ones, those of the configuration, those in the user's files, and
+    /// those in files of the project that the user trusts. Stores the reasons of rejected
+    /// definitions, and the names of untrusted agents.
     pub fn load(
         configured: &[ConfiguredAgent],
         folders: &Folders,

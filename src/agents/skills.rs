@@ -24,7 +24,7 @@ pub use tool::{Rights, tool};
 /// Name of the tool that activates skills and reads their files.
 pub const TOOL: &str = posse_actors::skills::TOOL;
 
-/// Maximum size of the catalog in bytes: about 2,000 tokens.
+/// Maximum size of the catalog of skills in bytes: about 2,000 tokens.
 pub const SKILL_CATALOG_BYTES_MAX: usize = 8000;
 
 /// Maximum number of skills that are read from one folder.
@@ -67,8 +67,9 @@ pub struct Skill {
 }
 
 impl Skill {
-    /// Files of the skill except `SKILL.md`, hidden files and secret files, each with its size in
-    /// bytes.
+    /// Paths of the skill's files relative to its folder, each with the size in bytes, without
+    /// `SKILL.md`, hidden files and secret files. Lists about 200 files at most; empty if the
+    /// folder cannot be read.
     pub fn files(&self) -> Vec<(String, u64)> {
         let listing = folder::list(&self.folder, false).unwrap_or_default();
         let theirs = |(path, _): &(String, u64)| path != MAIN && !is_secret(path);
@@ -160,8 +161,10 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// Loads all skills. `believes`: returns true if the user trusts the project's skill folder at
-    /// this path, relative to the root, with exactly this digest.
+    /// Loads all skills. Of several skills with one name, the first counts. Rejected and untrusted
+    /// skills are recorded in the result, disabled ones are dropped. `believes`: returns true if
+    /// the user trusts the project's skill folder at this path, relative to the root, with exactly
+    /// this digest.
     pub fn load(places: &SkillPlaces, believes: &dyn Fn(&str, &str) -> bool) -> Skills {
         let mut skills = Skills::default();
         for (place, out_of_reach) in &places.user {
@@ -190,7 +193,8 @@ impl Skills {
     }
 
     /// Adds `skill` with `main`, the content of its `SKILL.md`. If the content is invalid or the
-    /// name is taken, stores the reason instead.
+    /// name is taken by another folder, stores the reason instead; a folder that is listed twice is
+    /// ignored.
     fn add(&mut self, name: &str, main: Result<Vec<u8>, String>, skill: Skill) {
         let bytes = main.and_then(|bytes| match bytes.len() {
             ..=MAIN_BYTES_MAX => Ok(bytes),
@@ -291,7 +295,7 @@ fn catalog_lines(skills: &[&Skill], chars_max: usize) -> String {
 }
 
 /// Digest of each skill of the project, by its path relative to the root, for granting trust; or
-/// the reason why it cannot be trusted.
+/// the reason why it cannot be trusted. Folders that lead out of the project are left out.
 pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     let mut refused = Vec::new();
     let found = project_folders(root, &mut refused);
@@ -317,8 +321,9 @@ fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, Path
     found
 }
 
-/// Folders in `place` that contain a `SKILL.md`, by name. `within`: folder that must contain them
-/// after symbolic links are resolved. Errors are added to `refused`.
+/// Names and resolved paths of the first 200 folders in `place` that contain a `SKILL.md`, sorted
+/// by name. `within`: folder that must contain them after symbolic links are resolved. Errors are
+/// added to `refused`.
 fn skill_folders(
     place: &Path,
     within: Option<&Path>,

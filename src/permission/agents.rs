@@ -1,7 +1,8 @@
 //! Policies of agents: their own rules and default decisions.
 //!
-//! A denial by an agent's rule also applies to agents that work for it. A rule that allows or asks
-//! applies to the agent itself only.
+//! A denial by an agent's rule also applies to agents that work for it; with delegation enabled, it
+//! is a permission request. A rule that allows or asks, and the default decision, apply to the
+//! agent itself only.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
@@ -47,15 +48,16 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
 /// Operation of grants for starting an agent ([`Grant::operation`]).
 const INVOKE: &str = "agent";
 
-/// True if the action starts an agent and does nothing else.
+/// True if the action starts one or more agents and does nothing else.
 pub(super) fn is_invocation(action: &Action) -> bool {
     let invokes = |operation: &Operation| matches!(operation, Operation::Invoke { .. });
     !action.operations.is_empty() && action.operations.iter().all(invokes)
 }
 
 impl RulePolicy {
-    /// Decides about starting an agent. The calls of that agent are judged one by one later. `None`
-    /// unless the action is exactly the start of one agent.
+    /// Decides about starting an agent by its entry in `invocations`; a grant for the agent and its
+    /// provider answers `ask`. The calls of that agent are judged one by one later. `None` unless
+    /// the action is exactly the start of one agent.
     pub(super) fn invoked(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
             return None;

@@ -19,7 +19,7 @@ use crate::{JudgedAction, RulePolicy};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checked {
-    /// The command.
+    /// Text of the command, unchanged.
     pub command: String,
     /// `allow`, `ask` or `deny`.
     pub decision: &'static str,
@@ -32,7 +32,8 @@ pub struct Checked {
     /// unless it is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Names of the programs that the command runs, as far as the text shows; at most 256.
+    /// Distinct programs that the command runs, wrappers included, as the command names them and as
+    /// far as the text shows; at most 256.
     pub programs: Vec<String>,
     /// True if the command may run further programs that are known only at run time.
     pub unsure: bool,
@@ -57,8 +58,9 @@ pub struct Need {
     pub grant: Option<String>,
 }
 
-/// Creates a session grant for commands that begin with the words of `prefix`. `None` if `prefix`
-/// is not the beginning of one plain command.
+/// Creates a session grant with the words of `prefix`. It covers commands that begin with them and
+/// continue with known options or, for a program that is not in the option table, only the same
+/// command. `None` if `prefix` is not one plain command of literal words.
 pub fn command_grant(prefix: &str) -> Option<Grant> {
     let words = simple(prefix)?;
     Some(Grant { operation: EXECUTE.to_owned(), target: quoted(&words), scope: Scope::Session })

@@ -21,12 +21,13 @@ use crate::{HOME_UNKNOWN, JudgedAction, Relocated, RulePolicy, SandboxMode};
 pub(crate) const EXECUTE: &str = "execute";
 /// Maximum number of uncovered parts that a permission request names.
 const NAMED_MAX: usize = 3;
-/// Maximum number of characters that a permission request shows of each such part.
+/// Maximum number of characters that a permission request shows of each such part. A longer part is
+/// cut and ends with `…`.
 const NAMED_CHARS_MAX: usize = 80;
 
-/// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
-/// destroy data. A rule of the user can allow them. Exceptions for `git` and `cd`:
-/// [`may_be_suggested`].
+/// Programs for which no grant is suggested: they run arbitrary programs, reach other machines,
+/// destroy data, or change the working directory. A version after the name, as in `python3.12`, is
+/// ignored. A rule of the user can allow them. Exceptions for `git` and `cd`: [`may_be_suggested`].
 const NEVER_SUGGESTED: Names = Names(
     "\
     ash at awk bash batch bun bwrap busybox cd chgrp chmod chown chroot command cp crontab csh \
@@ -54,7 +55,7 @@ pub(crate) struct Uncovered<'a> {
 
 impl RulePolicy {
     /// Parses and judges `command` in the folder `cwd`. `links` are the symbolic links in its
-    /// paths.
+    /// paths. In an isolated workspace, its paths must lie in the copy.
     pub(crate) fn judged(&self, command: &str, cwd: &str, links: &[PathLink]) -> Judged {
         let place = CommandLocation {
             cwd: Some(cwd),
@@ -89,9 +90,10 @@ impl RulePolicy {
         }
     }
 
-    /// Returns the parts of the commands that neither a grant nor an allow rule covers. A grant
-    /// covers a part even if a rule asks about it. A command that the two parsers read differently
-    /// is uncovered as a whole.
+    /// Returns the parts of the commands that neither a grant nor an allow rule of the
+    /// configuration covers. A grant covers a part even if a rule asks about it, but nothing covers
+    /// a part for which `barred` or `acts` gives a reason. If all parts are covered, a command that
+    /// the two parsers read differently is uncovered as a whole.
     pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
         let grants: Vec<Vec<String>> = case
             .situation
@@ -138,9 +140,10 @@ impl RulePolicy {
         Some(Uncovered { part: Some(part), reason, grantable })
     }
 
-    /// Creates the permission request for the commands of an action. Its reason names the parts that
-    /// are not covered or, if no command may be allowed in this situation, says why. It offers a grant
-    /// if one would cover all these parts and may be suggested. `rule` is `None`; the caller sets it.
+    /// Creates the permission request for the commands of an action. Its reason names the parts
+    /// that are not covered or, if no command may be allowed in this situation, says why. It offers
+    /// a grant if commands may be allowed, and one grant would cover all these parts and may be
+    /// suggested. `rule` is `None`; the caller sets it.
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
@@ -173,8 +176,9 @@ impl RulePolicy {
     }
 
     /// Returns the command prefix of a rule that would have allowed the command and little else.
-    /// `None` unless the action is one plain command of literal words that a grant could cover and
-    /// that runs no further program.
+    /// `None` unless the action is one plain command of literal words that a grant could cover, and
+    /// its innermost program is no wrapper. A program in [`NEVER_SUGGESTED`] must have an argument
+    /// that is no option, because the program alone would cover everything.
     pub(super) fn command_rule(case: &JudgedAction<'_>) -> Option<String> {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
@@ -191,8 +195,9 @@ impl RulePolicy {
     }
 }
 
-/// Returns the first word of the script that names a secret. `None` if no word does, or if every
-/// part is understood: the option table has then checked the words that name files.
+/// Returns the first word of the script that names a secret, also after `=`, `:`, `,` or `@`, or by
+/// a glob of dot files. `None` if no word does, or if every part is understood: the option table
+/// has then checked the words that name files.
 pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     let understood =
         |part: &PlainCommand| part.known && part.acts.is_none() && part.barred.is_none();
@@ -266,7 +271,8 @@ fn never_suggested(program: &str) -> bool {
     NEVER_SUGGESTED.has(program) || NEVER_SUGGESTED.has(stem)
 }
 
-/// Describes the uncovered parts for a permission request.
+/// Describes the uncovered parts for a permission request: at most [`NAMED_MAX`] different ones,
+/// followed by `and more` if there are more.
 fn missing_text(missing: &[Uncovered<'_>]) -> String {
     let mut named: Vec<String> = Vec::new();
     for uncovered in missing {

@@ -1,9 +1,10 @@
 //! Permission policy: a pure function of a call and its situation.
 //!
-//! `judge_here` fixes the order: denials, permission requests that only a person may answer,
-//! grants, rules, default decision of the agent, built-in decision. The first step that decides
-//! wins, so no grant opens a secret file. The policy reads no file, and only returns permission
-//! requests.
+//! `judge_here` fixes the order: denials, permission requests that only a person may answer, starts
+//! of agents, grants, rules, denials by rules of agents if delegation is enabled (as permission
+//! requests), default decision of the agent, built-in decision. The first step that decides wins,
+//! so no grant opens a secret file. The policy reads no file and asks no person: it returns a
+//! permission request as its verdict.
 
 mod agents;
 mod check;
@@ -34,14 +35,17 @@ pub use check::{Checked, Need, command_grant};
 pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
 
-/// Returns the paths that `command` may name; the caller resolves symbolic links in them for
-/// [`Operation::Execute`]. `home`: home folder of the user; `None` means `/home/user`.
+/// Returns the paths that `command` may name, without those known only at run time; the caller
+/// resolves symbolic links in them for [`Operation::Execute`]. For more than 1,024 paths, returns
+/// only `/` with `usize::MAX` levels, which cannot be resolved. `home`: home folder of the user;
+/// `None` means `/home/user`.
 pub fn command_paths(command: &str, cwd: &str, home: Option<&str>) -> Vec<CommandPath> {
     shell::links::paths(command, cwd, home.unwrap_or(HOME_UNKNOWN))
 }
 
-/// Returns the programs that `command` runs, also behind wrappers such as `nice`, each with the
-/// words after it. Programs that are known only at run time are missing.
+/// Returns the programs that `command` runs, each with the words after it: wrappers such as `nice`,
+/// and the programs behind them. A program that is known only at run time is missing or contains
+/// `$…`.
 pub fn command_programs(command: &str, cwd: &str, home: Option<&str>) -> Vec<Vec<String>> {
     let outline = shell::reader::read(command);
     let findings = shell::walk::walk(&outline, command, cwd, home.unwrap_or(HOME_UNKNOWN));
@@ -73,25 +77,28 @@ pub struct PolicySettings {
     pub rules: Vec<Value>,
     /// Number of rules at the end of `rules` that come from the project.
     pub project_rules: usize,
-    /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
+    /// `sandbox.readSecrets`: absolute paths of files that file tools may read, but not change,
+    /// although their names are those of secrets. A folder in it does not cover the files below.
     pub readable_secrets: Vec<String>,
-    /// Absolute, resolved paths of posse's configuration, state and cache, which file tools cannot
-    /// access.
+    /// Absolute paths of posse's folders (configuration, state, cache, login) and of configuration
+    /// files with a key. File tools cannot access them or anything below. For commands, they count
+    /// as outside of the workspace.
     pub own_dirs: Vec<String>,
     /// Names of read-only agents, such as `plan`. Agents that work for them are read-only as well.
     pub read_only_agents: Vec<String>,
     /// Rules and default decisions of agents.
     pub agents: Vec<AgentPolicy>,
-    /// Decision about starting an agent, by its name: `allow`, `ask` or `deny`. An agent without an
-    /// entry cannot be started.
+    /// Decision about starting an agent, by its name: `allow`, `ask` or `deny`; any other text
+    /// denies. An agent without an entry cannot be started.
     pub invocations: BTreeMap<String, String>,
-    /// True if delegation is enabled. A denial by an agent's own rules then becomes a permission
-    /// request, because one person answers for all agents.
+    /// True if delegation is enabled. A denial by rules of agents then becomes a permission
+    /// request, because one person answers for all agents, and grants and configured rules take
+    /// precedence over it.
     pub multi_agent: bool,
     /// Home folder of the user. `None`: unknown; `~` is then read as `/home/user`.
     pub home: Option<String>,
     /// True if the user turned the sandbox off, by a flag or in the user's own configuration. Only
-    /// then `--yes` answers for unconfined commands.
+    /// then `--yes`, grants and rules may allow unconfined commands.
     pub sandbox_off_given: bool,
     /// True if commands can read secret files of the workspace, because the sandbox cannot hide
     /// single files. Then every command is asked about on the reduced tier.
@@ -104,11 +111,12 @@ pub struct PolicySettings {
 /// Confinement of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxMode {
-    /// No confinement of commands.
+    /// Commands are not confined: they have all rights of the user.
     Off,
-    /// Commands can read but not write. File tools cannot write either.
+    /// Commands can write only below their temporary folder. File tools cannot write.
     ReadOnly,
-    /// Commands can write below the workspace roots.
+    /// Commands can write below the workspace roots, their temporary folder, and the folders of
+    /// `sandbox.writableRoots`.
     #[default]
     WorkspaceWrite,
 }
@@ -134,12 +142,13 @@ impl SandboxMode {
 /// Network access of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkMode {
-    /// Permitted if a person answers permission requests in this run.
+    /// Commands have network access if a person answers permission requests
+    /// ([`AnswerSource::Human`]).
     #[default]
     WithHuman,
     /// Commands have no network access, even if a person answers permission requests.
     Deny,
-    /// Permitted.
+    /// Commands always have network access.
     Inherit,
 }
 
@@ -178,8 +187,9 @@ impl JudgedAction<'_> {
         self.situation.tool.access
     }
 
-    /// True if the action only reads. A call of a write tool only reads if it has no write
-    /// operation: it then just reports why its change does not fit.
+    /// True if all operations are reads and the tool accesses files or the session. A write tool
+    /// reads only to report why its change does not fit; without operations, its call does not
+    /// count as reading. Always false for tools that run commands, use the network, or are unknown.
     fn is_read(&self) -> bool {
         let operations = &self.action.operations;
         let reads = match self.access() {
@@ -192,7 +202,8 @@ impl JudgedAction<'_> {
 }
 
 impl RulePolicy {
-    /// Compiles the rules in `settings`. Fails with an error for each invalid rule.
+    /// Compiles the rules in `settings`. Fails with an error for each invalid rule of the
+    /// configuration or, if those are valid, of the first agent that has invalid rules.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
         let mut rules = rules::compile(&settings.rules)?;
         let users = rules.len().saturating_sub(settings.project_rules);
@@ -315,8 +326,9 @@ impl RulePolicy {
     }
 
     /// Asks about actions that neither grants, nor rules, nor `--yes` may allow: changes of
-    /// protected files and git folders, commands that are too long or name a secret file, and
-    /// commands with exemptions. `None` for other actions.
+    /// protected files and of files that control git; commands that are too long, name a secret
+    /// file, have exemptions, or run in a folder that is too large to be scanned. `None` for other
+    /// actions.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = exemption_reason(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
         Some(self.ask_once(case, reason))
@@ -411,7 +423,8 @@ impl RulePolicy {
     }
 
     /// Applies the most specific matching allow or ask rule of the configuration and of the calling
-    /// agent. Of two equally specific rules, the one that asks wins. `None` if no rule matches.
+    /// agent. An allow rule counts only if `may_allow`. Of two equally specific rules, the one that
+    /// asks wins. `None` if no rule matches.
     fn matching_rule(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let own = self.own_rules(case).filter(|rule| rule.decision != RuleDecision::Deny);
         let rule = self
@@ -434,8 +447,9 @@ impl RulePolicy {
         }
     }
 
-    /// True if a rule without a command prefix may allow the call: its commands, if any, must be
-    /// understood and confined.
+    /// True if a rule without a command prefix, or the default decision of an agent, may allow the
+    /// call: its commands, if any, must be parsed without doubt, and commands may be allowed in
+    /// this situation (`allows_commands`).
     fn may_allow(&self, case: &JudgedAction<'_>) -> bool {
         case.scripts.is_empty()
             || (self.allows_commands(case.situation).is_ok()
@@ -572,7 +586,8 @@ fn deny(rule: &str, reason: &str) -> Verdict {
 }
 
 /// Returns the grant for an answer beyond this call: writing below the folder of the written file.
-/// `None` if the call writes into several folders, or does anything but read and write files.
+/// `None` if the tool is no write tool, or if the call writes no file, writes into several folders,
+/// or does anything but read and write files.
 fn grant_for(case: &JudgedAction<'_>) -> Option<Grant> {
     if case.access() != Access::Write {
         return None;

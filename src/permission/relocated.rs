@@ -1,8 +1,9 @@
 //! Policy for a subagent in an isolated workspace, a copy of the workspace: its actions are judged
 //! as if they happened in the workspace, and are confined to the copy.
 //!
-//! Rules and grants therefore mean the same for the copy, and nothing is allowed there that is not
-//! allowed in the workspace. A person's answer about the copy applies to the copy only.
+//! Rules and grants of the workspace therefore mean the same in the copy. A write grant that a
+//! person gives for the copy applies to the copy only; a grant for a command applies in the
+//! workspace as well.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
@@ -79,8 +80,9 @@ impl Relocated {
         Confinement { writable_roots, ..confinement }
     }
 
-    /// Translates a permission request to the copy: the command is confined to it, and a write
-    /// grant covers it, at most until the session ends.
+    /// Translates a permission request to the copy: the call may write only there, and an offered
+    /// write grant names the folder in the copy and has at most the scope of the session. Other
+    /// grants are unchanged.
     fn asked(&self, mut question: PermissionQuestion) -> PermissionQuestion {
         question.confinement = self.confined(question.confinement);
         if let Some(grant) = question.grant.as_mut().filter(|grant| grant.operation == WRITE) {

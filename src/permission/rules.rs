@@ -102,7 +102,9 @@ fn refused(index: usize, why: &str) -> Failure {
 /// text in parentheses is a command or its beginning; with any other name it is a glob.
 pub(crate) const COMMAND_NAMES: [&str; 2] = ["Bash", "bash"];
 
-/// Splits a pattern such as `Bash(git log:*)` into the tool and the text in parentheses.
+/// Splits a pattern such as `Bash(git log:*)` into the tool and the text in parentheses (`None`
+/// without parentheses). Fails if the tool is empty, or if the parentheses are empty or not closed
+/// at the end.
 fn pattern(tool: &str) -> Result<(&str, Option<&str>), String> {
     let (name, inside) = match tool.split_once('(') {
         None => (tool, None),
@@ -163,7 +165,8 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Fails if the rule does not match its examples as they say.
+    /// Fails at the first example that the rule matches although it must not, or does not match
+    /// although it must.
     fn check(&self, examples: &Examples) -> Result<(), String> {
         for (list, expected) in [(&examples.matching, true), (&examples.no_match, false)] {
             for example in list {
@@ -236,8 +239,9 @@ impl Rule {
     }
 
     /// True if this is an ask or allow rule that matches the call. An ask rule must match one path
-    /// or command, an allow rule all paths. An allow rule with a command prefix never matches here:
-    /// `RulePolicy::uncovered` applies it to each part of a command.
+    /// or command; an allow rule with a glob must match all paths of a call that runs no command.
+    /// An allow rule with a command prefix never matches here: `RulePolicy::uncovered` applies it
+    /// to each part of a command.
     pub(crate) fn applies(&self, case: &JudgedAction<'_>) -> bool {
         self.is_for(case)
             && match self.decision {
@@ -247,8 +251,9 @@ impl Rule {
             }
     }
 
-    /// Sort key among matching rules; the largest is the most specific: bytes of glob plus prefix,
-    /// then true if the rule names a tool and not `*`.
+    /// Sort key among matching rules; the largest is the most specific: bytes of the glob plus
+    /// bytes of the prefix (one more for each of its words), then true if the rule names a tool and
+    /// not `*`.
     pub(crate) fn specificity(&self) -> (usize, bool) {
         let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();

@@ -56,7 +56,8 @@ impl Names {
     }
 }
 
-/// Returns the words of a plain simple command. `None` for any other text.
+/// Returns the words of `text` if it is one simple command of literal words, without assignments
+/// and redirections, which both parsers read alike. `None` for any other text.
 pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     let outline = reader::read(text);
     let [command] = outline.commands.as_slice() else { return None };
@@ -98,7 +99,8 @@ pub(crate) fn quoted(words: &[String]) -> String {
     words.iter().map(|word| shell_words::quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Judges `text` in an invented working directory, without links. For the examples of rules.
+/// Judges `text` in an invented working directory, without links, as if the whole file system were
+/// the workspace. For the examples of rules.
 pub(crate) fn judge_example(text: &str) -> Judged {
     let roots = ["/".to_owned()];
     let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };

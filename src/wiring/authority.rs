@@ -31,7 +31,7 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
     }
 }
 
-/// Names of the built-in providers, each with the variable of its key, if it has one.
+/// Names of the presets (built-in provider profiles), each with the variable of its key, if any.
 pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
     presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
 }

@@ -67,8 +67,8 @@ impl Clock for RealClock {
     }
 }
 
-/// Ids that are unique in a session, also across processes: each contains the process's random
-/// number.
+/// Ids that are unique in a process. They are very likely unique in a session, too, because each
+/// contains a random number of the process.
 #[derive(Debug)]
 pub(crate) struct RealIds {
     process: u32,

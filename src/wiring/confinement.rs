@@ -22,8 +22,8 @@ const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 /// Registry of tool writes of all sessions of this process.
 static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
-/// The sandbox of a session with the writable `roots`. `secrets` are redacted in output. Fails if
-/// `sandbox.required` is set and the sandbox is not full, or if [`BACKEND`] names no backend.
+/// The sandbox of a session with writable `roots`. Redacts `secrets` in output. Fails if it is
+/// required and not full, if [`BACKEND`] names no backend, or if the executable has no path.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
     roots: Vec<PathBuf>,
@@ -52,8 +52,8 @@ pub(crate) fn sandbox(
     Ok(sandbox)
 }
 
-/// Paths that belong to posse, which no tool and no command may access: its folders, and
-/// configuration files that contain a key.
+/// Paths that belong to posse: its folders, and configuration files that contain a key. File tools
+/// and commands of the full tier have no access to them.
 pub(crate) fn own_paths(dirs: &Dirs, settings: &Settings) -> Vec<PathBuf> {
     let mut paths = dirs.own_folders();
     paths.extend(settings.key_files.iter().cloned());
@@ -84,7 +84,7 @@ fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     })
 }
 
-/// Fails unless the sandbox has the tier `full`.
+/// Fails if the sandbox is off or has another tier than `full`.
 fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     let failed = |what: &str| Failure::new(ErrorCode::SandboxTooWeak, Exit::Sandbox, what);
     if settings.mode == "off" {
@@ -103,7 +103,7 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     Err(failure)
 }
 
-/// Warning if the machine gave a stronger sandbox at an earlier start.
+/// Warning if the sandbox was full at an earlier start and is weaker now; otherwise `None`.
 pub(crate) fn weakened(sandbox: &Sandbox) -> Option<String> {
     sandbox.is_weakened().then(|| {
         format!(

@@ -13,7 +13,7 @@ use crate::wiring::model_price::price;
 use crate::wiring::roles;
 
 /// Context budget with the values of `size`, or of `usual` where `size` sets none. Limits a summary
-/// to a quarter of the context, and `recent_turns_min` to `recent_turns`.
+/// to a quarter of `tokens_max`, if that is set, and `recent_turns_min` to `recent_turns`.
 pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget {
     let tokens_max = if size.auto { None } else { size.tokens_max.or(usual.tokens_max) };
     let recent_turns = size.recent_turns.unwrap_or(usual.recent_turns);

@@ -11,8 +11,8 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Creates the fallback models of the selected provider, so that errors appear at the start.
-/// `ready` wraps the provider of each.
+/// Creates the fallback models of the selected provider, wrapped by `ready`; empty if none are
+/// configured. Fails if one cannot be created, is named twice, or is the selected provider itself.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,

@@ -11,7 +11,7 @@ use crate::models::{Catalog, rates};
 /// could take most of the budget. `maxTokens` of the provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Configuration keys of the cost limit and of the token limit.
+/// Configuration key of the cost limit; [`TOKENS`] is that of the token limit.
 const MONEY: &str = "budget.maxCostMicroUsd";
 const TOKENS: &str = "budget.maxTokens";
 
@@ -44,8 +44,8 @@ pub(crate) fn affordable(
     Ok((price, budget))
 }
 
-/// Limits that a flag or environment variable set for this session. They are stored with the
-/// session; limits from configuration files are not.
+/// Budget limits that a flag or environment variable set for this session. They are stored with the
+/// session; limits from configuration files are not, and are `None` here.
 pub(crate) fn own_budget(layers: &Layers) -> Budget {
     let said = |key: &str| {
         let leaf = layers.get(key)?;
@@ -56,7 +56,7 @@ pub(crate) fn own_budget(layers: &Layers) -> Budget {
     Budget { nano_usd: said(MONEY).map(nano), tokens: said(TOKENS) }
 }
 
-/// The limits of `own` as settings: key, environment variable, and value if there is a limit.
+/// The limits of `own` as settings: key, environment variable, and value (micro-USD or tokens).
 pub(crate) fn remembered(own: Budget) -> [(&'static str, &'static str, Option<u64>); 2] {
     let micro = own.nano_usd.map(|nano| nano / NANO);
     [(MONEY, "POSSE_BUDGET_MICRO_USD", micro), (TOKENS, "POSSE_BUDGET_TOKENS", own.tokens)]

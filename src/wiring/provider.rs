@@ -16,8 +16,8 @@ use crate::provider::{connect, presets, replay};
 /// own limit would reserve too much context.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Creates the provider that `settings` select, or the first preset whose key is in `environment`.
-/// In a cassette, `workspace` replaces the placeholder for the workspace.
+/// Creates the provider that `settings` select, or the first preset whose key is in `environment`;
+/// fails without one. In a cassette, `workspace` replaces the placeholder for the workspace.
 pub fn choose(
     settings: &Settings,
     environment: &Environment,

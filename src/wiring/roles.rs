@@ -18,7 +18,7 @@ use crate::wiring::{provider, subagents};
 /// Roles that the session itself uses.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
 
-/// Errors about roles whose profile does not exist.
+/// One error for each role whose provider profile does not exist; empty if there is none.
 pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     let Settings { roles, providers, .. } = &loaded.settings;
     let exists = |name: &String| providers.contains_key(name) || presets::preset(name).is_some();

@@ -53,7 +53,7 @@ const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTI
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
 
-/// Minimum length of a redacted value in bytes: shorter values are too common.
+/// Minimum bytes of a redacted value of an environment variable: shorter values are too common.
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Inputs for assembling a session.
@@ -63,7 +63,7 @@ pub struct Setup<'a> {
     pub cwd: &'a Path,
     /// Additional workspace roots.
     pub add_dirs: &'a [PathBuf],
-    /// Configuration and state directories.
+    /// Folders of posse: configuration, state and cache.
     pub dirs: &'a Dirs,
     /// Effective settings.
     pub settings: &'a Settings,
@@ -104,8 +104,9 @@ pub(crate) struct JournalSettings {
     is_new: bool,
 }
 
-/// Assembles a session with `model`. `notices` receives warnings of one line each, also if the
-/// assembly fails: about the state folder, the sandbox, agents, roles, instructions and skills.
+/// Assembles a session with `model`; removes its new folder if that fails. `notices` always
+/// receives one-line warnings: about the state folder, sandbox, agents, roles, instructions and
+/// skills.
 pub fn assemble(
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
@@ -189,7 +190,7 @@ pub(crate) fn assemble_in(
 /// Workspace of a session, and the sandbox and environment of its tools.
 struct ConfinedWorkspace {
     roots: Vec<String>,
-    /// Sandbox tier.
+    /// Sandbox tier of commands.
     tier: SandboxTier,
     masking: Masking,
     sandbox: Arc<Sandbox>,
@@ -220,7 +221,8 @@ impl ConfinedWorkspace {
         Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
     }
 
-    /// True if commands can read secret files. Also true if the folders cannot be scanned.
+    /// True on the reduced tier if commands can read secret files or posse's folders below the
+    /// roots, or the scan fails. False on other tiers, even without a sandbox.
     fn may_expose_secrets(&self, session_dir: &Path) -> bool {
         let exposed = self.sandbox.exposed_secrets(&session_dir.join("tmp"));
         exposed.map_or(true, |exposed| !exposed.is_empty())
@@ -251,7 +253,7 @@ impl ModelStack<'_> {
         provider_of(self.setup, name).map(|model| self.wrap(model))
     }
 
-    /// The wrapped provider of a role, if one is configured.
+    /// The wrapped provider of a role. `None` if no profile or model is configured for the role.
     fn of_role(&self, role: &str) -> Result<Option<Arc<dyn Provider>>, Failure> {
         let Setup { settings, environment, cwd, .. } = self.setup;
         let served = roles::served(role, settings, environment, cwd)?;
@@ -259,8 +261,8 @@ impl ModelStack<'_> {
     }
 }
 
-/// The tools of a session: `builtin`, skills and worktree tools, wrapped. Also returns the
-/// worktrees, if the session has any.
+/// The tools of a session, wrapped: `builtin`, the tool for skills and, with delegation in a git
+/// repository, the tools for worktrees. Also returns the manager of worktrees in that case.
 fn session_tools(
     kept: &JournalSettings,
     setup: &Setup<'_>,
@@ -387,7 +389,7 @@ impl Prompts {
         self.skills.all().any(|skill| !skill.only_user && agent.sees_skill(&skill.name))
     }
 
-    /// Hash of the system prompt of `agent`, without the date and the git branch.
+    /// Hash of the system prompt of `agent`, without the date and the git branch: 16 hex digits.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
@@ -500,8 +502,8 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.redactor()).map(Some)
 }
 
-/// Values to redact: API keys of providers, and values of environment variables whose name contains
-/// a text of [`SECRET_NAMES`]. Short values and existing paths are left out.
+/// Values to redact: API keys of providers, and values of environment variables named as in
+/// [`SECRET_NAMES`], except those shorter than [`SECRET_BYTES_MIN`] and absolute paths that exist.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
@@ -516,7 +518,7 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
     configured.chain(named).collect()
 }
 
-/// Creates the rule policy. Fails with all errors in the rules and their locations.
+/// Creates the rule policy. Errors without a location get that of the setting `permissions`.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = setup.settings.permissions_from.as_deref();

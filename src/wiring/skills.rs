@@ -85,7 +85,7 @@ pub(crate) fn remarks(skills: &Skills) -> String {
     refused.chain(odd).collect::<String>() + &untrusted("skills", &skills.inert)
 }
 
-/// Puts the text of the skills `names` before the prompt. Returns an error for each unknown name.
+/// Puts the text of the skills `names` before the prompt. Fails with one error per unknown name.
 pub(crate) fn with_skills(
     prompt: Prompt,
     names: &[String],

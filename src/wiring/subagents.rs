@@ -22,7 +22,7 @@ use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::session::Prompts;
 
-/// Loads all agents that apply in `cwd`. Definitions may name the tools in `tools`.
+/// Loads all agents that apply in `cwd`. They may see `tools`, delegation tools and the skill tool.
 pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {
     let root = project::root_of(cwd);
     let folder = project_folder(&root);
@@ -82,8 +82,8 @@ pub(crate) fn warning_line(failure: &Failure, end: &str) -> String {
     format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
 }
 
-/// Notice that the items `names` of a project are not trusted; empty without names. `what` is the
-/// kind of the items, such as `agents`.
+/// Notice that the items `names` of a project are not trusted, with at most eight of the names;
+/// empty without names. `what` is the kind of the items, such as `agents`.
 pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
@@ -112,7 +112,7 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     roster.agents.iter().filter(says).map(policy).collect()
 }
 
-/// Permission decision about starting each callable agent, by its name.
+/// Decision (`allow`, `ask`, `deny`) about starting each callable, not hidden agent, by its name.
 pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
     let default = match settings.delegation.invocation.as_str() {
         "allow" => AgentDecision::Allow,

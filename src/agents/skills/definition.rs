@@ -10,13 +10,13 @@ use crate::front_matter::{self, Parsed};
 use crate::instructions::hidden;
 use crate::skills::Skill;
 
-/// Maximum length of a name in characters.
+/// Maximum length of the name of a skill in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// Maximum length of a description in characters.
+/// Maximum length of the description of a skill in characters. A longer one is cut, with a warning.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Maximum length of the requirements in characters.
+/// Maximum length of the field `compatibility` in characters. A longer text is cut, with a warning.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
-/// Maximum number of body lines that the format recommends.
+/// Maximum number of body lines that the format recommends. More cause a warning only.
 const BODY_LINES_MAX: usize = 500;
 
 /// True if a skill may have this name: at most 64 of `a` to `z`, `0` to `9`, and single `-` between
@@ -109,7 +109,7 @@ fn word<'p>(parsed: &'p Parsed, field: &str) -> Option<&'p str> {
     parsed.fields.get(field).and_then(Value::as_str)
 }
 
-/// Text of a field as one printable line. `None`: the field is missing or blank.
+/// Text of a field as one printable line. `None`: the field is missing, blank or not a text.
 fn prose(parsed: &Parsed, field: &str) -> Option<String> {
     Some(one_line(word(parsed, field)?)).filter(|line| !line.is_empty())
 }

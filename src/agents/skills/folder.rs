@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 pub(super) const MAIN: &str = "SKILL.md";
 /// Maximum size of `SKILL.md` in bytes.
 pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of files in a skill's folder and its subfolders.
+/// Maximum number of files and rejected entries that are listed in a skill's folder and its
+/// subfolders.
 const FILES_MAX: usize = 200;
 /// Maximum depth of subfolders of a skill's folder.
 const DEPTH_MAX: usize = 6;
@@ -44,7 +45,8 @@ pub(super) struct HashedSkill {
     pub(super) main: Vec<u8>,
 }
 
-/// Lists `folder` and its subfolders. `all`: true to include hidden files.
+/// Lists `folder` and its subfolders, up to [`FILES_MAX`] entries. Fails if a folder cannot be
+/// read. `all`: true to include hidden files and folders.
 pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
@@ -79,7 +81,8 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     Ok(listing)
 }
 
-/// Reads and hashes all files below `folder`. The error is the reason why that is not possible.
+/// Reads and hashes all files below `folder`, hidden ones included. The error is the reason why
+/// that is not possible: a rejected entry, too many files, too many bytes, or a failed read.
 pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     let text = |error: io::Error| error.to_string();
     let listing = list(folder, true).map_err(text)?;

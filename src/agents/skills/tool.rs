@@ -24,7 +24,8 @@ pub type Rights = BTreeMap<String, Vec<String>>;
 const DESCRIPTION: &str = "Gives you the instructions of a skill, or with `path` the text of one of \
     its files. Nothing is changed or run, and nothing is allowed by it.";
 
-/// Creates the tool `skill`.
+/// Creates the tool `skill`, with which a model reads the instructions and files of those `skills`
+/// that `rights` shows to its agent. It refuses skills that only the user may activate.
 pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: TOOL.to_owned(),

@@ -1,5 +1,5 @@
-//! Commands that may run without permission: lists and pipes of simple commands with literal words,
-//! each covered by a grant or rule, with known options.
+//! Commands that may run without a permission request: lists and pipes of simple commands, each
+//! covered by a grant or rule, whose further words are known to be harmless.
 
 use posse_actors::ports::PathLink;
 
@@ -15,8 +15,8 @@ use crate::shell::word::{
     Form, Word, active, braces, expand_home, has_active, is_glob, is_reserved, resolve, shown,
 };
 
-/// Variables that a command may set: they affect little but language, time zone, colours and amount
-/// of output. Variables that begin with `LC_` count as well.
+/// Variables that a command may set to a plain value: they affect little but language, time zone,
+/// colours and amount of output. Variables that begin with `LC_` count as well.
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
 
@@ -35,28 +35,30 @@ const SERVICE_FOLDERS: Names = Names(".circleci .github .gitlab");
 /// Access of a program to the files and folders in its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathAccess {
-    /// Reads the content.
+    /// The program reads the content of files.
     Content,
-    /// Shows names and metadata, of the entries of a folder as well.
+    /// The program shows names and metadata, of the entries of a folder as well.
     Names,
-    /// Shows names and metadata of everything below a folder, which outside of the workspace
-    /// includes credential stores.
+    /// The program shows names and metadata of everything below a folder, which outside of the
+    /// workspace includes credential stores.
     Tree,
 }
 
 /// Simple command, with the results that decide if grants and rules cover it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlainCommand {
-    /// Program and arguments, without transparent wrappers.
+    /// Program and arguments, without transparent wrappers (`timeout TIME`, `nice -n LEVEL`) and
+    /// without `--no-pager` of git.
     pub(crate) words: Vec<String>,
     /// Reason why no grant can cover the command. `None` if a grant can.
     pub(crate) barred: Option<String>,
     /// Reason why a granted prefix does not suffice: the words after it are not known to be
     /// harmless. `None` if they are, or if the program is not in the option table.
     pub(crate) acts: Option<String>,
-    /// True if the option table contains the program.
+    /// True if the option table contains the program or, for one with subcommands, program and
+    /// subcommand.
     pub(crate) known: bool,
-    /// Number of words that name the operation: program and subcommand.
+    /// Number of words that name the operation: program and subcommand; 1 if `known` is false.
     pub(crate) named: usize,
     /// True if all words are literal.
     pub(crate) literal: bool,
@@ -337,7 +339,8 @@ pub(crate) fn path(word: &Word, access: PathAccess, ground: Ground<'_>) -> Resul
 }
 
 /// Checks one path as [`path`] does: it may hold no secrets, and must lie in the workspace, unless
-/// it is one of [`SYSTEM_FILES`] or the access is [`PathAccess::Names`].
+/// it is `-` or one of [`SYSTEM_FILES`]. With [`PathAccess::Names`] it may lie outside, but not in
+/// posse's own folders.
 pub(crate) fn path_text(text: &str, access: PathAccess, ground: Ground<'_>) -> Result<(), String> {
     let text = expand_home(text, ground.place.home, ground.place.cwd);
     let said = shown(&text);
@@ -389,14 +392,15 @@ pub(crate) fn has_ordinary_ending(text: &str) -> bool {
     }) && !text.chars().any(|c| is_reserved(c) && !is_glob(&c.to_string()))
 }
 
-/// True if the path `text` lies in the workspace and not in a closed folder. Links are not followed.
+/// True if the path `text` lies in the workspace and not in a closed folder. Links are not
+/// followed. False if the path is known only at run time.
 pub(crate) fn is_inside(text: &str, ground: Ground<'_>) -> bool {
     let Some(path) = resolve(text, ground.place.cwd) else { return false };
     let path = shown(&path);
     ground.roots.iter().any(|root| is_below(&path, root)) && !is_closed(text, ground)
 }
 
-/// True if the path `text` is, or may be, in a closed folder.
+/// True if the path `text` is in a closed folder, or is known only at run time.
 pub(crate) fn is_closed(text: &str, ground: Ground<'_>) -> bool {
     let Some(path) = resolve(text, ground.place.cwd) else { return true };
     let path = shown(&path);

@@ -8,40 +8,40 @@ use crate::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 /// Rule by which a command is always denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Danger {
-    /// Name of the rule.
+    /// Name of the rule, such as `fork-bomb`.
     pub(crate) rule: &'static str,
     /// Reason for the model and the user.
     pub(crate) reason: &'static str,
 }
 
-/// Deletes or moves away a whole system or home folder.
+/// The command deletes, changes or moves away a whole system or home folder.
 pub(crate) const DELETES: Danger = Danger {
     rule: "delete-everything",
     reason: "it would change or delete a whole system or home folder; name the folder you mean",
 };
-/// Changes the access rights of a whole system or home folder.
+/// The command changes the access rights of a whole system or home folder.
 pub(crate) const LOCKS: Danger = Danger {
     rule: "lock-everything",
     reason: "it would change who may use a whole system or home folder; name the folder you mean",
 };
-/// Starts processes without end.
+/// The command starts processes without end.
 pub(crate) const FORK_BOMB: Danger =
     Danger { rule: "fork-bomb", reason: "it would start processes without end" };
-/// Overwrites a disk or the memory.
+/// The command overwrites or repartitions a disk, or overwrites the memory.
 pub(crate) const DEVICE: Danger =
     Danger { rule: "raw-device", reason: "it would overwrite a disk or the memory" };
-/// Runs downloaded text.
+/// The command executes text that it downloads.
 pub(crate) const DOWNLOADED: Danger = Danger {
     rule: "run-download",
     reason: "it would run what it downloads unseen; download to a file, read it, then run it",
 };
-/// Runs decoded text.
+/// The command executes text that it decodes.
 pub(crate) const DECODED: Danger = Danger {
     rule: "run-decoded",
     reason: "it would run text that it decodes, whose content is not shown; decode to a file, read \
              it, then run it",
 };
-/// Stops the machine or all processes of the user.
+/// The command stops or crashes the machine, or ends all processes of the user.
 pub(crate) const HOST: Danger = Danger {
     rule: "stop-machine",
     reason: "it would stop or crash the machine, or end every process of the user",
@@ -52,7 +52,7 @@ pub(crate) const HOST: Danger = Danger {
 pub(crate) struct CommandLocation<'a> {
     /// Working directory. `None` if it is unknown.
     pub(crate) cwd: Option<&'a str>,
-    /// The home folder.
+    /// Home folder of the user.
     pub(crate) home: &'a str,
 }
 
@@ -77,7 +77,8 @@ const SAMPLES: [&str; 8] = ["sda", "sda1", "vda", "hda", "nvme0n1", "mmcblk0", "
 const TRIGGERS: [&str; 4] =
     ["/proc/sysrq-trigger", "/sys/power/state", "/proc/kcore", "/sys/kernel/debug/provoke-crash"];
 
-/// True if `text` names `/`, a system folder or a home folder as a whole, or all of its contents.
+/// True if `text` names `/`, a system folder, a home folder or a parent of `place.home` (except
+/// `/tmp`) as a whole, or all of its contents. False if the path is known only at run time.
 pub(crate) fn is_system(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -119,7 +120,8 @@ fn takes_all(part: &str) -> bool {
         && !part.chars().any(|c| c.is_ascii_alphanumeric())
 }
 
-/// True if writing to the path `text` overwrites a disk or memory.
+/// True if writing to the path `text` overwrites a disk or memory. False if the path is known only
+/// at run time.
 pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let Some(device) = path.strip_prefix("/dev/") else { return false };
@@ -136,7 +138,8 @@ pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
         })
 }
 
-/// True if writing to the path `text` acts on the kernel at once.
+/// True if writing to the path `text` acts on the kernel at once. False if the path is known only
+/// at run time.
 pub(crate) fn is_trigger(text: &str, place: CommandLocation<'_>) -> bool {
     resolve(text, place.cwd).is_some_and(|path| TRIGGERS.contains(&path.as_str()))
 }
@@ -345,7 +348,8 @@ fn forks(program: &str, words: &Words<'_>) -> bool {
         })
 }
 
-/// Returns a destructive program whose path the glob `word` can match. `None` if there is none.
+/// Returns a shell or a destructive program whose path the glob `word` can match. `None` if there
+/// is none, or if `word` is no absolute path or is known only at run time.
 pub(crate) fn globbed_program(word: &str) -> Option<&'static str> {
     if !is_glob(word)
         || !word.starts_with('/')

@@ -85,7 +85,7 @@ impl Folders {
     }
 }
 
-/// True if `command` changes the working directory.
+/// True if the program of `command` is `cd`, `pushd` or `popd`.
 fn changes_folder(command: &SimpleCommand) -> bool {
     let program = command.words.first().and_then(Word::literal);
     program.is_some_and(|program| matches!(program, "cd" | "pushd" | "popd"))

@@ -1,7 +1,8 @@
 //! Second parser: compares the words of the shell reader with tree-sitter's bash grammar.
 //!
-//! Two independent parsers must agree on every word before anything is allowed. Only text that the
-//! shell reader found small and plain is parsed here, so hostile nesting never reaches this parser.
+//! Two independent parsers must agree on every word before grants, or rules with a command prefix,
+//! allow a command. A rule for all commands needs only the shell reader. Only text that the shell
+//! reader found small and plain is parsed here, so hostile nesting never reaches this parser.
 
 use std::cell::RefCell;
 
@@ -14,10 +15,12 @@ thread_local! {
     static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
 }
 
-/// Maximum number of words of a text. Hand-written text has fewer, and the cost stays small.
+/// Maximum number of words plus commands of a text. Longer text is not parsed here and counts as
+/// read differently. Hand-written text has fewer, and the cost stays small.
 const WORDS_MAX: usize = 1_000;
 
-/// True if the grammar finds the same commands and words as `outline`.
+/// True if the grammar finds words at the same positions as `outline`. False if it reports an error
+/// or anything besides simple commands, or if the text has more than [`WORDS_MAX`] words.
 pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
     let count = outline.commands.iter().map(|command| command.words.len() + 1).sum::<usize>();
     if count > WORDS_MAX {

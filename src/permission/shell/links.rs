@@ -61,7 +61,8 @@ fn add(text: &str, folder: Option<&str>, home: &str, paths: &mut Vec<CommandPath
     }
 }
 
-/// Returns all texts that may be the value of an option in the same word: `--name=VALUE`, `-nVALUE`.
+/// Returns all texts that may be the value of an option in the same word: `--name=VALUE`, or
+/// `-nVALUE` with at most [`ATTACHED_MAX`] option letters.
 fn attached_values(text: &str) -> Vec<&str> {
     if text.starts_with("--") {
         return text.split_once('=').map(|(_, value)| value).into_iter().collect();
@@ -96,7 +97,8 @@ pub(crate) fn check(text: &str, lists: bool, ground: Ground<'_>) -> Result<(), S
     Ok(())
 }
 
-/// True if the path `text`, relative to `folder`, leads through one of `links`.
+/// True if the path `text`, relative to `folder`, leads through one of `links`. False if the path
+/// is known only at run time.
 pub(crate) fn leads_elsewhere(text: &str, folder: Option<&str>, links: &[PathLink]) -> bool {
     let Some(path) = joined(text, folder) else { return false };
     links.iter().any(|link| rest_behind(&link.path, &path).is_some())

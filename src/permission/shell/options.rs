@@ -51,8 +51,8 @@ pub(crate) struct Spec {
 enum OptionSyntax {
     /// Short options may be combined, the last one with its value: `-qn3`; `--long=value`.
     Getopt,
-    /// As [`OptionSyntax::Getopt`], but a value never begins with `-`, and every word that begins with `@`
-    /// names a file of options.
+    /// As [`OptionSyntax::Getopt`], but a value never begins with `-`, and every word that begins
+    /// with `@` names a file of options.
     Argparse,
     /// One option in each word, with its value after `=` or in the next word, where it never
     /// begins with `-`.
@@ -68,7 +68,7 @@ enum Operands {
     Paths(PathAccess),
     /// Versions of git, or files of the workspace.
     Versions,
-    /// Any text.
+    /// Literal words with any text.
     Data,
     /// A pattern first, then files of the workspace.
     Pattern,
@@ -352,8 +352,9 @@ impl Spec {
         }
     }
 
-    /// Checks a command that reads whole folders. It reads hidden files as well, so the root of the
-    /// workspace is permitted only for a search that `--include` limits.
+    /// Checks a command that reads whole folders, hidden files included. A search that `--include`
+    /// limits may read any folder of the workspace; otherwise the folders must be visible parts of
+    /// the workspace ([`allow::is_visible_part`]), so the root is not permitted.
     fn check_recursion(
         &self,
         arguments: &Arguments<'_>,

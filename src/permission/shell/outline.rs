@@ -128,7 +128,7 @@ pub(crate) enum Scope {
 pub(crate) enum Flaw {
     /// A quote, a parenthesis or a command is not closed.
     Unclosed = 1,
-    /// Misplaced operators or words.
+    /// Misplaced operators or words, or a construct that versions of bash read differently.
     Syntax = 2,
     /// A here-document has no end, or begins where two readings are possible.
     Heredoc = 4,
@@ -138,7 +138,8 @@ pub(crate) enum Flaw {
     TooDeep = 16,
     /// Characters that the parser reserves for marks, or an expansion that cannot be followed.
     Odd = 32,
-    /// Control flow, a function, a condition, arithmetic or a coprocess.
+    /// Control flow, a `function`, a condition, an arithmetic command, a coprocess, or `time` with
+    /// options or before a group. A function defined as `name()` is only in [`Outline::functions`].
     Compound = 64,
     /// `|&`.
     PipeBoth = 128,

@@ -18,7 +18,8 @@ use crate::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
 use heredocs::Heredoc;
 use reserved::{CaseState, Header};
 
-/// Maximum nesting of backticks and here-documents.
+/// Maximum nesting of texts: the whole text, and backticks and here-documents in it. A deeper text
+/// is not parsed ([`Outline::unread`]).
 const TEXTS_MAX: usize = 24;
 
 /// Kind of the current construct, which determines how characters are read.
@@ -112,14 +113,16 @@ struct ShellReader {
     /// Characters of the current text; `at` is the index of the next one.
     source: Vec<char>,
     at: usize,
-    /// Number of bytes before `at`. Counted for the outermost text only.
+    /// Number of bytes before `at` in the current text. Used for positions in the outermost text
+    /// only.
     byte: usize,
     outermost: bool,
     mode: ReaderMode,
     frames: Vec<OpenConstruct>,
     building: Building,
     word: Option<Word>,
-    /// Number of open `${` in the word: their content is not part of its text.
+    /// Number of open `${` and arithmetic expansions in the word: their content is not part of its
+    /// text.
     silent: usize,
     heredocs: Vec<Heredoc>,
     /// Number of pending here-documents that started outside of the current construct.
@@ -127,7 +130,7 @@ struct ShellReader {
     texts: usize,
     /// Number of open substitutions.
     substituting: usize,
-    /// Number of characters read ahead so far. Limited to a multiple of the text's length.
+    /// Number of characters that `is_arithmetic` has read ahead so far, for its limit.
     ahead: usize,
 }
 
@@ -136,7 +139,8 @@ impl ShellReader {
         self.outline.flaws.add(flaw);
     }
 
-    /// Reads a whole text in `mode`, as part of the current construct.
+    /// Reads a whole text in `mode`, as part of the current construct. A text beyond [`TEXTS_MAX`]
+    /// is only recorded as unread.
     fn text(&mut self, text: &str, mode: ReaderMode, outermost: bool) {
         if self.texts >= TEXTS_MAX {
             self.add_flaw(Flaw::TooDeep);

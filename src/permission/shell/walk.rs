@@ -1,5 +1,5 @@
-//! Walk through a script: finds the programs that it runs through any wrapper, and parts that are
-//! never allowed.
+//! Walk through a script: finds the programs that it runs, also through the known wrappers, and
+//! parts that are never allowed.
 //!
 //! Constants are not propagated through variables. Parts that are known only at run time make the
 //! result unsure, which is reported.
@@ -27,15 +27,18 @@ use taint::Taint;
 
 /// Maximum nesting of scripts in words. Deeper scripts get the coarse check.
 const DEPTH_MAX: usize = 48;
-/// Nested scripts are parsed up to a total of `AGAIN_MIN` + `AGAIN_TIMES` * the length of the command,
-/// in bytes; beyond it they get the coarse check.
+/// Nested scripts are parsed up to a total of `AGAIN_MIN` + `AGAIN_TIMES` * the length of the
+/// command, in bytes; beyond it they get the coarse check.
 const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 12;
-/// Maximum size in bytes of command output that is computed, such as that of `echo`.
+/// Maximum size in bytes of the joined outputs of commands in a list, such as several `echo`. An
+/// output that would exceed it is left out.
 const TEXT_BYTES_MAX: usize = 1 << 14;
-/// Maximum number of substitutions in a command whose output is used as names of files.
+/// Maximum number of substitutions in a command whose output is used as names of files. Further
+/// ones are ignored.
 const SUBSTITUTIONS_MAX: usize = 8;
-/// Maximum number of words of a command after brace expansion.
+/// Maximum number of words of a command after brace expansion. Further words are left out, and the
+/// result is unsure.
 const WORDS_MAX: usize = 1 << 16;
 
 /// Simple command, and the programs in its words.
@@ -408,7 +411,7 @@ impl Walker {
     }
 
     /// True if a function calls itself, directly or through others, in a way that multiplies
-    /// processes.
+    /// processes. Calls through others are searched among the first 512 calls between functions.
     fn is_fork_bomb(&self) -> bool {
         const EDGES_MAX: usize = 512;
         let edges: Vec<_> = self

@@ -312,8 +312,9 @@ fn sequence(inside: &str) -> Option<Vec<String>> {
     Some((low..=high).map(String::from).collect())
 }
 
-/// Replaces tildes, `$HOME` and `$PWD` in `text`. Without `cwd`, the working directory becomes
-/// [`UNKNOWN`].
+/// Replaces `$HOME`, `$PWD`, and tildes at the beginning or after `=` and `:` in `text`; `~name`
+/// becomes `/home/name`. Without `cwd`, the working directory becomes [`UNKNOWN`], as `~-` always
+/// does.
 pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut start = true;
@@ -346,7 +347,8 @@ pub(crate) fn expand_home(text: &str, home: &str, cwd: Option<&str>) -> String {
 }
 
 /// Makes `text` an absolute path without `.`, `..` and double slashes; links are not followed,
-/// globs stay. `None` if a part of the path is known only at run time.
+/// globs stay. `None` if `text` is empty, if a part of it is known only at run time, or if it is
+/// relative and `cwd` is `None`.
 pub(crate) fn resolve(text: &str, cwd: Option<&str>) -> Option<String> {
     if text.is_empty() || text.contains([UNKNOWN, HOME, PWD]) {
         return None;
@@ -438,7 +440,7 @@ fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
     None
 }
 
-/// Decodes the escapes in the text of `$'…'`.
+/// Decodes the escapes in the text of `$'…'`. The result ends before the first escape for NUL.
 pub(crate) fn ansi_c(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars().peekable();

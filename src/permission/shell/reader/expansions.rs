@@ -246,8 +246,9 @@ impl ShellReader {
     }
 
     /// Reads ahead. True if the next `(`, which is the second one of `((`, is closed by `))`.
-    /// Otherwise the first one opens a substitution or subshell, and the second one a subshell in
-    /// it.
+    /// Otherwise reports a flaw and returns false: the first one opens a substitution or subshell,
+    /// and the second one a subshell in it. Also false after too much reading ahead in the whole
+    /// text.
     pub(super) fn is_arithmetic(&mut self) -> bool {
         let mut depth = 0_usize;
         let mut at = self.at;

@@ -13,7 +13,7 @@ const SELECTORS: Names = Names(
     "name path regex newer wholename lname empty size mtime mmin atime amin ctime cmin samefile",
 );
 
-/// Programs that delete, move or lock the files they get.
+/// Programs that delete, empty, move or lock the files they get.
 pub(super) const REMOVES: Names =
     Names("rm shred unlink srm grm rmdir trash rimraf mv truncate chmod chown");
 /// Programs that pass on names of files.
@@ -157,8 +157,8 @@ impl Walker {
         }
     }
 
-    /// Records the danger of the program `name` with the arguments `words`, which gets further names
-    /// of files from `input`.
+    /// Records the danger of the program `name` with the arguments `words`, which gets further
+    /// names of files from `input`. Does nothing if the program is not in [`REMOVES`].
     pub(super) fn fed(&mut self, name: &str, words: &[&str], input: &CommandInput) {
         if !REMOVES.has(name) {
             return;

@@ -227,7 +227,8 @@ impl Walker {
         self.scoped(|walker| walker.joined(rest, call.input))
     }
 
-    /// Handles `su -c TEXT`, `script -c TEXT` and `flock FILE PROGRAM`.
+    /// Handles `su -c TEXT`, `script -c TEXT` and `flock FILE PROGRAM`. Without a text, `su` and
+    /// `newgrp` execute their input.
     fn command_option(&mut self, call: &Call<'_>, run: &mut Run) -> Effects {
         let Call { name, rest, words, at, input } = *call;
         self.findings.unsure = true;

@@ -36,7 +36,8 @@ impl Taint {
         if decodes { Taint::DECODED } else { Taint::default() }
     }
 
-    /// Taint of the output of a whole command, whose program may be behind wrappers.
+    /// Taint of the output of a whole command, whose program may be behind wrappers: each of the
+    /// first eight words counts as a program.
     pub(super) fn of_words(words: &[&str]) -> Taint {
         let mut taint = Taint::default();
         for (at, word) in words.iter().enumerate().take(8) {
