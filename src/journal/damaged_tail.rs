@@ -27,7 +27,8 @@ pub(crate) struct DamagedTail {
 }
 
 impl DamagedTail {
-    /// Examines the file `name` in `dir` from byte `offset` on. A missing file counts as empty.
+    /// Examines the file `name` in `dir` from byte `offset` on. A missing file counts as empty; an
+    /// incomplete last line counts as a line.
     pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<DamagedTail> {
         let Some(mut file) = if_exists(open_to_read(&dir.join(name)))? else {
             return Ok(DamagedTail::default());
