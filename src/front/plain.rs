@@ -51,7 +51,8 @@ const HURRIED_END: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
-    /// True if a user is at the terminal: lines are edited, and permission requests are asked.
+    /// True if a user is at the terminal: lines are edited, and permission requests are shown and
+    /// answered. False if lines come from a pipe.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
@@ -69,8 +70,8 @@ pub struct Options {
     pub first: Option<Task>,
 }
 
-/// Runs line mode until the user exits, and returns the exit code. Fails if the first session or
-/// the input thread cannot be started.
+/// Runs line mode until the user exits, the input ends, a signal ends it, or standard output is
+/// lost. Returns the exit code. Fails if the first session or the input thread cannot be started.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
@@ -135,7 +136,8 @@ struct LineMode<'a> {
     stderr: Output,
     /// Typed lines that are handled after the current task.
     waiting: VecDeque<String>,
-    /// Time of the last Ctrl+C while no task ran; `None` if a line was typed since.
+    /// Time of the last Ctrl+C while no task ran; `None` if there was none since the last typed
+    /// line.
     interrupted: Option<Instant>,
     /// Exit code; `None` until line mode is to end.
     leaving: Option<Exit>,
@@ -158,7 +160,7 @@ struct Current {
     model: String,
     agent: String,
     tier: SandboxTier,
-    /// Number of permission requests so far that no person could answer.
+    /// Number of permission requests of this session so far that no person could answer.
     unanswered: u32,
     /// Number of these requests that `--yes` would not have answered.
     not_by_yes: u32,

@@ -5,13 +5,14 @@
 
 use unicode_width::UnicodeWidthChar;
 
-/// Maximum bytes of a reply that can be erased; no terminal shows more at once.
+/// Maximum bytes of a reply that can be erased, with notices about it; no terminal shows more at
+/// once.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// Returns the size of the terminal: columns and rows; `None` if it is unknown.
+/// Function that returns the size of the terminal: columns and rows; `None` if it is unknown.
 pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
 /// Size of the terminal at standard error: columns and rows; `None` if it is unknown.
