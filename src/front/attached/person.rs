@@ -37,8 +37,8 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
 /// Options of an attached client for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachDisplay {
-    /// True if a person is present: typed lines are read and, unless the client only observes, sent.
-    /// False if input is not read.
+    /// True if a person is present: typed lines are read and, unless the client only observes,
+    /// sent. False if input is not read.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
