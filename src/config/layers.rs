@@ -73,7 +73,7 @@ pub enum SettingOrigin {
         /// True if the value is the user's list followed by the project's.
         joined: bool,
     },
-    /// Saved preferences.
+    /// The saved choice of provider and model.
     Preferences,
     /// The environment variable of this name.
     Variable(&'static str),
@@ -362,8 +362,8 @@ impl LayerReader {
     }
 }
 
-/// True if the file contains an API key: the setting `apiKey`, or a text with the form of a key of
-/// a well-known service.
+/// True if the file may contain an API key: the name `"apiKey"`, also in a comment, or a quoted
+/// text that looks like a key of a well-known service.
 fn has_key(source: &ConfigFile) -> bool {
     source.text.contains("\"apiKey\"") || source.text.split(['"', '\'']).any(looks_like_key)
 }

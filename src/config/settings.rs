@@ -45,8 +45,8 @@ pub struct Settings {
     pub skills: SkillSettings,
     /// `thinking`: reasoning effort. `None` if not set.
     pub thinking: Option<Thinking>,
-    /// True if a command-line flag or an environment variable set `thinking`: the value overrides
-    /// the main agent's definition.
+    /// True if a command-line flag or an environment variable set `thinking`, so that it overrides
+    /// the effort in the main agent's definition; false if the definition has precedence.
     pub thinking_insists: bool,
     /// `maxTurns`: maximum number of model replies in one invocation of the main agent.
     pub turns_max: u32,
@@ -137,9 +137,11 @@ pub struct GrantKeeping {
 /// Tool settings (`tools`).
 #[derive(Debug, Clone, Default)]
 pub struct ToolSettings {
-    /// `edit.fuzzy`: true if edits may match where only white space, quotes or dashes differ.
+    /// `edit.fuzzy`: true if edits may match where only trailing blanks, or the kinds of spaces,
+    /// quotes or dashes, differ.
     pub fuzzy_edit: bool,
-    /// `edit.requireRead`: true to refuse edits of a file that was not read, or changed since.
+    /// `edit.requireRead`: true to refuse edits of a file that the session has not read, or that
+    /// changed since it was read.
     pub require_read: bool,
     /// `read.dedup`: true to answer a repeated read of an unchanged file with a reference.
     pub dedup_reads: bool,
@@ -208,16 +210,17 @@ pub struct ProviderSettings {
     pub fallback: Vec<String>,
 }
 
-/// Timeouts of a provider. `None` if not set.
+/// Timeouts of a provider. `None` if not set. For a reply that is not streamed, `idle` replaces a
+/// shorter `first_byte` or `silence`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// `connect`: time to connect.
+    /// `connect`: maximum time to connect.
     pub connect: Option<Duration>,
-    /// `firstByte`: time until the reply begins.
+    /// `firstByte`: maximum time from the request until the headers of the reply arrive.
     pub first_byte: Option<Duration>,
-    /// `silence`: time without any byte of a reply.
+    /// `silence`: maximum time without any byte of a reply that has begun.
     pub silence: Option<Duration>,
-    /// `idle`: time between two chunks of a reply, not counting pings.
+    /// `idle`: maximum time between two chunks of a reply, not counting pings.
     pub idle: Option<Duration>,
 }
 

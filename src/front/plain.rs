@@ -35,7 +35,7 @@ use crate::question::TerminalQuestions;
 
 use terminal::{LineTerminal, TerminalInput};
 
-/// Text that the line editor shows before the input.
+/// Text before the input of a line while no task runs.
 const PROMPT: &str = "> ";
 
 /// Time after a Ctrl+C in which a second one exits.
@@ -58,7 +58,7 @@ pub struct Options {
     pub color: bool,
     /// True if sessions are not stored.
     pub forgotten: bool,
-    /// True if `--yes` was given.
+    /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
@@ -66,7 +66,7 @@ pub struct Options {
     pub clipboard: bool,
     /// File of the input history; `None`: the history ends with the process.
     pub history: Option<PathBuf>,
-    /// Task to start with, if any.
+    /// Task that runs before the first line is read; `None` to read a line at once.
     pub first: Option<Task>,
 }
 
@@ -150,7 +150,7 @@ struct LineMode<'a> {
     last_reply: String,
 }
 
-/// The current session.
+/// The current session of line mode, and the state that ends with it.
 struct Current {
     session: SessionHandle,
     attach_socket: AttachSocket,

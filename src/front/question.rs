@@ -241,7 +241,7 @@ impl TerminalQuestions {
         })
     }
 
-    /// Removes the current request.
+    /// Removes the current request because it is decided, and counts it.
     fn over(&mut self) {
         let decided = usize::from(self.open.pop_front().is_some());
         self.count(decided);
@@ -282,7 +282,7 @@ pub(crate) enum AnswerLine {
     Unclear(String),
 }
 
-/// All pages of a request.
+/// All pages of a request, at least one. The first begins with the summary and the reason.
 fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<QuestionPage> {
     let mut all = pages(detail);
     let head = format!("\n? {}\n  {}\n", printable(summary), printable(reason));

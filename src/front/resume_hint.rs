@@ -11,11 +11,11 @@ const SLACK: Duration = Duration::from_secs(30);
 /// Values from which the resume command, and the line that schedules it, are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Session id.
+    /// Id of the session that is resumed.
     pub session: String,
-    /// Path of the program.
+    /// Path of the posse executable, for a scheduled resume.
     pub program: String,
-    /// Working directory.
+    /// Directory in which a scheduled resume runs.
     pub cwd: String,
     /// Flags of this run that the resumed run needs again.
     pub flags: Vec<String>,

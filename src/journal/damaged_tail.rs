@@ -14,7 +14,7 @@ use crate::verify::Problem;
 /// Maximum bytes of a damaged tail in which lines are counted.
 const LOOK_BYTES_MAX: u64 = 64 << 20;
 
-/// Contents of the damaged file from the damage on.
+/// Counts that describe the damaged file from the first invalid line to the end of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DamagedTail {

@@ -23,7 +23,7 @@ pub(crate) enum Stop {
     End,
     /// The file ends within a line.
     Torn,
-    /// A later version of posse wrote the next line, in this format version.
+    /// A later version of posse wrote the next line. The number is the format version of the line.
     Newer(u32),
     /// The next line or file is not the expected one.
     Damaged(Damage),

@@ -64,7 +64,7 @@ pub struct SessionSummary {
     pub last_ms: Option<u64>,
     /// Number of the last record; 0 without a readable one.
     pub records: u64,
-    /// Total size of the journal files, in bytes.
+    /// Total size of the journal files, in bytes; 0 if a closed segment is missing.
     pub bytes: u64,
     /// Size of the session's folder in bytes: journal, spilled outputs, before-images of changed
     /// files. A minimum for folders with very many or deep entries.

@@ -28,7 +28,8 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// Callback for every valid line, with its head and the position at which it begins.
+/// Callback for every valid line, with the line's [`Head`] and the position at which the line
+/// begins.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
 
 /// Result of a walk: the position at which it ended, and the reason.

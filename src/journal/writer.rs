@@ -42,8 +42,8 @@ const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct WriterTurn {
     /// Current generation; each opening and each fold increments it.
     pub(crate) generation: u64,
-    /// True if a sync failed: the content on disk is unknown, so the next opening rewrites the
-    /// active file.
+    /// True if a sync failed: the content on disk is unknown, so the next opening or fold rewrites
+    /// the active file.
     pub(crate) suspect: bool,
 }
 

@@ -23,7 +23,7 @@ use crate::schema::{self, ConfigKey, Project};
 /// The configuration key of permission rules.
 const RULES: &str = "permissions";
 
-/// A project's configuration file, with the effect of each setting.
+/// A project's configuration file, with the decision about each valid setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectFile {
     /// Path of the file, printable.

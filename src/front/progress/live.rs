@@ -62,8 +62,8 @@ impl LiveText {
         self.broke_off
     }
 
-    /// Escape sequence that erases the text on a terminal of this size. `None` if a part of it is
-    /// not visible, or if the size is unknown or has changed.
+    /// Escape sequence that erases the text on a terminal of this size. `None` if a part of the
+    /// text is not visible or can no longer be erased, or if the size is unknown or has changed.
     pub(super) fn erase_sequence(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));

@@ -18,7 +18,7 @@ use crate::store::{FileJournal, StoreState};
 use crate::walk::{Each, start_of, walk};
 use crate::writer::lock;
 
-/// Minimum number of bytes that a fold must read to write a checkpoint.
+/// Minimum number of bytes that a fold must read to write a checkpoint, outside of tests.
 pub(super) const WORTH_BYTES: u64 = 4 << 20;
 
 /// Result of folding a session's records.
