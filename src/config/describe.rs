@@ -23,8 +23,9 @@ pub fn json_schema() -> String {
     format!("{:#}\n", Value::Object(schema))
 }
 
-/// Markdown tables of all keys: type, default, condition under which a repository may set the key,
-/// environment variable, description.
+/// Two Markdown tables: the keys that have an effect, and those accepted without effect. Columns:
+/// key, type, default, condition under which a repository may set the key, environment variable,
+/// description.
 pub fn reference() -> String {
     let mut text = String::new();
     for (title, active) in [("Keys", true), ("Keys without effect yet", false)] {

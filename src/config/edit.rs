@@ -18,8 +18,9 @@ const HEADER: &str = "\
 
 /// Sets the dotted key `key` to `value` in the file at `path`, or removes the key if `value` is
 /// `None`. `value` is JSON, or text without quotes. Creates a missing file to set a key. Returns a
-/// message for the user, also if the key to remove is not set. Refuses a change that would add a
-/// mistake to the file.
+/// message for the user, also if the key to remove is not set. Fails without a change if the key is
+/// unknown, the value is invalid, the change would add a mistake, or the file is invalid JSON or of
+/// a later format version.
 pub fn edit(path: &Path, key: &str, value: Option<&str>) -> Result<String, Vec<Failure>> {
     let one = |failure: Failure| vec![failure];
     let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
@@ -184,7 +185,8 @@ pub(crate) fn parts_of(key: &str) -> Vec<String> {
 }
 
 /// Finds the configuration key for a path. The flag is true if the path names a member inside the
-/// key's value, such as one header of `headers`. `None`: there is no such key.
+/// key's value, such as one header of `headers`. `None` if there is no such key, or if a name in
+/// the path is empty. Members of `agents` are not found.
 fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     if parts.iter().any(|part| part.is_empty()) {

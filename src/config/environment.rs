@@ -39,7 +39,8 @@ impl Environment {
     }
 
     /// The value of a variable, without surrounding white space and without one pair of quotes
-    /// around it. `None` if the variable is unset, or its value is empty or not UTF-8.
+    /// around it. `None` if the variable is unset, if nothing is left of its value, or if the value
+    /// is not UTF-8.
     pub fn get(&self, name: &str) -> Option<&str> {
         let raw = self.variables.get(name)?.to_str()?.trim();
         let unquoted = ['"', '\'']
@@ -70,8 +71,9 @@ impl Environment {
         names.map(|(name, _)| name.as_str()).take_while(move |name| name.starts_with(beginning))
     }
 
-    /// The value of a variable as a path, which may be relative and need not be UTF-8. `None` if
-    /// the variable is unset or empty.
+    /// The value of a variable as a path, which may be relative. A value in UTF-8 is cleaned as by
+    /// [`get`](Environment::get); any other is taken as it is. `None` if the variable is unset or
+    /// empty.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let raw = self.variables.get(name)?;
         match raw.to_str() {
@@ -146,8 +148,9 @@ impl Dirs {
     }
 
     /// Rejects a workspace in which tools could change their own authority: a folder that is or
-    /// contains the home folder or posse's state or configuration, and a folder inside one of
-    /// posse's folders. `workspace` must be a path without symbolic links.
+    /// contains the home folder or posse's state or configuration, and a folder that is or is
+    /// inside one of posse's folders or the `login` folder. `workspace` must be a path without
+    /// symbolic links.
     pub fn check_workspace(&self, workspace: &Path) -> Result<(), Failure> {
         self.check(workspace, "start in the folder of a project, or name one with --cwd DIR")
     }
@@ -173,7 +176,8 @@ impl Dirs {
     }
 
     /// Warning if the state folder, which holds journals, trust and grants, belongs to another user
-    /// or can be changed by other users. Follows symbolic links. `None` also if it does not exist.
+    /// or can be changed by other users. Follows symbolic links. `None` also if the folder cannot
+    /// be examined, for example because it does not exist.
     pub fn state_warning(&self) -> Option<String> {
         let found = fs::metadata(&self.state).ok()?;
         let mode = found.mode() & 0o7777;

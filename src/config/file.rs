@@ -24,8 +24,8 @@ pub(crate) enum ReadPolicy {
     Optional,
     /// A missing file is an error, because the user named the file.
     Required,
-    /// The file may be missing. Neither the file nor its folder may be a symbolic link, so that
-    /// a repository cannot make posse read another file.
+    /// The file may be missing. Neither the file nor the folder that contains it may be a symbolic
+    /// link, so that a repository cannot make posse read another file.
     Foreign,
 }
 
@@ -109,7 +109,8 @@ impl ConfigFile {
         ConfigFile { name: name.to_owned(), text, mode: 0o600, ..ConfigFile::default() }
     }
 
-    /// Parses the text as a JSON object. `None` if it contains only white space and comments.
+    /// Parses the text as a JSON object with comments and trailing commas. `None` if it contains
+    /// only white space and comments. Fails for invalid JSON and for any value but an object.
     pub(crate) fn parse(&self) -> Result<Option<ast::Object<'_>>, Failure> {
         let parsed = parse_to_ast(&self.text, &CollectOptions::default(), &options());
         let parsed = parsed.map_err(|error| {
@@ -132,8 +133,8 @@ impl ConfigFile {
         }
     }
 
-    /// Describes a byte offset as `file:line:column`, and below it the text of the line with a
-    /// caret. Omits the text if it could contain a secret.
+    /// Describes a byte offset as `file:line:column`, and below it up to 80 characters of the line
+    /// with a caret. Omits the line and the caret if the line could contain a secret.
     pub(crate) fn place(&self, offset: usize) -> String {
         let (line, column) = self.line_and_column(offset);
         let mut place = format!("{}:{line}:{column}", self.name);

@@ -29,7 +29,8 @@ pub(crate) use walk::Walk;
 
 /// Maximum number of keys that one notice names.
 const NAMES_MAX: usize = 8;
-/// Maximum length, in characters, of a message that quotes names from a configuration file.
+/// Maximum length, in characters, of a text that quotes a name from a configuration file. A longer
+/// text is cut there and ends with `…`.
 const TEXT_CHARS_MAX: usize = 300;
 
 /// The effective value of each key with its origin, by the dotted name of the key.
@@ -52,25 +53,27 @@ pub struct Leaf {
 pub enum SettingOrigin {
     /// Built-in default.
     BuiltIn,
-    /// A configuration file of the user.
+    /// A configuration file of the user, also the one given with `--config`.
     File {
         /// Path of the file, printable.
         name: Arc<str>,
-        /// Line of the value, from 1.
+        /// Line of the value, from 1. For a member of an object such as `headers`, the line at
+        /// which the object begins.
         line: usize,
     },
     /// The configuration file of a project.
     Project {
         /// Path of the file, printable.
         name: Arc<str>,
-        /// Line of the value, from 1.
+        /// Line of the value, from 1. For a member of an object such as `headers`, the line at
+        /// which the object begins.
         line: usize,
         /// Reason why the project's value applies.
         trust: TrustClass,
         /// True if the value is the user's list followed by the project's.
         joined: bool,
     },
-    /// Saved preferences.
+    /// The saved choice of provider and model.
     Preferences,
     /// The environment variable of this name.
     Variable(&'static str),
@@ -96,8 +99,8 @@ impl fmt::Display for SettingOrigin {
 }
 
 impl SettingOrigin {
-    /// Text of the origin: path and line for a file. Unlike `Display`, it omits the reason why a
-    /// project's value applies.
+    /// Text of the origin: path and line for a file. Unlike `Display`, it does not say why a
+    /// project's value applies, or that it was added to the user's list.
     pub(crate) fn place(&self) -> String {
         match self {
             SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
@@ -139,7 +142,7 @@ pub(crate) struct LayerReader {
     inactive: BTreeSet<String>,
     /// Earlier values of the keys that an untrusted repository set; `None` if a key had no value.
     displaced: BTreeMap<String, Option<Leaf>>,
-    /// The repository's file. `None` if there is none or it cannot be read.
+    /// The repository's file, once it was read. `None` if it is missing or cannot be read.
     pub(crate) project: Option<ProjectFile>,
     /// Resolved paths of the user's configuration files that contain an API key.
     pub(crate) key_files: Vec<PathBuf>,
@@ -221,8 +224,8 @@ impl LayerReader {
         }
     }
 
-    /// Restores the value `before` that a saved preference replaced. Does nothing if a later layer
-    /// has set the key.
+    /// Restores the value `before` that a saved preference replaced; `None` removes the key. Does
+    /// nothing if another layer supplies the current value.
     fn restore(&mut self, key: &str, before: Option<Leaf>) {
         if self.layers.get(key).is_none_or(|leaf| leaf.origin == SettingOrigin::Preferences) {
             self.layers.leaves.remove(key);
@@ -269,9 +272,10 @@ impl LayerReader {
         }
     }
 
-    /// Completes the merge after the last layer: adds defaults and reports conflicts. Returns the
-    /// name of a saved provider that was ignored because it is neither configured nor built in.
-    /// `is_preset` returns true for a built-in provider.
+    /// Completes the merge after the last layer: drops values of a project that could redirect the
+    /// user's API keys, undoes saved preferences that do not fit, adds defaults and reports
+    /// conflicts. Returns the name of a saved provider that was ignored because it is neither
+    /// configured nor built in (`is_preset`); otherwise `None`.
     pub(crate) fn finish(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         self.keep_providers_apart();
         let missing = self.ignore_unknown_provider(is_preset);
@@ -341,7 +345,7 @@ impl LayerReader {
     }
 
     /// Warns if the file belongs to another user, or if other users can change the file or read an
-    /// API key in it.
+    /// API key in it. The file is used in each case.
     fn judge_mode(&mut self, source: &ConfigFile) {
         let text = if source.is_foreign {
             "belongs to another user"
@@ -358,8 +362,8 @@ impl LayerReader {
     }
 }
 
-/// True if the file contains an API key: the setting `apiKey`, or a text with the form of a key of
-/// a well-known service.
+/// True if the file may contain an API key: the name `"apiKey"`, also in a comment, or a quoted
+/// text that looks like a key of a well-known service.
 fn has_key(source: &ConfigFile) -> bool {
     source.text.contains("\"apiKey\"") || source.text.split(['"', '\'']).any(looks_like_key)
 }
@@ -387,8 +391,8 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// Shortens a text that quotes a name from a file to [`TEXT_CHARS_MAX`] characters, because a name
-/// can be as long as the file.
+/// Cuts a text that quotes a name from a file after [`TEXT_CHARS_MAX`] characters and appends `…`,
+/// because a name can be as long as the file.
 fn clipped_name(text: &str) -> String {
     clipped(text, TEXT_CHARS_MAX, "…")
 }

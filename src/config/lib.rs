@@ -61,16 +61,17 @@ pub struct Sources<'a> {
     pub flags: Vec<(&'static str, Value, &'static str)>,
 }
 
-/// Result of [`load`] and [`load_with`].
+/// Result of [`load`] and [`load_with`], if no layer has an error.
 #[derive(Debug)]
 pub struct Loaded {
     /// Effective settings.
     pub settings: Settings,
-    /// Effective value of each key, with its source.
+    /// Effective value of each key that is set or has a default, with its source.
     pub layers: Layers,
-    /// Notices for the user; each is one line for standard error.
+    /// Warnings for the user, each for one line on standard error. Empty if there are none.
     pub notices: Vec<Notice>,
-    /// The project's file. `None` if there is none or it cannot be read.
+    /// The project's file, with the decision about each setting. `None` if there is no project, or
+    /// its file is missing or cannot be read.
     pub project: Option<ProjectFile>,
 }
 
@@ -177,8 +178,8 @@ pub fn project_file(root: &Path) -> PathBuf {
     root.join(".posse").join(FILE_NAME)
 }
 
-/// Abbreviates a secret for display: `…` and its last four characters, or only `…` if the secret
-/// has fewer than 12 characters. A leading `sk-` is shown.
+/// Abbreviates a secret for display: only `…` if it has fewer than 12 characters, else `…` and its
+/// last four characters, after `sk-` if the secret begins with that.
 pub(crate) fn masked(secret: &str) -> String {
     let count = secret.chars().count();
     let last: String = secret.chars().skip(count.saturating_sub(4)).collect();
@@ -190,7 +191,8 @@ pub(crate) fn masked(secret: &str) -> String {
     }
 }
 
-/// True if a text looks like an API key of a well-known service, judged by prefix and length.
+/// True if a text looks like an API key of a well-known service: it begins like one, has at least
+/// 20 bytes, and no white space.
 pub(crate) fn looks_like_key(text: &str) -> bool {
     const BEGINNINGS: [&str; 9] =
         ["sk-", "ghp_", "gho_", "github_pat_", "AIza", "xoxb-", "xoxp-", "AKIA", "gsk_"];

@@ -28,8 +28,9 @@ pub fn path(dirs: &Dirs) -> PathBuf {
     dirs.state.join("preferences.json")
 }
 
-/// Reads the saved preferences. A file that is invalid, unreadable or writable by other users is
-/// ignored with a notice. A missing file gives empty preferences.
+/// Reads the saved preferences. A missing file gives empty preferences. So does, with a notice, a
+/// file that is invalid, unreadable, a symbolic link, of a later version, or owned or writable by
+/// other users.
 pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
     match read(dirs) {
         Ok(preferences) => (preferences, None),
@@ -66,7 +67,8 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     })
 }
 
-/// Deletes the preferences file, even if its content is invalid. Returns a message for the user.
+/// Deletes the preferences file, even if its content is invalid. Returns a message for the user,
+/// also if there is no file. Fails if the file cannot be deleted.
 pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
     let path = path(dirs);
     let shown = printable(&path.display().to_string());

@@ -34,21 +34,21 @@ pub(crate) enum ValueKind {
     Secret,
     /// The name of an environment variable.
     Variable,
-    /// A URL with `http://`, `https://` or `file:///`.
+    /// A URL with `http://` or `https://` and without user name and password, or with `file:///`.
     Address,
     Choice(&'static [&'static str]),
     Whole(i64, i64),
     /// A whole number between two inclusive bounds, or the text `auto`.
     WholeOrAuto(i64, i64),
     Ratio,
-    /// A time with a unit: `90s`, `10m`, `2h`, `500ms`.
+    /// A whole number with a unit, above zero and at most 720 hours: `90s`, `10m`, `2h`, `500ms`.
     Duration,
     TextList,
     ObjectList,
     TextMap,
-    /// An object; the values of its members are not checked.
+    /// An object; its members are not checked. Each member is a separate setting.
     Object,
-    /// Any JSON value, not checked.
+    /// Any JSON value, not checked. Each member of an object is a separate setting.
     Any,
 }
 
@@ -114,8 +114,9 @@ pub(crate) enum Project {
     /// Once the user trusts the project, and only for a provider that the project itself adds.
     /// So a repository cannot redirect the user's API keys.
     OwnProvider,
-    /// Once the user trusts the project, and only to a value that is not less strict than the
-    /// user's.
+    /// Once the user trusts the project, and only to a stricter value: a sandbox mode or network
+    /// access at least as strict as the user's, `true` for a switch, permission rules that deny or
+    /// ask.
     Tighten,
     /// Never: only the user decides about the key.
     Never,
@@ -146,7 +147,8 @@ impl ConfigKey {
     }
 }
 
-/// Finds the key whose whole path matches `path`.
+/// Finds the key whose whole path matches `path`; `*` in the path of a key matches any name. `None`
+/// if there is no such key, also if `path` is only the beginning of one.
 pub(crate) fn find(path: &[&str]) -> Option<&'static ConfigKey> {
     group(path).iter().find(|key| key.strip(path).is_some_and(|mut rest| rest.next().is_none()))
 }

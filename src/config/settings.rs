@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::environment::Environment;
 use crate::layers::{Layers, Leaf, SettingOrigin, duration};
 
-/// Effective settings. Each field names its configuration key.
+/// Effective settings. The comment of a field begins with its configuration key, if it has one.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that have nothing to do with another")]
 pub struct Settings {
@@ -38,14 +38,15 @@ pub struct Settings {
     pub default_provider: Option<String>,
     /// `model`. `None`: the default model of the provider.
     pub model: Option<String>,
-    /// `roles`: models for special work, by the name of the role.
+    /// `roles`: models for summaries, titles and subagents. Keys: `compact`, `title`, and names of
+    /// subagents.
     pub roles: BTreeMap<String, RoleSettings>,
     /// `skills`: discovery of skills.
     pub skills: SkillSettings,
     /// `thinking`: reasoning effort. `None` if not set.
     pub thinking: Option<Thinking>,
-    /// True if a command-line flag or an environment variable set `thinking`: the value overrides
-    /// the main agent's definition.
+    /// True if a command-line flag or an environment variable set `thinking`, so that it overrides
+    /// the effort in the main agent's definition; false if the definition has precedence.
     pub thinking_insists: bool,
     /// `maxTurns`: maximum number of model replies in one invocation of the main agent.
     pub turns_max: u32,
@@ -61,7 +62,7 @@ pub struct Settings {
     pub streaming: bool,
     /// `sandbox`: confinement of commands.
     pub sandbox: SandboxSettings,
-    /// `multimodal.maxImageBytes`: maximum size of an image that is sent, in bytes.
+    /// `multimodal.maxImageBytes`: maximum size of an image file that is sent, in bytes.
     pub image_bytes_max: u64,
     /// `multimodal.detail`: detail level of images: `auto`, `low` or `high`.
     pub image_detail: String,
@@ -71,9 +72,11 @@ pub struct Settings {
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `persistentGrants`: storage of grants.
     pub persistent_grants: GrantKeeping,
-    /// `permissions`: rules as JSON objects: the user's, then the rules of a trusted project.
+    /// `permissions`: rules as JSON objects: the user's, then the rules of a trusted project. A
+    /// list in the file of `--config` replaces both.
     pub permissions: Vec<Value>,
-    /// Source of `permissions`, for messages. `None` if no rules are set.
+    /// Source of `permissions`, for messages: the last file that contributed to the list. `None` if
+    /// no rules are set.
     pub permissions_from: Option<String>,
     /// Number of rules at the end of `permissions` that come from a trusted project.
     pub project_rules: usize,
@@ -111,7 +114,8 @@ pub struct SandboxSettings {
     /// `network`: network access of commands. `inherit`: yes; `deny`: no; `auto`: only if a user
     /// can be asked for permission.
     pub network: String,
-    /// `readSecrets`: absolute paths of secret files that tools and commands may read.
+    /// `readSecrets`: absolute paths of secret files that tools and commands may read although
+    /// their names are those of secrets.
     pub readable_secrets: Vec<PathBuf>,
     /// `required`: true if posse exits unless the sandbox has the tier `full`.
     pub required: bool,
@@ -133,9 +137,11 @@ pub struct GrantKeeping {
 /// Tool settings (`tools`).
 #[derive(Debug, Clone, Default)]
 pub struct ToolSettings {
-    /// `edit.fuzzy`: true if edits may match where only white space, quotes or dashes differ.
+    /// `edit.fuzzy`: true if edits may match where only trailing blanks, or the kinds of spaces,
+    /// quotes or dashes, differ.
     pub fuzzy_edit: bool,
-    /// `edit.requireRead`: true to refuse edits of a file that was not read, or changed since.
+    /// `edit.requireRead`: true to refuse edits of a file that the session has not read, or that
+    /// changed since it was read.
     pub require_read: bool,
     /// `read.dedup`: true to answer a repeated read of an unchanged file with a reference.
     pub dedup_reads: bool,
@@ -185,7 +191,8 @@ pub struct ProviderSettings {
     pub model: Option<String>,
     /// `baseURL`: base URL of the API.
     pub base_url: Option<String>,
-    /// The API key: the value of the variable `api_key_env` if that is set, else `apiKey`.
+    /// The API key: the value of the variable `api_key_env` if that is set, else `apiKey`. `None`
+    /// without both.
     pub api_key: Option<SecretString>,
     /// `apiKeyEnv`: name of the environment variable with the API key.
     pub api_key_env: Option<String>,
@@ -201,22 +208,23 @@ pub struct ProviderSettings {
     pub context_window: Option<u64>,
     /// `patience`: maximum time to retry this provider. Overrides the general `patience`.
     pub patience: Option<Duration>,
-    /// `timeouts`.
+    /// `timeouts`: time limits of the steps of an attempt.
     pub timeouts: Timeouts,
     /// `fallback`: providers that are used while this one is unavailable, in order.
     pub fallback: Vec<String>,
 }
 
-/// Timeouts of a provider. `None` if not set.
+/// Timeouts of a provider. `None` if not set. For a reply that is not streamed, `idle` replaces a
+/// shorter `first_byte` or `silence`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// `connect`: time to connect.
+    /// `connect`: maximum time to connect.
     pub connect: Option<Duration>,
-    /// `firstByte`: time until the reply begins.
+    /// `firstByte`: maximum time from the request until the headers of the reply arrive.
     pub first_byte: Option<Duration>,
-    /// `silence`: time without any byte of a reply.
+    /// `silence`: maximum time without any byte of a reply that has begun.
     pub silence: Option<Duration>,
-    /// `idle`: time between two chunks of a reply, not counting pings.
+    /// `idle`: maximum time between two chunks of a reply, not counting pings.
     pub idle: Option<Duration>,
 }
 
@@ -227,7 +235,7 @@ pub struct ConfiguredAgent {
     pub name: String,
     /// The definition, as JSON.
     pub definition: Value,
-    /// File and line of the definition.
+    /// Path of the file with the definition, and the line at which its `agents` object begins.
     pub place: String,
     /// True if a project's configuration file defines the agent.
     pub project: bool,
@@ -267,9 +275,9 @@ pub struct DelegationSettings {
 /// Context budgets of the main agent and of subagents.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSizes {
-    /// `context.main`.
+    /// `context.main`: context budget of the main agent.
     pub main: ContextSize,
-    /// `context.subAgent`.
+    /// `context.subAgent`: context budget of each subagent.
     pub sub_agent: ContextSize,
 }
 
@@ -282,7 +290,8 @@ pub struct ContextSize {
     pub auto: bool,
     /// `compactAtRatio`: fraction of the context at which it is compacted.
     pub compact_at: Option<f64>,
-    /// True if `compression` is `none`: the context is compacted only on request.
+    /// True if `compression` is `none`: the context is compacted only on request, and not even
+    /// after a request was rejected for its size.
     pub never_compacts: bool,
     /// `recentTurns`: number of latest turns that are kept in full.
     pub recent_turns: Option<usize>,
@@ -298,7 +307,8 @@ pub struct ContextSize {
 /// An entry of `roles`. `None` if not set.
 #[derive(Debug, Clone, Default)]
 pub struct RoleSettings {
-    /// `profile`: name of a configured provider or a preset, not checked yet.
+    /// `profile`: name of a configured provider or a preset, not checked yet. `None`: the session's
+    /// provider.
     pub profile: Option<String>,
     /// `model`. `None`: the default model of `profile`, or without a profile the session's model.
     pub model: Option<String>,
@@ -322,7 +332,8 @@ impl Layers {
         Thinking::named(self.get(key)?.value.as_str()?)
     }
 
-    /// The names of the entries in `group`, a key that ends with a dot.
+    /// The names of the entries in `group`, a key that ends with a dot. An entry without a field,
+    /// such as `providers.name`, is not included.
     fn names<'a>(&'a self, group: &'a str) -> BTreeSet<&'a str> {
         self.below(group).filter_map(|(rest, _)| Some(rest.split_once('.')?.0)).collect()
     }

@@ -12,8 +12,9 @@ use crate::{
     project_file, user_file,
 };
 
-/// Effective settings with secrets redacted, one per line or as a JSON object. With `origin`, adds
-/// the source of each value, and the project's settings that do not apply.
+/// Effective settings with secrets redacted, one per line, or with `as_json` as nested objects like
+/// in a configuration file. With `origin`, adds the source of each value and the project's settings
+/// that do not apply; the JSON object then maps dotted keys to values with their sources.
 pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
     if as_json {
         let object = if origin { with_origins(layers, project) } else { tree(layers) };
@@ -39,7 +40,7 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
     text
 }
 
-/// Settings of a project that do not apply, each with the reason.
+/// Settings of a project that do not apply, each with its file and the reason.
 fn ignored(
     file: &ProjectFile,
 ) -> impl Iterator<Item = (&ProjectFile, &ProjectSetting, &'static str)> {
@@ -109,7 +110,8 @@ fn insert_value(group: &mut Map<String, Value>, path: &[String], value: Value) {
     }
 }
 
-/// Copy of the value of `key`, with secrets redacted at any depth.
+/// Copy of the value of `key`, with texts at any depth abbreviated if the name of their key is that
+/// of a secret, or if they look like an API key.
 pub fn shown_value(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if is_sensitive(key) || looks_like_key(text) => json!(masked(text)),

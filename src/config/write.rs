@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 /// Replaces the content of the file at `path` atomically and syncs it. Creates missing folders with
-/// mode 0700 and a missing file with mode 0600. An existing file keeps its permissions. If `path`
-/// is a symbolic link, its target is replaced.
+/// mode 0700 and a missing file with mode 0600. An existing file keeps its mode. If `path` is a
+/// symbolic link, its target is replaced; a link without a target is replaced itself.
 pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
     let target = match path.canonicalize() {
         Ok(target) => target,

@@ -18,7 +18,7 @@ use crate::output::{Output, OutputTarget, when_read};
 
 pub use person::{AttachDisplay, person};
 
-/// Capacity of the channel from the input thread.
+/// Capacity of the channel in which the input thread reports the number of sent lines.
 const WAITING_MAX: usize = 16;
 
 /// Reason why an attached client ended.
@@ -26,8 +26,8 @@ const WAITING_MAX: usize = 16;
 pub enum AttachOutcome {
     /// The session has ended.
     Ended,
-    /// The owning process restarts the session with other settings and continues the same journal. The
-    /// number is that of the last record received.
+    /// The owning process restarts the session with other settings and continues the same journal.
+    /// The number is that of the last record received, after which a new client can attach.
     Switched(u64),
     /// The client has detached and ends with this exit code.
     Left(Exit),
@@ -36,8 +36,9 @@ pub enum AttachOutcome {
 }
 
 impl AttachOutcome {
-    /// Returns the exit code of the client. If the connection was cut, prints the error on standard
-    /// error.
+    /// Returns the exit code of the client: success if the session ended or was restarted, the code
+    /// of the client itself if it left. If the connection was cut, prints the error on standard
+    /// error and returns `Exit::Session`.
     pub async fn finish(self) -> Exit {
         let why = match self {
             AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
@@ -61,9 +62,10 @@ impl AttachOutcome {
 /// Reason for a cut connection if the owning process closed it without a message.
 const GONE: &str = "the process that owns the session is gone";
 
-/// Runs an attached client for a program: writes received messages to standard output, one JSON
-/// object per line. `drives`: true if standard input contains instructions; the client then ends
-/// after the last one was answered. If false, standard input is not read.
+/// Runs an attached client for a program: writes `attach.accepted` and then the received messages
+/// to standard output, one JSON object per line. Ends with the session, on a signal, or if standard
+/// output cannot be written. `drives`: true if standard input contains instructions; the client
+/// then also ends after the last one was answered. If false, standard input is not read.
 pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
     let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
     let mut stdout = Output::new(OutputTarget::Stdout);
@@ -137,7 +139,8 @@ fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
 
 /// Starts a thread that sends standard input to the host line by line, without blank lines. A line
 /// that is too long is sent as an invalid one, which the host rejects. The returned channel
-/// receives the number of sent lines when the input ends.
+/// receives the number of sent lines when the input ends or cannot be read; it closes without a
+/// number if the connection has ended.
 fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
     let (said, count) = mpsc::channel(WAITING_MAX);
     std::thread::spawn(move || {

@@ -48,13 +48,14 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     }
 }
 
-/// A line of at most [`LINE_BYTES_MAX`] bytes, or the fact that it is longer.
+/// A line of at most [`LINE_BYTES_MAX`] bytes, newline included, or the fact that it is longer.
 pub(crate) enum InputLine {
     Whole(Vec<u8>),
     TooLong,
 }
 
-/// Reads the next line, with its newline if it has one. `None` at the end of input.
+/// Reads the next line, with its newline if it has one. A line that is too long is consumed whole.
+/// `None` at the end of input.
 pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
     let mut bytes = Vec::new();
     let mut too_long = false;

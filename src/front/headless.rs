@@ -31,8 +31,8 @@ pub use driven::drive;
 
 use shutdown_signals::SignalEffect;
 
-/// True if a person can answer permission requests at the terminal, even if standard input is a
-/// pipe.
+/// True if a person can answer permission requests: standard error is a terminal, and answers can
+/// be read from standard input or, if that is not a terminal, from the controlling terminal.
 pub fn can_ask() -> bool {
     question::can_ask()
 }
@@ -53,10 +53,11 @@ fn stop_deadline() -> tokio::time::Instant {
 /// Reaction to a hangup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OnHangup {
-    /// The run ends.
+    /// A hangup stops the run and ends its session.
     #[default]
     Ends,
-    /// The run continues and appends further output to this file; `None` discards the output.
+    /// The run continues. Output streams that are lost or at a terminal continue in this file,
+    /// which is appended to; `None` discards their output.
     GoesOn(Option<PathBuf>),
 }
 
@@ -66,7 +67,8 @@ pub enum OnHangup {
 pub struct RunOptions {
     /// Format of standard output.
     pub format: OutputFormat,
-    /// True if permission requests are shown at the terminal and answered there.
+    /// True if permission requests are shown at the terminal and answered there. If false, the run
+    /// asks nothing itself.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
@@ -83,7 +85,8 @@ pub struct RunOptions {
     pub worktrees: Vec<String>,
 }
 
-/// Runs `task`, shows it according to `manner`, ends the session and returns the exit code.
+/// Runs `task`, shows it according to `manner`, ends the session, prints the result and the resume
+/// hint, and returns the exit code.
 pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
@@ -125,7 +128,7 @@ struct SessionCost {
     unpriced: u64,
 }
 
-/// Denial of a call because no person could be asked.
+/// Denial of a call because no person could be asked, with its reason.
 #[derive(Debug, Serialize)]
 struct Denial {
     reason: String,
@@ -358,7 +361,8 @@ impl Front {
         }
     }
 
-    /// Line with the cost and the tokens of the session; `None` if the cost is unknown or zero.
+    /// Line with the cost and the tokens of the session. `None` if the known cost is zero or
+    /// missing, or if the session has not ended.
     fn cost_line(&self) -> Option<String> {
         let SessionCost { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
         let nano = nano_usd.filter(|nano| *nano > 0)?;

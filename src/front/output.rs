@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of queued writes. If the queue is full, the front end waits and misses deltas.
 const WRITES_WAITING: usize = 256;
 
-/// Number of bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
+/// Maximum bytes of a write that a pipe reported as writable accepts without blocking (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
 /// A standard output stream.
@@ -46,7 +46,7 @@ pub(crate) struct Output {
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
-    /// First write error; nothing is written after it. Unset while writing works.
+    /// First write error; no further output is accepted after it. Unset while writing works.
     broken: Arc<OnceLock<String>>,
 }
 
@@ -130,14 +130,15 @@ impl Output {
         queue.send(Write::Bytes(bytes)).await.ok();
     }
 
-    /// Waits until the queue accepts another write. Cancel-safe.
+    /// Waits until the queue accepts another write. Returns at once without a writing thread or
+    /// after a write error. Cancel-safe.
     pub(crate) async fn room(&self) {
         if let Some((queue, _)) = self.thread.as_ref().filter(|_| !self.is_broken()) {
             queue.reserve().await.ok();
         }
     }
 
-    /// Waits until all output so far is written.
+    /// Waits until all output so far is written or has failed.
     pub(crate) async fn flushed(&self) {
         if let Some((queue, _)) = &self.thread {
             let (reached, barrier) = oneshot::channel();
@@ -146,7 +147,7 @@ impl Output {
         }
     }
 
-    /// True if a small write would not block.
+    /// True if a write of at most [`PIPE_BYTES`] to a pipe would not block, or would fail at once.
     fn can_write(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
@@ -158,7 +159,8 @@ impl Output {
         }
     }
 
-    /// Waits until all output is written. The error is that of the first write that failed.
+    /// Waits until all output is written, and ends the writing thread. The error is that of the
+    /// first write that failed.
     pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);

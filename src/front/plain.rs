@@ -35,7 +35,7 @@ use crate::question::TerminalQuestions;
 
 use terminal::{LineTerminal, TerminalInput};
 
-/// Text that the line editor shows before the input.
+/// Text before the input of a line while no task runs.
 const PROMPT: &str = "> ";
 
 /// Time after a Ctrl+C in which a second one exits.
@@ -51,13 +51,14 @@ const HURRIED_END: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
-    /// True if a user is at the terminal: lines are edited, and permission requests are asked.
+    /// True if a user is at the terminal: lines are edited, and permission requests are shown and
+    /// answered. False if lines come from a pipe.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
     /// True if sessions are not stored.
     pub forgotten: bool,
-    /// True if `--yes` was given.
+    /// True if `--yes` was given; used for the advice in errors.
     pub yes: bool,
     /// True if tools only describe their effects.
     pub dry_run: bool,
@@ -65,12 +66,12 @@ pub struct Options {
     pub clipboard: bool,
     /// File of the input history; `None`: the history ends with the process.
     pub history: Option<PathBuf>,
-    /// Task to start with, if any.
+    /// Task that runs before the first line is read; `None` to read a line at once.
     pub first: Option<Task>,
 }
 
-/// Runs line mode until the user exits, and returns the exit code. Fails if the first session or
-/// the input thread cannot be started.
+/// Runs line mode until the user exits, the input ends, a signal ends it, or standard output is
+/// lost. Returns the exit code. Fails if the first session or the input thread cannot be started.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
@@ -135,7 +136,8 @@ struct LineMode<'a> {
     stderr: Output,
     /// Typed lines that are handled after the current task.
     waiting: VecDeque<String>,
-    /// Time of the last Ctrl+C while no task ran; `None` if a line was typed since.
+    /// Time of the last Ctrl+C while no task ran; `None` if there was none since the last typed
+    /// line.
     interrupted: Option<Instant>,
     /// Exit code; `None` until line mode is to end.
     leaving: Option<Exit>,
@@ -148,7 +150,7 @@ struct LineMode<'a> {
     last_reply: String,
 }
 
-/// The current session.
+/// The current session of line mode, and the state that ends with it.
 struct Current {
     session: SessionHandle,
     attach_socket: AttachSocket,
@@ -158,7 +160,7 @@ struct Current {
     model: String,
     agent: String,
     tier: SandboxTier,
-    /// Number of permission requests so far that no person could answer.
+    /// Number of permission requests of this session so far that no person could answer.
     unanswered: u32,
     /// Number of these requests that `--yes` would not have answered.
     not_by_yes: u32,

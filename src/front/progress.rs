@@ -50,7 +50,7 @@ pub(crate) struct ProgressPrinter {
     seen: Vec<CallId>,
     /// Id of the last call that the user requested; `None` if there was none.
     own_call: Option<CallId>,
-    /// True if text of the last reply was shown as it arrived.
+    /// True if text of the last reply of the main agent was shown as it arrived and not taken back.
     pub(crate) shown_live: bool,
 }
 
@@ -132,7 +132,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// Text to write for a delta; empty if replies are not shown live.
+    /// Text to write for a delta of a reply; empty if replies are not shown as they arrive.
     fn delta(&mut self, text: &str) -> String {
         if !self.live || text.is_empty() {
             return String::new();
@@ -371,8 +371,8 @@ impl ProgressPrinter {
         }
     }
 
-    /// Text that says that another front end answered a permission request; empty if this one did,
-    /// or if the name is missing.
+    /// Text that says that another front end answered a permission request; empty if this front end
+    /// did, or if no name is recorded.
     fn by_another(&self, what: &str, by: Option<&String>) -> String {
         match by.filter(|by| Some(*by) != self.name.as_ref()) {
             Some(by) => self.paint("33", &format!("! {what} by {}", printable(by))),
@@ -415,7 +415,8 @@ impl ProgressPrinter {
         }
     }
 
-    /// First lines of a unified diff, coloured.
+    /// First [`DIFF_LINES_MAX`] lines of a unified diff, without the lines that name the files,
+    /// coloured. If there are more, a line with their number follows.
     fn diff_excerpt(&self, diff: &str) -> String {
         let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
         let all: Vec<&str> = diff.lines().skip_while(is_header).collect();

@@ -18,7 +18,8 @@ use posse_images::ImageLimits;
 /// Maximum size of standard input as prompt or context, in bytes.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
-/// Maximum wait in milliseconds for the first piped byte if there is a prompt already.
+/// Maximum wait in milliseconds for the first piped byte if there is a prompt already. Without any
+/// byte the input is ignored.
 const FIRST_BYTE_MS: u16 = 1000;
 
 /// Images of a prompt, as named by the user, and how to load them.
@@ -34,9 +35,10 @@ pub struct Images<'a> {
     pub detail: &'a str,
 }
 
-/// Assembles the prompt of the command line. Piped input is added as context to a prompt that is
-/// given as text. With `Stdin` or without a prompt, standard input is the prompt; without a prompt
-/// it must not be a terminal.
+/// Assembles the prompt of the command line with its images, as [`of_text`] does. Piped input is
+/// added as context to a prompt that is given as text. With `Stdin` or without a prompt, standard
+/// input is the prompt; without a prompt it must not be a terminal. Fails if the input is longer
+/// than [`STDIN_BYTES_MAX`], binary or not UTF-8.
 pub fn read(wanted: Option<PromptArg>, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         Some(PromptArg::Text(text)) => match context()? {
@@ -71,8 +73,9 @@ pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     Ok(Prompt { content })
 }
 
-/// Reads piped input in addition to a prompt. `None` if standard input is not a pipe, file or
-/// socket, if nothing arrives within a second, or if the input is blank.
+/// Reads piped input to its end, in addition to a prompt. `None` if standard input is not a pipe,
+/// file or socket, if nothing arrives within a second, or if the input is blank. Fails if it is too
+/// long, binary or not UTF-8.
 fn context() -> Result<Option<String>, Failure> {
     let stdin = io::stdin();
     let Ok(stat) = fstat(&stdin) else { return Ok(None) };
@@ -112,7 +115,7 @@ fn stdin_text() -> Result<String, Failure> {
 
 impl Images<'_> {
     /// Loads an image; returns it with a description for display. An http(s) address is passed on
-    /// and not loaded.
+    /// and not loaded. Fails if a file cannot be read or exceeds the limits.
     pub fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
         let detail = Some(self.detail.to_owned());
         if image.starts_with("https://") || image.starts_with("http://") {

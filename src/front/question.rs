@@ -54,7 +54,8 @@ impl AskedQuestion {
     }
 }
 
-/// Permission requests of one terminal.
+/// Permission requests of one terminal. The first open one is the current request; the others
+/// wait.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalQuestions {
     open: VecDeque<AskedQuestion>,
@@ -173,14 +174,15 @@ impl TerminalQuestions {
         self.deaf
     }
 
-    /// Registers that the keyboard was silent, so input counts from now on. Returns the possible
-    /// answers; `None` if no request waits for silence.
+    /// Registers that the keyboard was silent, so input counts from now on. Returns the text with
+    /// the possible answers; `None` if no request waits for silence.
     pub(crate) fn quiet(&mut self) -> Option<String> {
         let open = self.open.front()?;
         std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
-    /// Waits for the next answer to the current request. The end of input denies the request. Never
+    /// Waits for the next line or silence at the keyboard and interprets it for the current
+    /// request. The end of input, or a keyboard that cannot be read, denies the request. Never
     /// returns while no request is open, or if another reader owns the keyboard.
     pub(crate) async fn answer(&mut self) -> AnswerLine {
         let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
@@ -239,7 +241,7 @@ impl TerminalQuestions {
         })
     }
 
-    /// Removes the current request.
+    /// Removes the current request because it is decided, and counts it.
     fn over(&mut self) {
         let decided = usize::from(self.open.pop_front().is_some());
         self.count(decided);
@@ -262,7 +264,8 @@ impl TerminalQuestions {
         !self.open.is_empty()
     }
 
-    /// Text of the current request if it was not shown yet; `None` otherwise.
+    /// First page of the current request, which is then the shown one, if it was not shown yet.
+    /// `None` otherwise.
     pub(crate) fn next_text(&mut self) -> Option<String> {
         self.show()
     }
@@ -279,7 +282,7 @@ pub(crate) enum AnswerLine {
     Unclear(String),
 }
 
-/// All pages of a request.
+/// All pages of a request, at least one. The first begins with the summary and the reason.
 fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<QuestionPage> {
     let mut all = pages(detail);
     let head = format!("\n? {}\n  {}\n", printable(summary), printable(reason));

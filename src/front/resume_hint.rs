@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use posse_base::shell_words::quoted;
 
-/// Extra delay that is added to the requested wait.
+/// Delay that a scheduled resume adds to the wait, so that it does not come too early.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// Values from which the resume command, and the line that schedules it, are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Session id.
+    /// Id of the session that is resumed.
     pub session: String,
-    /// Path of the program.
+    /// Path of the posse executable, for a scheduled resume.
     pub program: String,
-    /// Working directory.
+    /// Directory in which a scheduled resume runs.
     pub cwd: String,
     /// Flags of this run that the resumed run needs again.
     pub flags: Vec<String>,
@@ -24,26 +24,27 @@ pub struct Again {
     pub variables: Vec<String>,
     /// Environment variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,
-    /// Value of `PATH`, in which a scheduler is looked up.
+    /// Value of `PATH`, in whose absolute folders a scheduler is looked up.
     pub path: String,
 }
 
 /// Program that runs a command at a later time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// `systemd-run`.
+    /// `systemd-run`, which is preferred and gets the variables with `-E`.
     Systemd,
-    /// `at`.
+    /// `at`, which keeps the variables of the shell that runs it, and counts in minutes.
     At,
 }
 
 impl Again {
-    /// The resume command.
+    /// The resume command for the user: `posse resume` with the session id, without flags.
     pub(crate) fn command(&self) -> String {
         format!("posse resume {}", self.session)
     }
 
-    /// Line that schedules an unattended resume after `wait`; `None` if there is no scheduler.
+    /// Shell command that schedules an unattended resume after `wait` and [`SLACK`], with the flags
+    /// and variables; `None` if there is no scheduler.
     pub(crate) fn later(&self, wait: Duration) -> Option<String> {
         Some(self.line(wait, Timer::of(&self.path)?))
     }

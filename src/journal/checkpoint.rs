@@ -26,7 +26,8 @@ const NAME: &str = "checkpoint.json";
 const FRESH: &str = "checkpoint.json.new";
 /// Version of the format of the checkpoint file.
 const VERSION: u32 = 1;
-/// Maximum bytes of a checkpoint. A larger state is not written.
+/// Maximum bytes of the JSON of a checkpoint, before its hash is appended. A larger one is not
+/// written.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Folded state of all records before the position `place`.
@@ -65,16 +66,18 @@ impl Checkpoint {
     }
 
     /// Reads the accounts of cost in the checkpoint of `dir`, and the number of the first record
-    /// after it. `None` if it is missing or invalid. Works even if the journal has lost the records
-    /// that the checkpoint covers.
+    /// after the checkpoint. `None` if the checkpoint is missing, invalid, or of another version of
+    /// the format or fold. The journal is not examined: it may have lost the records that the
+    /// checkpoint covers.
     pub(crate) fn last_accounts(dir: &Path) -> Option<(u64, Accounts)> {
         let (CheckpointLine { state, .. }, place) = read_line::<Value>(dir)?;
         let accounts = Accounts::deserialize(state.pointer("/replayed/accounts")?).ok()?;
         Some((place.record, accounts))
     }
 
-    /// Replaces the checkpoint in `dir`. The file is not synced: if it is half-written after a
-    /// power cut, its hash check fails.
+    /// Replaces the checkpoint in `dir`. Fails, and keeps the old checkpoint, if the new one
+    /// exceeds `BYTES_MAX` or cannot be written. The file is not synced: if it is half-written
+    /// after a power cut, its hash check fails.
     pub(crate) fn write(
         dir: &Path,
         place: Mark,
@@ -122,8 +125,9 @@ fn read_line<R: DeserializeOwned>(dir: &Path) -> Option<(CheckpointLine<Vec<Reco
     fits.then_some((line, Mark { record, segment, offset, chain }))
 }
 
-/// Returns true if a line of the journal of session `id` ends at the position `place` and has the
-/// hash `place.chain`. The start of the journal matches too.
+/// Returns true if a line of the journal of session `id` ends at the position `place` and contains
+/// the hash `place.chain`; the hash is only read, not verified. The start of the journal matches
+/// too.
 fn matches(dir: &Path, id: &str, place: Mark) -> io::Result<bool> {
     if place.segment == 0 || place.record == 0 {
         return Ok(false);

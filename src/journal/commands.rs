@@ -31,7 +31,8 @@ pub struct OutputStyle {
     pub json: bool,
     /// True if text may contain ANSI colours.
     pub color: bool,
-    /// Width in characters to which rows of the list are cut: the variable `COLUMNS`, or 100.
+    /// Width in characters to which rows of the list are cut: the variable `COLUMNS`, or 100. Only
+    /// the last column is cut, to at least 20 characters.
     pub columns: usize,
     /// Current time, in milliseconds since 1970.
     pub now_ms: u64,
@@ -39,7 +40,8 @@ pub struct OutputStyle {
     pub zone: TimeZone,
 }
 
-/// Prints a list of the sessions in `within`, the most recently used first.
+/// Prints a list of the sessions in `within`, the most recently used first, as text or JSON. Fails
+/// if the folders of the sessions cannot be listed; damaged sessions are in the list.
 pub fn list(
     state: &StateDir,
     within: Within<'_>,
@@ -58,9 +60,9 @@ pub fn list(
     ended(written, out, Exit::Done)
 }
 
-/// Prints the session whose id is `id`, or begins with it: the raw journal lines if `view.json` is
-/// set, otherwise a transcript and the state. If the journal is damaged, prints the valid records
-/// and returns an error.
+/// Prints the session whose id is `id`, or the only one whose id begins with `id`: the raw journal
+/// lines if `view.json` is set, otherwise a transcript and the state. If the journal is damaged,
+/// empty or continued by a later version, prints the valid records and returns an error.
 pub fn show(
     state: &StateDir,
     id: &str,
@@ -76,16 +78,17 @@ pub fn show(
     }
 }
 
-/// Creates the failure for a journal that is damaged before its end, with the text `problem`. The
-/// recommended fix is to run `posse sessions verify`.
+/// Creates the failure for a journal that could not be read to its end, with the text `problem`:
+/// damage, an empty journal or a later format. The recommended fix is to run
+/// `posse sessions verify`.
 pub(crate) fn damaged(found: &StoredSession, problem: String) -> Failure {
     Failure::new(ErrorCode::SessionDamaged, Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
         .fix(format!("run `posse sessions verify {}` for details", found.id))
 }
 
-/// Creates the failure of [`damaged`] with the text `what`, and adds the file, a description of the
-/// damaged tail and the recommended fix.
+/// Creates the failure of [`damaged`] with the text `what`. If a verification finds the problem,
+/// adds its file, a description of the damaged tail and the recommended fix.
 fn stopped(found: &StoredSession, what: String) -> Failure {
     let failure = damaged(found, what);
     let verified = verify_session(&found.dir, &found.id).ok();
@@ -105,8 +108,8 @@ fn stopped(found: &StoredSession, what: String) -> Failure {
 }
 
 /// Verifies the hash chain of session `id`, or of all sessions in `within` if `id` is `None`, and
-/// prints the results. `within` does not restrict `id`. Returns `Exit::Session` if a journal is
-/// unreadable or not sound.
+/// prints the results as text or JSON. `within` does not restrict `id`, which may be a unique
+/// prefix. Returns `Exit::Session` if a journal is unreadable or not sound.
 pub fn verify(
     state: &StateDir,
     id: Option<&str>,
@@ -156,10 +159,10 @@ struct Checked {
     verified: Option<Verified>,
     /// Error of reading the journal files; `None` if they could be read.
     error: Option<String>,
-    /// Contents of the damaged file from the damage on. `None` if the journal is sound, or if the
-    /// file cannot be read.
+    /// Contents of the file with the problem from the problem on. `None` if the journal is sound,
+    /// or if the file cannot be read.
     remains: Option<DamagedTail>,
-    /// Recommended fix for the damage; `None` if the journal is sound or unreadable.
+    /// Recommended fix for the problem; `None` if the journal is sound or unreadable.
     fix: Option<String>,
 }
 
@@ -325,7 +328,7 @@ pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
 ///
 /// Without a `problem`, this is the result of [`ended`]. If a `problem` stopped the reading of the
 /// journal, it is the error [`damaged`], and `meaning`, the consequence for the output, is added as
-/// its cause.
+/// its cause; `written` is then ignored, and `out` is not flushed.
 pub(crate) fn ended_at(
     problem: Option<String>,
     meaning: &str,
@@ -357,7 +360,7 @@ pub(crate) fn ended(
     }
 }
 
-/// Formats a number of bytes: `12 B`, `3.4 KiB`.
+/// Formats a number of bytes, rounded down, in a unit up to GiB: `12 B`, `3.4 KiB`, `120 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let mut tenths = u128::from(bytes) * 10;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -372,8 +375,8 @@ pub(crate) fn size(bytes: u64) -> String {
     String::new()
 }
 
-/// Formats the time from `then_ms` to `now_ms`, both in milliseconds since 1970: `now`,
-/// `5 min ago`, `3 days ago`.
+/// Formats the time from `then_ms` to `now_ms`, both in milliseconds since 1970: `now` (less than a
+/// minute), `5 min ago`, `2 h ago`, `3 days ago`, or `in the future`.
 pub fn relative(then_ms: u64, now_ms: u64) -> String {
     let Some(seconds) = now_ms.checked_sub(then_ms).map(|ms| ms / 1000) else {
         return "in the future".to_owned();

@@ -16,8 +16,9 @@ use crate::walk::{start_of, walk};
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 
-/// Prints the cost of session `id`; if `each` is true, also of every attempt of a model request. If
-/// the journal is damaged, the result is an error after the output.
+/// Prints the cost of session `id`, which may be a unique prefix; if `each` is true, also of every
+/// recorded attempt of a model request. If the journal is damaged, the total includes costs of
+/// unproved records, and the result is an error after the output.
 pub fn show(
     state: &StateDir,
     id: &str,

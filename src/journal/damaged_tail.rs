@@ -14,7 +14,7 @@ use crate::verify::Problem;
 /// Maximum bytes of a damaged tail in which lines are counted.
 const LOOK_BYTES_MAX: u64 = 64 << 20;
 
-/// Contents of the damaged file from the damage on.
+/// Counts that describe the damaged file from the first invalid line to the end of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DamagedTail {
@@ -27,7 +27,8 @@ pub(crate) struct DamagedTail {
 }
 
 impl DamagedTail {
-    /// Examines the file `name` in `dir` from byte `offset` on. A missing file counts as empty.
+    /// Examines the file `name` in `dir` from byte `offset` on. A missing file counts as empty; an
+    /// incomplete last line counts as a line.
     pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<DamagedTail> {
         let Some(mut file) = if_exists(open_to_read(&dir.join(name)))? else {
             return Ok(DamagedTail::default());

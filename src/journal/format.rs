@@ -17,7 +17,7 @@ const CLOSING: &[u8] = b"\"}\n";
 pub(crate) const SUFFIX_LEN: usize = OPENING.len() + HASH_LEN + CLOSING.len();
 /// Maximum bytes of a line, newline included.
 pub(crate) const LINE_BYTES_MAX: usize = 128 << 20;
-/// Maximum bytes of the [`Head`] of a line.
+/// Maximum bytes of a line up to the end of its [`Head`].
 pub(crate) const HEAD_BYTES_MAX: usize = 160;
 
 /// Hash of a line, as hex digits. The hash of the next line is computed from it.
@@ -128,7 +128,7 @@ pub(crate) fn head(line: &[u8]) -> Option<Head> {
 }
 
 /// Splits off the number in base `radix` at the beginning of `text`. Returns the number and the
-/// remaining bytes, or `None` if there is no number.
+/// remaining bytes. `None` if there is no number, if it exceeds 64 bits, or if nothing follows it.
 fn digits(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
     let end = text.iter().position(|byte| !char::from(*byte).is_digit(radix))?;
     let (digits, rest) = text.split_at(end);

@@ -38,9 +38,10 @@ pub(crate) struct SessionLock {
 }
 
 impl SessionLock {
-    /// Takes the lock of the session in `dir`. Fails with [`JournalError::Locked`] and a
-    /// description of the owner if another process holds it, and with a write error if the file
-    /// system does not answer for `ANSWER_MAX`.
+    /// Takes the lock of the session in `dir`, on a thread of its own, and writes the name of this
+    /// process into the lock file. Fails with [`JournalError::Locked`] and a description of the
+    /// owner if another process holds the lock. Fails with a write error if the lock file cannot be
+    /// opened or locked, or if the thread is blocked in the file system after `ANSWER_MAX`.
     pub(crate) fn take(dir: &Path) -> Result<SessionLock, JournalError> {
         SessionLock::take_before(dir, ANSWER_MAX, |dir| SessionLock::take_now(&dir))
     }
@@ -133,7 +134,7 @@ fn stat_field(path: &str, number: usize) -> Option<String> {
 }
 
 /// Description of the process that owns the session in `dir`: `process 123`, or `an unknown
-/// process`. `None` if no process holds the lock.
+/// process`. `None` if no process holds the lock, or if the lock file cannot be opened.
 pub(crate) fn owner_of(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));

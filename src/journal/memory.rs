@@ -14,8 +14,8 @@ const BYTES_MAX: usize = 256 << 20;
 /// Maximum number of recent record ids that are returned for the detection of duplicates.
 const RECENT_IDS: usize = 1024;
 
-/// Journal that keeps its records in memory, up to `BYTES_MAX`. Further records are refused with a
-/// write error, because dropping old records would break replay.
+/// Journal that keeps its records in memory, up to `BYTES_MAX`. A batch that would exceed this is
+/// refused with a write error, because dropping old records would break replay.
 #[derive(Debug, Default)]
 pub struct MemoryJournal {
     kept: Arc<Mutex<MemoryRecords>>,

@@ -17,9 +17,10 @@ use crate::walk::{ReadError, start_of, walk};
 /// Maximum bytes of journal that [`until`] reads.
 const BYTES_MAX: usize = 512 << 20;
 
-/// Calls `each` with every valid line of the journal and its head, in order. Returns a description
-/// of the problem that stopped the reading (damage, a later format version or an empty journal), or
-/// `None`. An incomplete last line is not a problem.
+/// Calls `each` with every valid line of the journal and the line's [`Head`], in order. Returns a
+/// description of the problem that stopped the reading (damage, a later format version or an empty
+/// journal), or `None`. An incomplete last line is not a problem, and an empty journal is none
+/// while a process owns the session.
 pub(crate) fn records(
     found: &StoredSession,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,
@@ -45,7 +46,7 @@ pub(crate) fn records(
 }
 
 /// Passes every valid record to `each`, in order. Returns a description of the problem that stopped
-/// the reading, or `None`.
+/// the reading, as [`records`] does, or `None`. Fails if a file cannot be read.
 pub(crate) fn each_record(
     found: &StoredSession,
     each: &mut dyn FnMut(StoredRecord),
@@ -58,7 +59,8 @@ pub(crate) fn each_record(
 }
 
 /// Folds the valid records of a session. Also returns a description of the problem that stopped the
-/// reading, or `None`.
+/// reading (damage, a later format version or an empty journal), or `None`. Fails if a file cannot
+/// be read.
 pub fn replayed(found: &StoredSession) -> Result<(Replayed, Option<String>), Failure> {
     let mut replay = Replay::new(None);
     let problem = each_record(found, &mut |record| replay.push(&record))?;
@@ -95,8 +97,8 @@ pub fn until(
     }
 }
 
-/// Reads all records of session `id` into memory; `id` may be a unique prefix. Damage is an error,
-/// and so is a journal of more than 512 MiB.
+/// Reads all records of session `id` into memory; `id` may be a unique prefix. Damage, an empty
+/// journal, records of a later format version, and more than 512 MiB are errors.
 pub fn whole_session(
     state: &StateDir,
     id: &str,

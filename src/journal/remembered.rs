@@ -11,8 +11,9 @@ use crate::commands::{ended_at, write_json};
 use crate::read;
 use crate::state::{StateDir, Within};
 
-/// Prints the agent memories of session `id`: reports that its agents leave for later agents of the
-/// same name. If the journal is damaged, the result is an error after the output.
+/// Prints the agent memories of session `id`, which may be a unique prefix: reports that its agents
+/// leave for later agents of the same name. If the journal is damaged, the result is an error after
+/// the output.
 pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let (replayed, problem) = read::replayed(&found)?;

@@ -13,7 +13,8 @@ use crate::summary::SessionSummary;
 
 /// Calls `agreed` with the summary of session `id`, and deletes the session if it returns true.
 /// `id` may be a unique prefix. If `agreed` returns false, nothing is deleted and the result is
-/// `Exit::Failed`. A session that a process owns is refused with an error.
+/// `Exit::Failed`. Fails if a process owns the session, or if its folder is reached through a
+/// symbolic link.
 ///
 /// Only the session's own folder is deleted. Links in it are removed, not followed.
 pub fn remove(

@@ -19,11 +19,11 @@ const BUFFER: usize = 1 << 20;
 /// Reason why reading stopped after the last valid record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// All records were read.
+    /// There is no further line.
     End,
     /// The file ends within a line.
     Torn,
-    /// A later version of posse wrote the next line, in this format version.
+    /// A later version of posse wrote the next line. The number is the format version of the line.
     Newer(u32),
     /// The next line or file is not the expected one.
     Damaged(Damage),
@@ -33,7 +33,8 @@ pub(crate) enum Stop {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Damage {
-    /// The bytes of a record do not match its hash.
+    /// A record with the expected number whose hash does not fit: its bytes or an earlier line were
+    /// changed.
     #[error("a line whose hash does not fit")]
     Hash,
     /// The line is not a record.
@@ -45,7 +46,7 @@ pub enum Damage {
     /// The line ends in CR LF: a program treated the journal as a text file.
     #[error("a line that ends in CR LF")]
     CarriageReturn,
-    /// The line is a record that is already in the journal.
+    /// The line is a record with a lower number than expected, which the journal already has.
     #[error("record {found} once more")]
     Repeated {
         /// Number of the repeated record.
@@ -65,7 +66,7 @@ pub enum Damage {
     /// A closed segment ends within a line.
     #[error("the last line of a closed segment is cut off")]
     Torn,
-    /// A segment file is missing.
+    /// A closed segment file is missing although later ones exist.
     #[error("{name} is missing")]
     Missing {
         /// Name of the missing file.
@@ -178,8 +179,8 @@ pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
     })
 }
 
-/// Opens a journal file for reading. Accepts only a regular file, follows no link and never
-/// blocks.
+/// Opens a journal file for reading. Fails unless `path` itself is a regular file: symbolic links
+/// and pipes are refused without blocking.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;

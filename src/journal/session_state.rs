@@ -19,12 +19,14 @@ pub fn last_change(dir: &Path) -> Option<SystemTime> {
     dir.join(ACTIVE).metadata().and_then(|about| about.modified()).ok()
 }
 
-/// Description of the process that owns the session in `dir`; `None` if no process owns it.
+/// Description of the process that owns the session in `dir`: `process 123`, or `an unknown
+/// process`. `None` if no process owns the session, or if its lock file cannot be opened.
 pub fn owner(dir: &Path) -> Option<String> {
     lock::owner_of(dir)
 }
 
-/// Returns true if the journal in `dir` is not empty.
+/// Returns true if the journal in `dir` is not empty: its active file has bytes, or a first closed
+/// segment exists.
 pub fn has_begun(dir: &Path) -> bool {
     let has_bytes = dir.join(ACTIVE).metadata().is_ok_and(|about| about.len() > 0);
     has_bytes || dir.join(closed_name(1)).exists()
@@ -35,7 +37,8 @@ pub fn has_begun(dir: &Path) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionState {
-    /// A process owns the session.
+    /// A process owns the session, and its journal shows neither an open permission request nor
+    /// parking.
     Running {
         /// Description of that process.
         owner: String,
@@ -61,14 +64,14 @@ pub enum SessionState {
         /// Summary of the permission request that was open; `None` if none was.
         question: Option<String>,
     },
-    /// The session ended normally.
+    /// The session ended normally. No process owns it.
     Finished,
-    /// The user or a limit stopped the session.
+    /// The user or a limit stopped the session. No process owns it.
     Stopped {
         /// `interrupted` or `limit`.
         reason: String,
     },
-    /// The session ended with a failure.
+    /// The session ended with a failure. No process owns it.
     Failed {
         /// `failed`, `provider` or `permission`.
         reason: String,
@@ -167,8 +170,9 @@ impl SessionState {
     }
 }
 
-/// Describes the state of the session in `dir`, whose folded records are `replayed`. If its last
-/// run has no end and no process owns it, also names the calls of unknown outcome.
+/// Describes the state of the session in `dir`, whose folded records are `replayed`. If the last
+/// run has no recorded end and no process owns the session, also names the open calls with side
+/// effects, whose outcome is unknown.
 pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
     let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
     let state = of_replayed(replayed, broke_off);

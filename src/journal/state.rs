@@ -78,8 +78,8 @@ impl StateDir {
         self.project_dir(directory).join("sessions").join(id.as_str())
     }
 
-    /// Lists the sessions in `within`, the most recently started first. Reads only folder names;
-    /// session ids sort by start time.
+    /// Lists the sessions in `within`, the most recently started first; empty if there are none.
+    /// Reads only folder names; session ids sort by start time. Fails if a folder cannot be read.
     pub fn sessions(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let projects = match within {
             Within::Project(directory) => vec![project_slug(directory)],
@@ -112,7 +112,8 @@ impl StateDir {
     }
 
     /// Finds the session in `within` whose id is `text`, or the only one whose id begins with
-    /// `text`. It is an error if no session or several sessions match.
+    /// `text`. It is an error if `text` is empty, or if no session or several sessions match; the
+    /// error suggests ids.
     pub fn find(&self, within: Within<'_>, text: &str) -> Result<StoredSession, Failure> {
         let mut sessions = self.sessions(within)?;
         if let Some(at) = sessions.iter().position(|session| session.id == text) {
@@ -158,7 +159,8 @@ fn ids(sessions: &[&StoredSession]) -> String {
     ids.join(", ")
 }
 
-/// Names of the directories in `parent`, without symbolic links; empty if `parent` does not exist.
+/// Names of the directories in `parent`, without symbolic links and names that are not UTF-8; empty
+/// if `parent` does not exist.
 fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     let unreadable = |error: io::Error| {
         let what = "cannot list the stored sessions";
@@ -181,7 +183,7 @@ fn names(parent: &Path) -> Result<Vec<String>, Failure> {
 }
 
 /// Computes the slug of the project in `directory`: the readable name of the directory and a hash
-/// of its path.
+/// of its path, with symbolic links resolved if the directory exists.
 pub fn project_slug(directory: &Path) -> String {
     let path = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let name = path.file_name().map_or_else(|| "root".into(), OsStr::to_string_lossy);

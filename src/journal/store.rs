@@ -28,8 +28,8 @@ use crate::writer::{self, BatchQueue, Tail, WriterTurn, io_error, lock};
 
 pub use fold::Folded;
 
-/// Maximum size of an active file that is opened on the calling thread, in bytes. A larger one is
-/// opened on a thread of its own.
+/// Maximum size of an active file that is opened on the calling thread, in bytes. A larger one, or
+/// one that an earlier writer thread is using, is opened on a thread of its own.
 const SMALL_BYTES: u64 = 256 << 10;
 /// Stack size of the writer thread in bytes. Small, because the thread only serialises records,
 /// whose JSON is shallow.
@@ -74,8 +74,9 @@ struct WriterThread {
 }
 
 impl FileJournal {
-    /// Creates the folder `dir` of `session` if it is missing, and takes the session's lock. Fails
-    /// with [`JournalError::Locked`] if another process holds it.
+    /// Creates the folder `dir` of `session` if it is missing, and takes the session's lock. Reads
+    /// and writes no records. Fails with [`JournalError::Locked`] if another process holds the
+    /// lock.
     pub fn lock(dir: &Path, session: SessionId) -> Result<FileJournal, JournalError> {
         FileJournal::with_sizes(dir, session, SEGMENT_BYTES, fold::WORTH_BYTES, Steps::default())
     }

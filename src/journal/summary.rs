@@ -24,7 +24,7 @@ use crate::session_state::{SessionState, of_replayed};
 use crate::state::StoredSession;
 
 /// Number of bytes read at the beginning and at the end of a journal: in the first read, and in a
-/// second one if lines are longer.
+/// second one if the first shows no prompt, or at the end no complete record.
 const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
 /// Number of lines at the beginning of a journal that are searched for the first prompt.
 const LINES_MAX: usize = 32;
@@ -57,13 +57,14 @@ pub struct SessionSummary {
     /// True if a process owns the session and its attach socket exists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attachable: bool,
-    /// Start time, in milliseconds since 1970; `None` without a readable record.
+    /// Start time, in milliseconds since 1970: that of the first record that can be read near the
+    /// beginning; `None` without one.
     pub started_ms: Option<u64>,
     /// Time of the last record, in milliseconds since 1970; `None` without a readable one.
     pub last_ms: Option<u64>,
     /// Number of the last record; 0 without a readable one.
     pub records: u64,
-    /// Total size of the journal files, in bytes.
+    /// Total size of the journal files, in bytes; 0 if a closed segment is missing.
     pub bytes: u64,
     /// Size of the session's folder in bytes: journal, spilled outputs, before-images of changed
     /// files. A minimum for folders with very many or deep entries.
@@ -99,7 +100,8 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// Total size of the files in `dir` and its subfolders, in bytes. `depth` is the depth of `dir`
-/// below the session's folder, 0 for the folder itself.
+/// below the session's folder, 0 for the folder itself. Leaves out folders below `DEPTH_MAX`, all
+/// but the first `ENTRIES_MAX` entries of a folder, and entries that cannot be read.
 fn size_of(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -116,7 +118,8 @@ impl SessionSummary {
         self.title.as_deref().or(self.prompt.as_deref())
     }
 
-    /// Reads the summary of session `found`.
+    /// Reads the summary of session `found`. An unreadable journal gives a summary with the state
+    /// `Damaged`.
     pub fn of(found: StoredSession) -> SessionSummary {
         SessionSummary::within(found, &mut { WHOLE_BYTES_TOTAL_MAX })
     }
@@ -194,8 +197,9 @@ impl SessionSummary {
         Ok(())
     }
 
-    /// Sets the state, the totals and the title from the last lines of `file`. Returns the last
-    /// record, or `None` if it is not near enough to the end.
+    /// Sets the state and the totals from the last lines of `file`, and the title if there is none
+    /// yet. Returns the last record. `None`, without a change, if no complete record is near enough
+    /// to the end.
     fn read_end(&mut self, file: &mut File) -> io::Result<Option<StoredRecord>> {
         let length = file.metadata()?.len();
         for window in WINDOWS {

@@ -16,7 +16,8 @@ use posse_base::failure::{printable, printable_lines};
 
 /// Width of the column with the label of a line, in characters.
 const WORD_WIDTH: usize = 9;
-/// Maximum characters shown of the first line of a tool's result.
+/// Maximum characters shown of the first line of a tool's result. A longer line is cut there, and
+/// `…` is appended.
 const ANSWER_MAX: usize = 160;
 
 /// Writes the records of a session as text.
@@ -70,7 +71,8 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// Formats a time in milliseconds since 1970 as time of day in `zone`: `21:56:52`.
+/// Formats a time in milliseconds since 1970 as time of day in `zone`: `21:56:52`. `--:--:--` if
+/// `ms` is no valid time.
 fn clock(ms: u64, zone: &TimeZone) -> String {
     formatted(ms, zone, "%H:%M:%S").unwrap_or_else(|| "--:--:--".to_owned())
 }

@@ -36,7 +36,7 @@ pub struct Verified {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// Name of the file with the problem.
+    /// Name of the file with the problem, without its folder.
     pub file: String,
     /// Number of the invalid line in the file, from 1; 0 if the file is missing or empty.
     pub line: u64,
@@ -98,9 +98,9 @@ pub(crate) fn verify_with_progress(
     })
 }
 
-/// Returns the problem "empty" if `walked` found neither a record nor another problem; otherwise
-/// `None`. A journal without records remains if the process was killed while it created the folder.
-/// An empty active file after a closed segment is normal.
+/// Returns the problem "empty" if `walked` found neither a record nor another problem, also if the
+/// journal file is missing; otherwise `None`. A journal without records remains if the process was
+/// killed while it created the folder. An empty active file after a closed segment is normal.
 pub(crate) fn empty_journal(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
     if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);

@@ -28,7 +28,8 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// Callback for every valid line, with its head and the position at which it begins.
+/// Callback for every valid line, with the line's [`Head`] and the position at which the line
+/// begins.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
 
 /// Result of a walk: the position at which it ended, and the reason.
@@ -39,7 +40,7 @@ pub(crate) struct Walked {
     pub(crate) end: Mark,
     /// Name of the file in which the walk ended, or of the missing segment.
     pub(crate) file: String,
-    /// Number of valid lines read from that file.
+    /// Number of valid lines that this walk read from `file`.
     pub(crate) lines: u64,
     /// Number of files read.
     pub(crate) files: u32,
@@ -53,7 +54,8 @@ pub(crate) fn start_of(id: &str) -> Mark {
 }
 
 /// Reads the journal in `dir` from position `from` on and calls `each` for every valid line. Stops
-/// at the first invalid line or at the end. An error of `each` ends the walk as [`ReadError::Out`].
+/// at the first invalid line, at a missing segment, or at the end; [`Walked::stop`] is the reason.
+/// An error of `each` ends the walk as [`ReadError::Out`].
 pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, ReadError> {
     let gap = closed_segments(dir).map_err(ReadError::Journal)?.last_before_gap();
     let mut walked = Walked {

@@ -42,8 +42,8 @@ const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct WriterTurn {
     /// Current generation; each opening and each fold increments it.
     pub(crate) generation: u64,
-    /// True if a sync failed: the content on disk is unknown, so the next opening rewrites the
-    /// active file.
+    /// True if a sync failed: the content on disk is unknown, so the next opening or fold rewrites
+    /// the active file.
     pub(crate) suspect: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Tail {
     pub(crate) segment_bytes: u64,
     /// Minimum length in bytes at which the next rotation is tried; 0 unless an earlier one failed.
     pub(crate) rotate_from: u64,
-    /// True if the disk is nearly full.
+    /// True if the disk was nearly full at the last check.
     pub(crate) scarce: bool,
     /// Callback that receives the number of each segment after it was closed.
     pub(crate) closed: Box<dyn Fn(u32) + Send>,

@@ -50,8 +50,9 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
     Err(expected)
 }
 
-/// Error message for an invalid value: `maxTurns must be a whole number 1–10000, got "two"`.
-/// Secrets are abbreviated.
+/// Error message for an invalid value: `maxTurns must be a whole number 1–10000, got "two"`. The
+/// value is cut after 40 characters, a secret is abbreviated, and a list, an object or an address
+/// with a password is only named.
 #[expect(clippy::needless_pass_by_value, reason = "every caller makes the text for this")]
 pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
     let secret =
@@ -75,8 +76,8 @@ pub(crate) fn hint(key: &ConfigKey, path: &str) -> String {
     format!("write it like \"{name}\": {}", sample(key))
 }
 
-/// Example of a valid value of `key`, as an environment variable would contain it: text without
-/// quotes.
+/// Example of a valid value of `key`, its default if it has one, as an environment variable would
+/// contain it: text without quotes.
 pub(crate) fn example(key: &ConfigKey) -> String {
     match sample(key) {
         Value::String(text) => text,
@@ -148,7 +149,8 @@ pub(crate) fn is_model(name: &str) -> bool {
     (1..=200).contains(&name.len()) && !name.contains(refused)
 }
 
-/// The first text in `value`, at any depth, whose braces may expand to more than 1000 paths.
+/// The first text in `value`, at any depth, whose braces may expand to more than 1000 paths. `None`
+/// if there is none.
 pub(crate) fn excessive_pattern(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => (paths_meant(text) > PATHS_MAX).then_some(text),

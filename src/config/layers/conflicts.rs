@@ -96,8 +96,8 @@ impl LayerReader {
         }
     }
 
-    /// Reports a conflict between the values of `keys`. If an untrusted repository set some of
-    /// them, restores their earlier values and adds a notice; otherwise adds an error.
+    /// Reports a conflict between the values of `keys`. If an untrusted repository supplies some of
+    /// the values, undoes those with a notice; otherwise adds an error with the places of all.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
         let from_stranger = |leaf: &Leaf| {
             matches!(leaf.origin, SettingOrigin::Project { trust: TrustClass::Harmless, .. })

@@ -23,14 +23,15 @@ use crate::schema::{self, ConfigKey, Project};
 /// The configuration key of permission rules.
 const RULES: &str = "permissions";
 
-/// A project's configuration file, with the effect of each setting.
+/// A project's configuration file, with the decision about each valid setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectFile {
     /// Path of the file, printable.
     pub name: String,
     /// SHA-256 of the bytes of the file, in hex.
     pub digest: String,
-    /// All settings of the file, in the order of the file, applied or not.
+    /// The valid settings of the file in its order, applied or not. A list of permission rules can
+    /// be two entries: the rules that deny or ask, then the others.
     pub wanted: Vec<ProjectSetting>,
 }
 
@@ -41,7 +42,8 @@ pub struct ProjectSetting {
     pub key: String,
     /// Value of the setting.
     pub value: Value,
-    /// Line of the value, from 1.
+    /// Line of the value, from 1. For a member of an object such as `headers` or `agents`, the line
+    /// at which the object begins.
     pub line: usize,
     /// Decision whether the setting applies.
     pub fate: Fate,
@@ -52,14 +54,16 @@ pub struct ProjectSetting {
 /// Decision whether a project's setting applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The setting applies, for this reason.
+    /// The setting applies, for this reason, unless a later layer replaces it or it contradicts
+    /// another setting.
     Counts(TrustClass),
-    /// The setting would apply if the project were trusted.
+    /// The project is not trusted. Once it is, the setting applies; an `apiKeyEnv` only if the user
+    /// also allows its variable.
     Waits,
     /// The project is trusted, but the setting names an environment variable whose value the user
     /// has not allowed the project to receive.
     NotAllowed,
-    /// The setting never applies. Contains the reason.
+    /// The setting does not apply, whether the project is trusted or not. Contains the reason.
     Refused(&'static str),
 }
 
@@ -76,7 +80,7 @@ pub enum TrustClass {
 
 impl ProjectFile {
     /// Number of permission rules at the end of the effective list that come from this file. Zero
-    /// if the list of a later file replaced this file's rules.
+    /// if none of them applies, or if the list of a later file replaced them.
     pub(crate) fn rules_in(&self, layers: &Layers) -> usize {
         let origin = layers.get(RULES).map(|leaf| &leaf.origin);
         if !matches!(origin, Some(SettingOrigin::Project { .. })) {
@@ -101,8 +105,9 @@ impl fmt::Display for TrustClass {
 }
 
 impl LayerReader {
-    /// Reads a repository's file and applies its permitted settings. Mistakes in the file are
-    /// errors if the file is trusted, otherwise a notice.
+    /// Reads a repository's file, applies its permitted settings, and stores the file in `project`.
+    /// Mistakes in the file are errors if it is trusted, otherwise one notice. A file that cannot
+    /// be read is an error with `--trust-project`, otherwise a notice.
     pub(crate) fn project_file(&mut self, path: &Path, sources: &Sources<'_>) {
         let source = match ConfigFile::read(path, ReadPolicy::Foreign) {
             Ok(None) => return,
@@ -193,8 +198,9 @@ impl LayerReader {
         (of_preset || of_user).then_some("a repository cannot send another provider's key")
     }
 
-    /// Reason to refuse a setting that is less strict than the user's. `None` if the setting is at
-    /// least as strict.
+    /// Reason to refuse a setting that only may become stricter: a sandbox mode or network access
+    /// that is less strict than the user's, a list with a permission rule that neither denies nor
+    /// asks, or `false` for a switch, whatever the user has set. `None` for other values.
     fn widening_reason(&self, found: &ConfigLeaf) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
@@ -214,8 +220,9 @@ impl LayerReader {
         (rank(&found.value) < now).then_some(WIDER)
     }
 
-    /// Adds one notice that names all settings of the file that do not apply. `changed`: the user
-    /// trusted the file with other content.
+    /// Adds one notice about the settings of the file that do not apply, with at most `NAMES_MAX`
+    /// names for each reason. Adds none if all settings apply. `changed`: the user trusted the file
+    /// with other content.
     fn note_ignored(&mut self, name: &str, wanted: &[ProjectSetting], changed: bool) {
         let keys = |which: fn(&Fate) -> bool| {
             let keys = wanted.iter().filter(|wanted| which(&wanted.fate));
@@ -290,9 +297,10 @@ impl LayerReader {
         self.insert(key, path, value, origin);
     }
 
-    /// Drops address, authentication, headers and key of a project's provider if the user
-    /// configures a provider of this name. Also drops an `apiKeyEnv` that names the variable of a
-    /// user's provider. So the user's keys are sent only to addresses that the user configured.
+    /// Drops address, authentication, headers and `apiKeyEnv` of a project's provider, with a
+    /// notice, if the user configures a provider of this name. Also drops an `apiKeyEnv` that names
+    /// the variable of a user's provider. So the user's keys are sent only to addresses that the
+    /// user configured.
     pub(super) fn keep_providers_apart(&mut self) {
         let theirs = |leaf: &Leaf| matches!(leaf.origin, SettingOrigin::Project { .. });
         let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();
@@ -339,8 +347,8 @@ fn may_send(found: &ConfigLeaf, sources: &Sources<'_>) -> bool {
     sources.trusted_variables.iter().any(|allowed| allowed == variable)
 }
 
-/// Name of the environment variable that an `apiKeyEnv` setting of a provider contains. `None` if
-/// `key` is another setting.
+/// Name of the environment variable in `value`, if `key` is the dotted key of a provider's
+/// `apiKeyEnv`. `None` for another key, or if `value` is not text.
 pub fn key_variable<'a>(key: &str, value: &'a Value) -> Option<&'a str> {
     value.as_str().filter(|_| key.starts_with("providers.") && key.ends_with(".apiKeyEnv"))
 }
@@ -370,7 +378,8 @@ fn split_restricting(found: ConfigLeaf) -> Vec<ConfigLeaf> {
     }
 }
 
-/// True if a project's list is appended to the user's list instead of replacing it.
+/// True for the keys `permissions` and `hooks`: a project's list is appended to the user's list
+/// instead of replacing it.
 fn is_merged_list(key: &ConfigKey) -> bool {
     key.path == RULES || key.path == "hooks" || key.path.starts_with("hooks.")
 }

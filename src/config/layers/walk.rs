@@ -13,10 +13,12 @@ use crate::invalid;
 use crate::layers::hint;
 use crate::schema::{self, ConfigKey, ValueKind};
 
-/// Maximum number of mistakes that are collected for one file.
+/// Maximum number of mistakes that are collected for one file. At this number the walk stops, and
+/// one more error says that the list is not complete.
 const FAILURES_MAX: usize = 20;
 
-/// One setting in a file. `path` is its dotted key, `line` begins at 1.
+/// One valid setting in a file. `path` is its dotted key. `line` is the line of its value, from 1;
+/// for a member of an open-ended object, the line at which the object begins.
 pub(crate) struct ConfigLeaf {
     pub(crate) key: &'static ConfigKey,
     pub(crate) path: String,
@@ -24,7 +26,8 @@ pub(crate) struct ConfigLeaf {
     pub(crate) line: usize,
 }
 
-/// Result of a walk through one file from top to bottom: its settings and mistakes.
+/// Result of a walk through one file from top to bottom: its valid settings (`found`) and its
+/// mistakes (`failures`).
 pub(crate) struct Walk<'a> {
     pub(crate) source: &'a ConfigFile,
     pub(crate) found: Vec<ConfigLeaf>,
@@ -221,7 +224,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Error message if `path` ends with an invalid name of a provider, tool or model.
+/// Error message if `path` ends with an invalid name of a provider, tool or model; otherwise
+/// `None`.
 fn misnamed(path: &[&str]) -> Option<String> {
     match path {
         ["providers", name] if !check::is_name(name) => {

@@ -36,7 +36,7 @@ pub(super) struct AttachedOutput {
     /// True if the model request for the current reply came after the history, so that this client
     /// receives the reply from its beginning.
     whole: bool,
-    /// True if the note about a missed beginning was shown for the current reply.
+    /// True if a note was shown that this client has missed the beginning of the current reply.
     in_the_middle: bool,
     /// True if this client has requested the context and its event has not arrived yet.
     pub(super) wants_context: bool,

@@ -37,7 +37,8 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
 /// Options of an attached client for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachDisplay {
-    /// True if a person is present, whose typed lines are sent; false if input is not read.
+    /// True if a person is present: typed lines are read and, unless the client only observes,
+    /// sent. False if input is not read.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
@@ -46,14 +47,14 @@ pub struct AttachDisplay {
     pub again: bool,
 }
 
-/// Delay before a permission request is shown. A request that is answered earlier, for example by
-/// `--yes`, is not shown.
+/// Delay before this client shows a permission request. A request that is answered earlier, for
+/// example by `--yes`, is not shown.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// Effect of a typed line.
 #[derive(Debug, PartialEq)]
 enum TypedEffect {
-    /// No effect: only the process that owns the session can do this.
+    /// No effect: an attached client cannot do this, only the process that owns the session.
     Elsewhere,
     Help,
     Send(Instruction),
@@ -103,7 +104,8 @@ impl CommandContext for TypedEffect {
     fn theme(&mut self, _: Option<&str>) {}
 }
 
-/// Runs an attached client until the session ends, the person detaches, or the connection is cut.
+/// Runs an attached client until the session ends, the person detaches, a signal arrives, an output
+/// cannot be written, or the connection is cut. Ctrl+C detaches.
 pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
@@ -243,7 +245,8 @@ impl Person {
         }
     }
 
-    /// Shows the permission requests whose delay has passed.
+    /// Shows the permission requests whose delay has passed: with the possible answers if this
+    /// client controls the session, otherwise only a note that they wait.
     async fn show_held(&mut self) {
         while let Some((at, _)) = self.held.front()
             && *at <= Instant::now()

@@ -29,8 +29,9 @@ const NOBODY: &str = "no user can be asked: standard input has ended";
 
 type RunFuture = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 
-/// Carries out the instructions on standard input. Starts `task` first, if there is one. Ends the
-/// session and returns the exit code.
+/// Carries out the instructions on standard input until it has ended and nothing runs, or until a
+/// signal or a lost reader stops the run. Starts `task` first, if there is one. Ends the session
+/// and returns the exit code, which is `Exit::Usage` if there was neither a task nor a message.
 pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOptions) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
@@ -204,7 +205,8 @@ impl Driven {
     }
 
     /// Queues a message for the running prompt and returns `None`. Returns the content if no prompt
-    /// runs. Fails if the queue is full.
+    /// runs; the outcome of a prompt that has just ended is then stored in `last`. Fails if the
+    /// queue is full.
     async fn deliver(
         &mut self,
         kind: MessageKind,

@@ -51,8 +51,8 @@ impl Front {
         }
     }
 
-    /// Ends the session. Returns true if it ended before the time limit. A signal shortens the
-    /// limit, except a hangup that the run survives.
+    /// Ends the session. Returns true if it ended within [`PATIENT_END`], or [`HURRIED_END`] if the
+    /// run was hurried. A signal shortens the limit, except a hangup that the run survives.
     async fn end_session(&mut self, ending: SessionEnding) -> bool {
         let session = self.session.clone();
         let mut end = std::pin::pin!(session.end(ending));
@@ -75,8 +75,10 @@ impl Front {
         }
     }
 
-    /// Writes the remaining events, the result and the resume hint; returns the exit code. `ended`:
-    /// true if the session has ended, so that its event stream ends too.
+    /// Writes the remaining events, the result, the resume hint and the worktrees that still exist.
+    /// Returns the exit code of `verdict`, or `Exit::Failed` if that is success but standard output
+    /// could not be written. `ended`: true if the session has ended, so that its event stream ends
+    /// too.
     async fn write_remaining(
         mut self,
         mut verdict: Verdict,

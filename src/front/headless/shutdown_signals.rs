@@ -47,7 +47,8 @@ impl Front {
     }
 
     /// Checks if the outputs still have readers. If a reader is gone, a run that survives a hangup
-    /// detaches. Any other run is stopped if the reader of standard output is gone.
+    /// detaches. Any other run is stopped if the reader of standard output is gone: returns `Stop`,
+    /// or `GoOn` if it was stopped before.
     pub(super) async fn check_readers(&mut self) -> SignalEffect {
         let lost = self.stdout.is_broken();
         if self.continues() {
@@ -83,7 +84,7 @@ impl Front {
     }
 
     /// Moves lost output streams to the log file. The first call moves streams at a terminal as
-    /// well.
+    /// well, ends live output, and writes a note that the session goes on.
     pub(super) async fn detach(&mut self) {
         let all = !std::mem::replace(&mut self.detached, true);
         let Some(log) = self.log() else { return };
@@ -100,8 +101,9 @@ impl Front {
         }
     }
 
-    /// Opens the log file of a run that lost its terminal, or `/dev/null` if there is none or it
-    /// cannot be opened. `None` if the run does not survive a hangup.
+    /// Opens the log file of a run that lost its terminal, or `/dev/null` if there is no log file
+    /// or it cannot be opened. `None` if the run does not survive a hangup, or if neither can be
+    /// opened.
     fn log(&self) -> Option<File> {
         let OnHangup::GoesOn(path) = &self.manner.hang_up else { return None };
         let append = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);

@@ -52,8 +52,8 @@ impl LineMode<'_> {
         std::future::pending().await
     }
 
-    /// Prints the answer of the main agent to standard error if the event contains one, unless it
-    /// was already shown live.
+    /// Prints the final answer of the main agent to standard error if the event contains one,
+    /// unless its text was already shown as it arrived.
     pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
         let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
         if let Event::InvocationCompleted { result, .. } = announcement.event()
@@ -66,7 +66,7 @@ impl LineMode<'_> {
 
     /// Reads the next line of the conversation. Meanwhile shows events, and takes lines as answers
     /// while a permission request is open. `None` if no background work and no permission request
-    /// is left, or if line mode is to end.
+    /// is left, or if line mode is to end. Further lines that were typed are stored in `waiting`.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.print(PROMPT).await;
         self.watch();

@@ -161,8 +161,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs a command. `busy`: true if a task is running; a command for an idle session is then
-    /// refused with [`HAS_TO_WAIT`].
+    /// Runs a command and waits for its work. `busy`: true if a task is running; a command that
+    /// needs an idle session is then refused with [`HAS_TO_WAIT`].
     pub(super) async fn run_command(
         &mut self,
         command: &Command,
@@ -268,8 +268,9 @@ impl LineMode<'_> {
         }
     }
 
-    /// Runs `errand` on another thread. `None` if it failed or a signal came first; the reason was
-    /// printed, or line mode ends.
+    /// Runs `errand` on another thread and returns its value. `None` if it failed or a signal came
+    /// first: a failure and Ctrl+C are printed, any other signal ends line mode. The thread is not
+    /// stopped.
     async fn run_job<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
@@ -343,7 +344,8 @@ impl LineMode<'_> {
     }
 
     /// Switches to the stored session whose id begins with `id`, or to a fork of it, and continues
-    /// its unfinished work.
+    /// its unfinished work. If the session cannot be found or assembled, prints the reason and
+    /// keeps the current session; if it cannot be started, ends line mode.
     async fn resume(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.run_job(self.sessions.find_session(id, fork)).await else { return };
         let (opened, unfinished) = match self.sessions.resume(ready) {

@@ -14,8 +14,8 @@ impl Current {
 
 impl LineMode<'_> {
     /// Shows the events since the last task: those of subagents, ends of jobs, and answers to tasks
-    /// of attached front ends. Before the first task, shows all events since the start except
-    /// deltas.
+    /// of attached front ends. Before the first task, shows all events since the start except text
+    /// deltas. Does not wait for events.
     pub(super) async fn catch_up(&mut self) {
         while let Some(announcement) = self.current.events.try_next() {
             let origin = announcement.origin();

@@ -23,7 +23,8 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl LineMode<'_> {
     /// Starts `task` and shows it to its end. If another front end has just started a task, the
-    /// prompt becomes a steering message for that task.
+    /// prompt becomes a steering message for that task. If the task cannot be started, prints the
+    /// error and sets the exit code of the last task to `Exit::Failed`.
     pub(super) async fn work(&mut self, task: Task) {
         self.catch_up().await;
         self.rule_shown = false;
@@ -43,7 +44,8 @@ impl LineMode<'_> {
         self.show_task(running).await;
     }
 
-    /// Shows a running task to its end.
+    /// Shows a running task to its end, with its result. A signal stops the task; a second signal,
+    /// or any signal but Ctrl+C, also ends line mode.
     pub(super) async fn show_task(&mut self, running: RunningPrompt) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
@@ -94,8 +96,8 @@ impl LineMode<'_> {
         self.finish_task(outcome, started).await;
     }
 
-    /// Starts watching the input during a task. If an open permission request waits for silence,
-    /// the wait starts again.
+    /// Starts watching the terminal for lines, during a task or background work. If an open
+    /// permission request waits for silence, the wait starts again.
     pub(super) fn watch(&mut self) {
         self.terminal.watch();
         if self.questions.wants_silence() {

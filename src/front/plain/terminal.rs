@@ -32,7 +32,7 @@ const PASTE_GAP_MS: u8 = 30;
 /// are discarded.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of queued inputs.
+/// Maximum number of queued inputs; the input thread waits while there are as many.
 const WAITING_MAX: usize = 16;
 
 /// Byte that tells the input thread to stop watching.
@@ -41,13 +41,15 @@ const STOP: u8 = b'!';
 /// Input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TerminalInput {
-    /// A line without its newline, or several pasted lines.
+    /// A line without its newline, or several pasted or continued lines with newlines between them.
+    /// Empty for a line from a pipe that is too long.
     Line(String),
-    /// The keyboard has been silent for the quiet period since silence was last requested.
+    /// The keyboard has been silent for the quiet period since silence was last requested, or it is
+    /// gone.
     Quiet,
-    /// Ctrl+C in the line editor.
+    /// Ctrl+C or another signal in the line editor.
     Interrupted,
-    /// End of input.
+    /// End of input, or an input that cannot be read.
     End,
     /// The thread has stopped watching the input.
     Stopped,
@@ -114,6 +116,7 @@ impl LineTerminal {
     }
 
     /// Stops watching and returns the inputs that [`next`](LineTerminal::next) has not returned.
+    /// Empty if the terminal is not watched.
     pub(crate) async fn unwatch(&mut self) -> Vec<TerminalInput> {
         let mut left = Vec::new();
         if !std::mem::take(&mut self.watching) {
@@ -137,7 +140,7 @@ impl LineTerminal {
         }
     }
 
-    /// Waits for the next input. Dropping the future loses nothing.
+    /// Waits for the next input; `End` if the thread is gone. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> TerminalInput {
         loop {
             match self.inputs.recv().await {
@@ -196,8 +199,8 @@ impl InputThread {
         self.send(input)
     }
 
-    /// Reads one line with the line editor and adds it to the history. There is one editor for all
-    /// lines, because it contains type-ahead.
+    /// Reads one input with the line editor and adds it to the history. There is one editor for all
+    /// inputs, because it contains type-ahead.
     fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         let editor = match &mut self.editor {
             Some(editor) => editor,

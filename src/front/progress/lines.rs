@@ -6,16 +6,19 @@ use posse_actors::outcome::WorktreeSummary;
 use posse_actors::text;
 use posse_base::failure::printable;
 
-/// Maximum characters of a line; a longer line is truncated.
+/// Maximum characters of an excerpt of a line. A longer line is cut there, and ` …` is appended.
 const RESULT_CHARS_MAX: usize = 160;
 
-/// Maximum number of output lines that are shown of a command; the last ones are shown.
+/// Maximum number of output lines that are shown of a command of the model: the last ones, below a
+/// line with the number of the others.
 pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
-/// Maximum number of output lines that are shown of a command that the user ran.
+/// Maximum number of output lines that are shown of a command that the user ran: the last ones,
+/// below a line with the number of the others.
 pub(super) const OWN_LINES_MAX: usize = 60;
 
-/// Maximum number of lines that are shown of a diff; the first ones are shown.
+/// Maximum number of lines that are shown of a diff: the first ones, above a line with the number
+/// of the others.
 pub(super) const DIFF_LINES_MAX: usize = 12;
 
 pub(super) fn first_line(content: &[ContentPart]) -> String {
@@ -26,8 +29,9 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
     format!("{}{more}", clipped(line))
 }
 
-/// Last `count_max` lines of a command's output, after a line with the number of lines above. Lines
-/// in parentheses at the end of `text` are left out, because they are notes of the tool.
+/// Last `count_max` lines of a command's output, after a line with the number of lines above, if
+/// there are any. Lines in parentheses at the end of `text` are left out, because they are notes of
+/// the tool.
 pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -39,7 +43,7 @@ pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     more.into_iter().chain(shown).collect()
 }
 
-/// Truncates a line and escapes control characters.
+/// Truncates a line at [`RESULT_CHARS_MAX`] characters and escapes control characters.
 pub(super) fn clipped(line: &str) -> String {
     printable(&text::clipped(line, RESULT_CHARS_MAX, " …"))
 }

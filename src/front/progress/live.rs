@@ -5,13 +5,14 @@
 
 use unicode_width::UnicodeWidthChar;
 
-/// Maximum bytes of a reply that can be erased; no terminal shows more at once.
+/// Maximum bytes of a reply that can be erased, with notices about it; no terminal shows more at
+/// once.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// Returns the size of the terminal: columns and rows; `None` if it is unknown.
+/// Function that returns the size of the terminal: columns and rows; `None` if it is unknown.
 pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
 /// Size of the terminal at standard error: columns and rows; `None` if it is unknown.
@@ -61,8 +62,8 @@ impl LiveText {
         self.broke_off
     }
 
-    /// Escape sequence that erases the text on a terminal of this size. `None` if a part of it is
-    /// not visible, or if the size is unknown or has changed.
+    /// Escape sequence that erases the text on a terminal of this size. `None` if a part of the
+    /// text is not visible or can no longer be erased, or if the size is unknown or has changed.
     pub(super) fn erase_sequence(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));

@@ -23,12 +23,14 @@ use crate::driver::{InputLine, next_line};
 /// Controlling terminal of the process.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
 
-/// Order to the thread for a new permission request: wait for silence, then read a line.
+/// Order to a reading thread for a new permission request: discard input until the keyboard is
+/// silent, report that, then read on.
 pub(crate) const HUSH: u8 = b'?';
 /// Order to the thread to read another line for the same permission request.
 const MORE: u8 = b'm';
 
-/// True if a person can see and answer permission requests.
+/// True if a person can see and answer permission requests: standard error is a terminal, and
+/// standard input is one or the process has a controlling terminal.
 pub(crate) fn can_ask() -> bool {
     io::stderr().is_terminal()
         && (io::stdin().is_terminal() || File::open(CONTROLLING_TERMINAL).is_ok())
@@ -49,7 +51,8 @@ type KeyboardReport = (u64, KeyboardEvent);
 /// Reads answers from a terminal on a thread, which starts when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
-    /// Controlling terminal; `None` if answers are read from standard input.
+    /// Controlling terminal; `None` if answers are read from standard input, because that is a
+    /// terminal or the controlling terminal cannot be opened.
     terminal: Option<Arc<File>>,
     reader: Option<KeyboardThread>,
     /// Number of permission requests so far.
@@ -83,7 +86,8 @@ impl Keyboard {
         self.appeared += 1;
     }
 
-    /// Waits for the next event; `None` at the end of input. Dropping the future loses nothing.
+    /// Waits for the next event; requests a line if none is requested. `None` at the end of input,
+    /// or if the thread cannot be started. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Option<KeyboardEvent> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
@@ -172,7 +176,8 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
 /// Result of a wait for silence.
 pub(crate) enum Hushed {
     Quiet,
-    /// Another order ended the wait; `None`: the sender of orders is gone.
+    /// An order other than [`HUSH`] and [`MORE`] ended the wait; `None`: the sender of orders is
+    /// gone.
     Order(Option<u8>),
     /// The input has ended.
     Gone,
@@ -230,7 +235,7 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
 
 /// Result of a wait for input or an order.
 pub(crate) enum Waited {
-    /// There is input at the terminal.
+    /// There is input at the terminal, or its end.
     Typed,
     /// An order arrived; `None`: the sender of orders is gone.
     Order(Option<u8>),
@@ -265,7 +270,8 @@ pub(crate) fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-/// Reads one line; `None` at the end of input.
+/// Reads one line, with its newline. A line that is too long becomes `?`, which is no answer.
+/// `None` at the end of input or after a read error.
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use posse_base::failure::printable;
 
-/// Maximum rows of a page, for a terminal as wide as [`COLUMNS`].
+/// Maximum rows of a page. A row is [`COLUMNS`] characters of text, or the end of a line.
 const ROWS: usize = 200;
 
-/// Characters per row. The terminal wraps longer lines.
+/// Characters of text that count as one row; the rule before a line is not counted. The terminal
+/// wraps longer lines.
 const COLUMNS: usize = 100;
 
 /// One page of a text.
@@ -19,8 +20,9 @@ pub(super) struct QuestionPage {
     pub(super) lines: usize,
 }
 
-/// Splits `text` into pages. Each line is escaped and begins with a vertical rule. A line that
-/// continues on the next page has a different rule there.
+/// Splits `text` into pages of at most [`ROWS`] rows; none if `text` is empty. Each line is escaped
+/// and begins with a vertical rule. A line that continues on the next page has a different rule
+/// there.
 pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
     let mut pages = VecDeque::new();
     let mut page = QuestionPage { text: String::new(), lines: 0 };

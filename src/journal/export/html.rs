@@ -15,9 +15,11 @@ use crate::export::story::{
 use crate::transcript::{counted, formatted};
 
 const STYLE: &str = include_str!("html/style.css");
-/// Maximum characters of the prompt in the page title.
+/// Maximum characters of the prompt in the page title. A longer prompt is cut there, and `…` is
+/// appended.
 const TITLE_MAX: usize = 80;
-/// Maximum number of lines of a diff that the page shows expanded.
+/// Maximum number of lines of the diff of a successful call that the page shows expanded. Other
+/// successful calls are collapsed; calls that failed or have no outcome are expanded.
 const OPEN_LINES_MAX: usize = 12;
 
 /// Writes `story` as a whole HTML page. Times are in `zone`.

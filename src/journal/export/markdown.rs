@@ -123,7 +123,8 @@ fn quoted(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Formats a time in milliseconds since 1970 as date and time in `zone`: `2026-11-21 21:56:52`.
+/// Formats a time in milliseconds since 1970 as date and time in `zone`: `2026-11-21 21:56:52`. `?`
+/// if `ms` is no valid time.
 pub(super) fn local_time(ms: u64, zone: &TimeZone) -> String {
     formatted(ms, zone, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| "?".to_owned())
 }

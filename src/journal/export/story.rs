@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::transcript::{Line, Tone, counted, describe_note};
 
-/// Maximum bytes of one text in a story. A longer text is truncated.
+/// Maximum bytes of one text in a story. A longer text is cut there, and a line with the number of
+/// removed bytes is appended.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Size of all texts in a story, in bytes, above which further records are only counted.
 const STORY_BYTES_MAX: usize = 256 << 20;
@@ -31,7 +32,7 @@ pub(super) struct Story {
     places: HashMap<CallId, usize>,
     questions: HashMap<QuestionId, usize>,
     bytes: usize,
-    /// Number of records that are not shown because `STORY_BYTES_MAX` was reached.
+    /// Number of records after the texts exceeded `STORY_BYTES_MAX`. They are not shown.
     pub(super) left_out: u64,
 }
 
@@ -77,8 +78,8 @@ pub(super) struct StoryCall {
     pub(super) end: Option<CallOutcome>,
 }
 
-/// A permission request of a call. `answer` is true if it was allowed, with a description; `None`
-/// if there is no answer.
+/// A permission request of a call. `answer` is true if the request was allowed, false if it was
+/// denied or withdrawn, with a description; `None` if no answer is recorded.
 #[derive(Debug)]
 pub(super) struct StoryQuestion {
     pub(super) id: QuestionId,
@@ -313,8 +314,8 @@ impl Story {
         }
     }
 
-    /// Truncates `text` at `TEXT_BYTES_MAX`, with a note about the removed bytes, and adds its
-    /// length to the size of the story.
+    /// Cuts `text` at `TEXT_BYTES_MAX` and appends a note about the removed bytes. Adds the length
+    /// of the result to the size of the story.
     fn clip(&mut self, mut text: String) -> String {
         if text.len() > TEXT_BYTES_MAX {
             let end = text.floor_char_boundary(TEXT_BYTES_MAX);
@@ -391,7 +392,7 @@ fn hook_note(event: &Event) -> Option<Line> {
     Some((Tone::Bad, "hook", format!("{hook} at {} {text}", at.name())))
 }
 
-/// Path of the subagent that `origin` names; `None` for the main agent or without an origin.
+/// Agent path of the subagent that `origin` names; `None` for the main agent or without an origin.
 fn child(origin: Option<&Origin>) -> Option<String> {
     let origin = origin.filter(|origin| origin.parent_invocation_id.is_some())?;
     Some(origin.agent_path.clone())
@@ -420,7 +421,7 @@ pub(super) fn duration(ms: u64) -> String {
 }
 
 /// Formats the tokens and the cost of an account: `3 in, 4 out, $0.01`. An unknown number of tokens
-/// is `?`; `None` if both are unknown.
+/// is `?`; `None` if both are unknown. The cost is omitted if no attempt has a known price.
 pub(super) fn tokens(account: &Account) -> Option<String> {
     let usage = &account.usage;
     let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());

@@ -18,7 +18,7 @@ use crate::store::{FileJournal, StoreState};
 use crate::walk::{Each, start_of, walk};
 use crate::writer::lock;
 
-/// Minimum number of bytes that a fold must read to write a checkpoint.
+/// Minimum number of bytes that a fold must read to write a checkpoint, outside of tests.
 pub(super) const WORTH_BYTES: u64 = 4 << 20;
 
 /// Result of folding a session's records.
@@ -29,12 +29,12 @@ pub struct Folded {
     /// Description of the damage that was quarantined, in one line for the user; `None` if there
     /// was none.
     pub repaired: Option<String>,
-    /// True if complete records were lost. False if there was no damage, or only an incomplete last
-    /// line.
+    /// True if the journal was damaged, so that complete records may be lost. False if there was no
+    /// damage, or only an incomplete last line.
     pub lost: bool,
     /// Spending that was recovered from lost records.
     pub salvaged: Vec<RecoveredUsage>,
-    /// Number of records that were folded in this pass.
+    /// Number of records that were folded in this pass, without those that the checkpoint covers.
     pub read: u64,
     /// Number of the last record that the checkpoint covers, which was not folded again; 0 without
     /// a checkpoint.
@@ -42,9 +42,9 @@ pub struct Folded {
 }
 
 impl FileJournal {
-    /// Folds all records, from the checkpoint if it fits, and repairs damage. A journal that an
-    /// earlier call opened is closed. The next opening uses the result and reads no records again,
-    /// unless the files have changed.
+    /// Folds all records, from the checkpoint if it fits, and repairs damage. Writes a new
+    /// checkpoint if many bytes were read. A journal that an earlier call opened is closed. The
+    /// next opening uses the result and reads no records again, unless the files have changed.
     ///
     /// Errors: [`JournalError::Newer`] if only a later version can continue the journal,
     /// [`JournalError::Damaged`] if not even the first record is valid, and disk errors. The first
@@ -90,7 +90,7 @@ impl FileJournal {
 
 impl StoreState {
     /// Folds the records after `checkpoint`. `None` if the journal does not continue the
-    /// checkpoint.
+    /// checkpoint, or if the first record that must be verified is damaged.
     fn fold_after(
         &self,
         checkpoint: Checkpoint,

@@ -112,7 +112,8 @@ impl StoreState {
         ends.then_some(found)
     }
 
-    /// Creates the callback for closed segments. It writes a checkpoint on a thread of its own.
+    /// Creates the callback for closed segments. It writes a checkpoint on a thread of its own, or
+    /// does nothing if checkpoints are disabled.
     fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
         let (dir, session) = (self.dir.clone(), self.session.clone());
         let wanted = self.checkpoint_bytes < u64::MAX;
@@ -142,8 +143,9 @@ impl StoreState {
     }
 
     /// Finds the start of the last file with records, which is the active file or the last closed
-    /// segment, and rebuilds the index. Returns the start of the journal if the segments are
-    /// inconsistent.
+    /// segment, and rebuilds the index with one mark for each file. Returns the start of the
+    /// journal if there are no records or the segments are inconsistent. Only the first head and
+    /// the last hash of each file are read.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
         let first = start_of(self.session.as_str());
         let closed = closed_segments(&self.dir).map_err(io_error)?;

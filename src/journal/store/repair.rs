@@ -88,7 +88,8 @@ impl StoreState {
     }
 
     /// Replaces the active file by a synced copy of its first `length` bytes. The old file stays
-    /// under a quarantine name, because its contents on disk are unknown after a failed sync.
+    /// under a quarantine name, because its contents on disk are unknown after a failed sync. Does
+    /// nothing if there is no active file.
     pub(super) fn rewrite(&self, length: u64) -> io::Result<()> {
         let path = self.dir.join(ACTIVE);
         let Some(old) = if_exists(open_to_read(&path))? else { return Ok(()) };
@@ -142,7 +143,8 @@ fn quarantine_tail(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, 
 }
 
 /// Calls `take` with the names `<path>.damaged-<n>` in order, until one is free, and returns that
-/// name. `take` creates the file, and must fail with `AlreadyExists` if the name is taken.
+/// name. `take` creates the file, and must fail with `AlreadyExists` if the name is taken. Fails
+/// after any other error, or if the first `QUARANTINED_FILES_MAX` names are taken.
 fn free_name(path: &Path, mut take: impl FnMut(&Path) -> io::Result<()>) -> io::Result<String> {
     let base = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for number in 1..=QUARANTINED_FILES_MAX {

@@ -30,8 +30,9 @@ const COUNTED: [&[u8]; 5] =
     [b"model.request", b"model.usage", b"budget.", b"session.resumed", b"agent.invocation."];
 
 impl SessionSummary {
-    /// Sets the values that need the whole journal: the cost, the number of replies, and the state
-    /// if the journal is damaged. Changes nothing if it cannot be read.
+    /// Sets the values that need the whole journal: the cost, the number of replies if an end was
+    /// recorded, and the state if the journal is damaged, empty or of a later version. Changes
+    /// nothing if the journal cannot be read.
     pub(super) fn read_whole(&mut self, dir: &Path) {
         let mut accounts = Accounts::default();
         let mut replies = 0_u32;

@@ -58,7 +58,8 @@ pub(crate) struct ActiveFile {
 }
 
 impl ActiveFile {
-    /// Opens the file at `path` for appending and creates it if it is missing.
+    /// Opens the file at `path` for appending and creates it if it is missing. Fails if `path` is a
+    /// symbolic link.
     pub(crate) fn open(path: &Path) -> io::Result<ActiveFile> {
         let file = OpenOptions::new()
             .read(true)

@@ -16,8 +16,9 @@ const AGAIN_BYTES: u64 = 1 << 20;
 
 impl Tail {
     /// Closes the full active file as a segment and continues in a new one. If the new file cannot
-    /// be created, the active file continues to grow, and a later group tries again. After a failed
-    /// sync nothing more is written.
+    /// be created or the full one cannot be renamed, the active file continues to grow, and a later
+    /// group tries again. After a failed sync, or if the new file does not get its name, nothing
+    /// more is written.
     pub(super) fn rotate(&mut self, turn: &mut WriterTurn) {
         if self.end.offset < self.rotate_from {
             return;
