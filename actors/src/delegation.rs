@@ -48,12 +48,13 @@ pub struct Delegation {
     pub limits: GovernorLimits,
     /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
-    /// Maximum model replies of a subagent; its definition may set a lower number.
+    /// Maximum model replies of a subagent, at least 1; its definition or the call may set a lower
+    /// number.
     pub turns_max: u32,
     /// True if a new subagent receives the memory of earlier subagents of its name.
     pub remembers: bool,
     /// Factory of isolated workspaces; `None` if they are not available, for example outside a git
-    /// repository.
+    /// repository. Then a call that needs one is refused.
     pub workplaces: Option<Arc<dyn IsolatedWorkspaces>>,
 }
 
@@ -64,9 +65,10 @@ pub struct Subagent {
     pub name: String,
     /// System prompt.
     pub system_prompt: String,
-    /// Names of the tools that it sees.
+    /// Names of the tools that it sees, besides those for delegation. Unknown names are ignored.
     pub tools: Vec<String>,
-    /// Provider of its model; `None`: that of the session.
+    /// Provider of its own model, which has no fallback models; `None`: the main model with its
+    /// fallback models.
     pub provider: Option<Arc<dyn Provider>>,
     /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
@@ -92,7 +94,7 @@ impl std::fmt::Debug for Subagent {
 
 /// Requests of the delegation tools to the session.
 pub(crate) enum DelegationRequest {
-    /// Start or resume a subagent.
+    /// Start or resume a subagent. Replies when it has started, or why it was not.
     Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
     /// Wait again for the subagent that the call started for the caller `Origin`. Replies `None` if
     /// there is none.
@@ -100,7 +102,8 @@ pub(crate) enum DelegationRequest {
     /// Stop waiting for the subagent that the call started for the caller `Origin`. Replies with
     /// the end of the subagent, or with its id if it is still running; `None` if none was started.
     Detach(CallId, Arc<Origin>, Report<Option<DetachedSubagent>>),
-    /// Return the entries of all subagents that the agent `Origin` started directly or indirectly.
+    /// Return the entries of all subagents that the agent `Origin` started directly or indirectly;
+    /// for the main agent, of all subagents of the session.
     Query(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
@@ -114,8 +117,8 @@ pub(crate) struct StartRequest {
     pub(crate) turns_max: Option<u32>,
     /// Ended subagent to resume; `None` for a new one.
     pub(crate) resume: Option<InvocationId>,
-    /// Informs the tool that the subagent waits for a concurrency slot, with the number of slots;
-    /// `None` after that.
+    /// Informs the tool that the subagent waits for a concurrency slot, with the number of all
+    /// slots; `None` after that.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Its strong reference is dropped when the caller no longer wants the subagent.
     pub(crate) wanted: Weak<()>,
@@ -128,7 +131,7 @@ pub(crate) struct StartRequest {
 
 /// Reason why a subagent was not started.
 pub(crate) enum NotStarted {
-    /// A limit was reached.
+    /// A limit of delegation or of a budget leaves no room for the subagent.
     Limit(SubagentRefusal),
     /// The subagent cannot be started or resumed, with the reason in words.
     Cannot(String),
@@ -139,8 +142,8 @@ pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
     /// True if the caller does not wait for the end.
     pub(crate) background: bool,
-    /// Receives the end of the subagent. Dropping the receiver means that the caller no longer
-    /// waits.
+    /// Receives the end of the subagent; nothing if `background` is set. Dropping the receiver
+    /// means that the caller no longer waits.
     pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
@@ -187,7 +190,8 @@ pub(crate) struct DelegationHandle {
     pub(crate) memories: Guarded<Memories>,
     /// Running subagents whose callers do not wait, by invocation.
     pub(crate) background: Guarded<BTreeMap<InvocationId, BackgroundWork>>,
-    /// Invocations of subagents that work or worked in isolated workspaces.
+    /// Invocations of subagents that work or worked in isolated workspaces, also in earlier
+    /// processes.
     pub(crate) isolated: Guarded<BTreeSet<InvocationId>>,
 }
 
@@ -281,7 +285,8 @@ impl DelegationHandle {
     }
 
     /// Descriptions of the delegation tools for an agent at depth `depth` (0 is the main agent)
-    /// that may call the subagents `calls`. Empty if it may start none.
+    /// that may call the subagents `calls`. Empty if `calls` is empty or the maximum depth is
+    /// reached.
     pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
         if calls.is_empty() || depth >= self.delegation.limits.depth_max {
             return Vec::new();
