@@ -58,12 +58,13 @@ pub struct Delegation {
     pub workplaces: Option<Arc<dyn IsolatedWorkspaces>>,
 }
 
-/// Definition of a subagent.
+/// Definition of a subagent that other agents can start by its name.
 #[derive(Clone)]
 pub struct Subagent {
     /// Name of the subagent.
     pub name: String,
-    /// System prompt.
+    /// System prompt of the subagent. In an isolated workspace, the one of that workspace replaces
+    /// it.
     pub system_prompt: String,
     /// Names of the tools that it sees, besides those for delegation. Unknown names are ignored.
     pub tools: Vec<String>,
@@ -94,7 +95,8 @@ impl std::fmt::Debug for Subagent {
 
 /// Requests of the delegation tools to the session.
 pub(crate) enum DelegationRequest {
-    /// Start or resume a subagent. Replies when it has started, or why it was not.
+    /// Start or resume a subagent. Replies when it has started or was refused, not while it waits
+    /// in the queue.
     Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
     /// Wait again for the subagent that the call started for the caller `Origin`. Replies `None` if
     /// there is none.
@@ -149,7 +151,7 @@ pub(crate) struct StartedSubagent {
 
 /// A subagent whose caller no longer waits for it.
 pub(crate) enum DetachedSubagent {
-    /// The subagent has ended.
+    /// The subagent has ended, with this outcome and answer.
     Ended(Arc<SubagentEnd>),
     /// The subagent, with its name, is still running. It is stopped with its caller.
     Running(InvocationId, String),
@@ -176,7 +178,7 @@ type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 /// and the connection of the tools to the session.
 pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
-    /// Provider of the main agent.
+    /// Profile, model and endpoint of the main agent's provider.
     pub(crate) info: ProviderInfo,
     /// Working directory of the session.
     pub(crate) cwd: String,
@@ -184,7 +186,7 @@ pub(crate) struct DelegationHandle {
     /// start.
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
-    /// Last prompt of the user.
+    /// Text of the last prompt of the user, for handoff packets; empty before the first.
     request: Guarded<Arc<str>>,
     /// Memory of all subagents of the session.
     pub(crate) memories: Guarded<Memories>,

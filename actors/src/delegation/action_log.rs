@@ -28,7 +28,7 @@ pub struct ActionLog {
 pub struct LoggedChange {
     /// Id of the call.
     pub call_id: CallId,
-    /// One-line description of the change.
+    /// One-line description of the change that the call announced, at most 120 characters.
     pub summary: String,
     /// True if the call succeeded, false if it failed. `None` while it runs, and if it was stopped
     /// or its end is unknown.

@@ -8,8 +8,8 @@ use serde::Deserialize;
 /// Maximum sizes of handoff packets and answers in bytes of text; about four bytes are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Maximum size of the whole packet. Escaped labels and the note about shortened text can
-    /// exceed it by a few bytes.
+    /// Maximum size of the whole packet. Escapes of `</` and the note about shortened text can
+    /// exceed it.
     pub handoff_bytes_max: usize,
     /// Maximum size of the caller's context in the packet, and also of the memory in it, each
     /// without the note about shortened text.

@@ -16,7 +16,7 @@ const RESULTS_MAX: usize = 3;
 const EARLIER_MAX: usize = 8;
 /// Maximum number of findings, of decisions, and of open questions.
 const POINTS_MAX: usize = 12;
-/// Maximum number of files.
+/// Maximum number of remembered files.
 const FILES_MAX: usize = 20;
 /// Maximum characters of a finding, decision or open question; longer ones are shortened.
 const POINT_CHARS_MAX: usize = 200;

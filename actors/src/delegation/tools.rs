@@ -487,7 +487,7 @@ fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     Prepared { action, payload: Box::new(payload) }
 }
 
-/// Data of a prepared query.
+/// Data of a prepared call of `agent_status` or `agent_result`.
 struct StatusQuery {
     origin: Arc<Origin>,
     /// Part of an answer to read; `None`: query the state of all subagents.

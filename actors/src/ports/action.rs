@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// Name of the tool.
+    /// Name of the called tool.
     pub tool: String,
     /// Operations of the call with resolved paths. Empty if it accesses no file, process or
     /// subagent; then the access of the tool decides about the permission.
@@ -54,7 +54,7 @@ pub enum Operation {
     },
     /// Runs a command in a shell.
     Execute {
-        /// The complete command.
+        /// The complete text of the command, as the shell gets it.
         command: String,
         /// Absolute working directory with symbolic links resolved.
         cwd: String,

@@ -45,14 +45,14 @@ pub enum HookPayload {
         turn: u32,
         /// Number of messages in the history.
         messages: usize,
-        /// Name of the model.
+        /// Name of the model that the request is for.
         model: String,
     },
     /// A complete reply arrived: [`HookEvent::AfterModelResponse`].
     AfterModelResponse {
         /// Number of the reply within the invocation, from 1.
         turn: u32,
-        /// The reply.
+        /// The complete reply, which is not in the history yet.
         message: AssistantMessage,
     },
     /// A tool call is about to be judged: [`HookEvent::PreToolUse`].
@@ -73,7 +73,7 @@ pub enum HookPayload {
     PermissionRequest {
         /// The call that needs permission.
         used: HookedCall,
-        /// One-line description of the effect.
+        /// One-line description of the effect that needs permission.
         summary: String,
         /// Reason why permission is needed, as the policy gave it.
         reason: String,
@@ -140,7 +140,7 @@ impl HookPayload {
 /// ran. Recorded as `hook.fired` or `hook.failed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
-    /// The hook's name.
+    /// Name of the hook in the configuration, `built-in` for a guard.
     pub hook: String,
     /// Decision or failure of the hook.
     pub says: HookResult,
@@ -157,7 +157,7 @@ pub struct HookReport {
 /// Decision or failure of a hook, with the content that it replaces.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookResult {
-    /// The hook has no objection.
+    /// The hook has no objection and changes nothing.
     Pass,
     /// The hook has no objection. Its message is shown to the user. Before a tool call, the message
     /// is also added to the result for the model, if the tool runs.
@@ -199,7 +199,7 @@ pub trait Hook: Send + Sync + 'static {
     fn fire(&self, occasion: HookInvocation) -> PortFuture<Vec<HookReport>>;
 }
 
-/// Implementation without any hook.
+/// Implementation of [`Hook`] without any hook: every event passes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHooks;
 

@@ -45,13 +45,13 @@ pub trait Journal: Send + Sync + std::fmt::Debug + 'static {
 /// Callback that gets the result of a batch.
 pub type JournalDone = Box<dyn FnOnce(Result<Committed, JournalError>) + Send>;
 
-/// Records that are appended together.
+/// Records that are appended together and have one common result.
 pub struct JournalBatch {
     /// The records in order, with consecutive numbers; may be empty, to check for disk space.
     pub records: Vec<Arc<StoredRecord>>,
     /// Durability that is reached before `done` is called.
     pub durability: Durability,
-    /// Called once, with the result.
+    /// Callback for the result, which is called exactly once.
     pub done: JournalDone,
 }
 
@@ -95,7 +95,7 @@ pub enum JournalError {
         "a later version of posse has to go on with this session (format {version}); it was not changed"
     )]
     Newer {
-        /// Version of the journal format.
+        /// Version of the format in which the records were written.
         version: u32,
     },
     /// Another process holds the lock of the session.

@@ -19,7 +19,7 @@ pub trait Policy: Send + Sync + 'static {
 /// that answers permission requests, time and sandbox tier.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// Annotations of the tool.
+    /// Annotations of the called tool.
     pub tool: &'a ToolAnnotations,
     /// Path of the calling agent: the names of the agents from the main agent down to it, separated
     /// by `/`.
@@ -55,7 +55,7 @@ pub enum Verdict {
     /// The answer to this permission request decides. A call that it allows runs within the
     /// confinement of the question.
     Ask(PermissionQuestion),
-    /// The call is denied.
+    /// The call does not run, and the model reads the reason.
     Deny {
         /// Reason, for the model and the user.
         reason: String,

@@ -54,7 +54,7 @@ pub trait Provider: Send + Sync + 'static {
 /// Size of a request in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCount {
-    /// Number of tokens.
+    /// Number of input tokens of the request.
     pub tokens: u64,
     /// True if the server counted the tokens; false for an estimate.
     pub is_exact: bool,

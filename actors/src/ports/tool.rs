@@ -100,7 +100,7 @@ impl PostCallSink {
         PostCallSink(Arc::new(hear))
     }
 
-    /// Sends a message.
+    /// Passes `message` to the function of this sender.
     pub fn send(&self, message: PostCallMessage) {
         (self.0)(message);
     }
@@ -117,11 +117,11 @@ impl fmt::Debug for PostCallSink {
 pub struct ToolSpec {
     /// Name of the tool, in snake case.
     pub name: String,
-    /// Description for the model.
+    /// Description of the tool, which the model reads.
     pub description: String,
     /// JSON Schema of the arguments: an object with `properties` and `required`.
     pub parameters: Value,
-    /// Side effects of the tool.
+    /// Kind of side effects that a call of the tool can have.
     pub side_effect: SideEffect,
     /// Origin of the tool: `builtin`, `user`, `project`, `programmatic`.
     pub source: String,
@@ -296,7 +296,7 @@ impl fmt::Debug for RunContext {
 /// Result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
-    /// Content for the model.
+    /// Result that the model gets: text and images.
     pub content: Vec<ContentPart>,
     /// True if the call failed. A command that exits with code 1 has not failed: the exit code is
     /// its result.

@@ -209,7 +209,7 @@ impl SessionBase {
 /// Plan for a requested compaction.
 #[derive(Debug, PartialEq)]
 enum CompactionPlan {
-    /// There is nothing to remove.
+    /// The history contains nothing that can be removed.
     Nothing,
     /// Use this result of the rules.
     Apply(CompactedHistory),

@@ -212,10 +212,10 @@ impl SessionHandle {
         self.begin(|reply| MainRunMsg::OwnCall(wanted, reply)).await
     }
 
-    /// Messages of the main conversation so far, without system messages, and without those of the
-    /// current run that follow its prompt. Empty if the session has ended. This function also moves
-    /// queued messages about tool calls of the user into the history. The messages are suitable as
-    /// `history` in the settings of another session.
+    /// Messages of the main conversation so far, without system messages, and without replies and
+    /// results that the current run has added since its last start or restart. Empty if the session
+    /// has ended. This function also moves queued messages about tool calls of the user into the
+    /// history. The messages are suitable as `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         let history = |reply| Msg::MainRun(MainRunMsg::History(reply));
         ask(&self.session, self.ask_timeout, history).await.unwrap_or_default()

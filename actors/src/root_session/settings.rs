@@ -21,7 +21,7 @@ pub struct SessionSettings {
     pub session_id: SessionId,
     /// Version of posse, for the journal.
     pub posse: String,
-    /// Working directory of the session.
+    /// Working directory of the session, for calls, records and handoff packets.
     pub cwd: String,
     /// Name of the main agent.
     pub agent: String,
@@ -30,7 +30,8 @@ pub struct SessionSettings {
     /// Names of the tools that the main agent sees, besides those for delegation. Unknown names are
     /// ignored.
     pub tools: Vec<String>,
-    /// Options of model requests.
+    /// Options of the main agent's model requests; subagents have the same ones with their own
+    /// reasoning effort.
     pub options: RequestOptions,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,

@@ -20,7 +20,7 @@ use crate::root_session::{Msg, SessionBase, State};
 pub(crate) enum StartHooks {
     /// The hooks have no objection, or there are none.
     Open,
-    /// The hooks are running.
+    /// The hooks are running; runs wait for them.
     Asking(#[expect(dead_code, reason = "dropping it stops the work")] OwnedTask),
     /// A hook denied the start of the session, for the contained reason: every run ends at once
     /// with it, and tool calls of the user are refused.

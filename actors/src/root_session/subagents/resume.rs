@@ -107,8 +107,9 @@ impl Subagents {
         Some(DetachedSubagent::Ended(ended))
     }
 
-    /// Receiver of the end of the subagent that `call` has started, also if it has ended already;
-    /// `None` if there is none.
+    /// Lets the caller wait again for the subagent that `call` has started: returns the receiver of
+    /// its end, which receives nothing while a background subagent runs. `None` if there is no such
+    /// subagent.
     pub(super) fn attach(
         &mut self,
         call: &crate::conversation::CallId,
