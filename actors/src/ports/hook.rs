@@ -140,7 +140,7 @@ impl HookPayload {
 /// ran. Recorded as `hook.fired` or `hook.failed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
-    /// Name of the hook in the configuration, `built-in` for a guard.
+    /// Name of the hook in the configuration, or of the built-in guard.
     pub hook: String,
     /// Decision or failure of the hook.
     pub says: HookResult,

@@ -326,9 +326,9 @@ impl SessionHandle {
         answered.await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Ends the session and everything that it has started. Returns when its actors have stopped
-    /// and the last record is written, or cannot be written. If the session is ending already, the
-    /// earlier `ending` counts.
+    /// Ends the session and everything that it has started. Returns when the last record is
+    /// written, or cannot be written, and its actors have stopped or `Limits::ask_timeout` has
+    /// passed. If the session is ending already, the earlier `ending` counts.
     pub async fn end(&self, ending: SessionEnding) {
         let (report, ended) = Report::channel();
         tell(&self.session, Msg::End(EndMsg::End(ending, report)));
