@@ -48,25 +48,28 @@ pub struct Delegation {
     pub limits: GovernorLimits,
     /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
-    /// Maximum model replies of a subagent; its definition may set a lower number.
+    /// Maximum model replies of a subagent, at least 1; its definition or the call may set a lower
+    /// number.
     pub turns_max: u32,
     /// True if a new subagent receives the memory of earlier subagents of its name.
     pub remembers: bool,
     /// Factory of isolated workspaces; `None` if they are not available, for example outside a git
-    /// repository.
+    /// repository. Then a call that needs one is refused.
     pub workplaces: Option<Arc<dyn IsolatedWorkspaces>>,
 }
 
-/// Definition of a subagent.
+/// Definition of a subagent that other agents can start by its name.
 #[derive(Clone)]
 pub struct Subagent {
     /// Name of the subagent.
     pub name: String,
-    /// System prompt.
+    /// System prompt of the subagent. In an isolated workspace, the one of that workspace replaces
+    /// it.
     pub system_prompt: String,
-    /// Names of the tools that it sees.
+    /// Names of the tools that it sees, besides those for delegation. Unknown names are ignored.
     pub tools: Vec<String>,
-    /// Provider of its model; `None`: that of the session.
+    /// Provider of its own model, which has no fallback models; `None`: the main model with its
+    /// fallback models.
     pub provider: Option<Arc<dyn Provider>>,
     /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
@@ -92,7 +95,8 @@ impl std::fmt::Debug for Subagent {
 
 /// Requests of the delegation tools to the session.
 pub(crate) enum DelegationRequest {
-    /// Start or resume a subagent.
+    /// Start or resume a subagent. Replies when it has started or was refused, not while it waits
+    /// in the queue.
     Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
     /// Wait again for the subagent that the call started for the caller `Origin`. Replies `None` if
     /// there is none.
@@ -100,7 +104,8 @@ pub(crate) enum DelegationRequest {
     /// Stop waiting for the subagent that the call started for the caller `Origin`. Replies with
     /// the end of the subagent, or with its id if it is still running; `None` if none was started.
     Detach(CallId, Arc<Origin>, Report<Option<DetachedSubagent>>),
-    /// Return the entries of all subagents that the agent `Origin` started directly or indirectly.
+    /// Return the entries of all subagents that the agent `Origin` started directly or indirectly;
+    /// for the main agent, of all subagents of the session.
     Query(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
@@ -114,8 +119,8 @@ pub(crate) struct StartRequest {
     pub(crate) turns_max: Option<u32>,
     /// Ended subagent to resume; `None` for a new one.
     pub(crate) resume: Option<InvocationId>,
-    /// Informs the tool that the subagent waits for a concurrency slot, with the number of slots;
-    /// `None` after that.
+    /// Informs the tool that the subagent waits for a concurrency slot, with the number of all
+    /// slots; `None` after that.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Its strong reference is dropped when the caller no longer wants the subagent.
     pub(crate) wanted: Weak<()>,
@@ -128,7 +133,7 @@ pub(crate) struct StartRequest {
 
 /// Reason why a subagent was not started.
 pub(crate) enum NotStarted {
-    /// A limit was reached.
+    /// A limit of delegation or of a budget leaves no room for the subagent.
     Limit(SubagentRefusal),
     /// The subagent cannot be started or resumed, with the reason in words.
     Cannot(String),
@@ -139,14 +144,14 @@ pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
     /// True if the caller does not wait for the end.
     pub(crate) background: bool,
-    /// Receives the end of the subagent. Dropping the receiver means that the caller no longer
-    /// waits.
+    /// Receives the end of the subagent; nothing if `background` is set. Dropping the receiver
+    /// means that the caller no longer waits.
     pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
 /// A subagent whose caller no longer waits for it.
 pub(crate) enum DetachedSubagent {
-    /// The subagent has ended.
+    /// The subagent has ended, with this outcome and answer.
     Ended(Arc<SubagentEnd>),
     /// The subagent, with its name, is still running. It is stopped with its caller.
     Running(InvocationId, String),
@@ -173,7 +178,7 @@ type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 /// and the connection of the tools to the session.
 pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
-    /// Provider of the main agent.
+    /// Profile, model and endpoint of the main agent's provider.
     pub(crate) info: ProviderInfo,
     /// Working directory of the session.
     pub(crate) cwd: String,
@@ -181,13 +186,14 @@ pub(crate) struct DelegationHandle {
     /// start.
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
-    /// Last prompt of the user.
+    /// Text of the last prompt of the user, for handoff packets; empty before the first.
     request: Guarded<Arc<str>>,
     /// Memory of all subagents of the session.
     pub(crate) memories: Guarded<Memories>,
     /// Running subagents whose callers do not wait, by invocation.
     pub(crate) background: Guarded<BTreeMap<InvocationId, BackgroundWork>>,
-    /// Invocations of subagents that work or worked in isolated workspaces.
+    /// Invocations of subagents that work or worked in isolated workspaces, also in earlier
+    /// processes.
     pub(crate) isolated: Guarded<BTreeSet<InvocationId>>,
 }
 
@@ -281,7 +287,8 @@ impl DelegationHandle {
     }
 
     /// Descriptions of the delegation tools for an agent at depth `depth` (0 is the main agent)
-    /// that may call the subagents `calls`. Empty if it may start none.
+    /// that may call the subagents `calls`. Empty if `calls` is empty or the maximum depth is
+    /// reached.
     pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
         if calls.is_empty() || depth >= self.delegation.limits.depth_max {
             return Vec::new();

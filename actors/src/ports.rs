@@ -43,7 +43,8 @@ pub use tool::{
 /// Cause of an error from outside the kernel.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The text of an error and of all its sources, in one line.
+/// The texts of an error and of all its sources, from the outermost to the innermost, joined by `:
+/// `.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -65,17 +66,17 @@ pub struct Ports {
     pub provider: Arc<dyn Provider>,
     /// Fallback models, in order of preference.
     pub fallbacks: Vec<Fallback>,
-    /// Tools of the session.
+    /// Tools of the session, to which the session adds those for delegation.
     pub tools: Arc<Toolbox>,
-    /// Hooks of the session.
+    /// Hooks of the session: built-in guards and programs of the user.
     pub hooks: Arc<dyn Hook>,
-    /// Permission policy.
+    /// Policy that judges each prepared call.
     pub policy: Arc<dyn Policy>,
     /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
     /// Journal of the session.
     pub journal: Arc<dyn JournalStore>,
-    /// Clock.
+    /// Source of time, for deadlines and records, and of the jitter of retries.
     pub clock: Arc<dyn Clock>,
     /// Source of new ids.
     pub ids: Arc<dyn Ids>,

@@ -54,7 +54,8 @@ pub struct Replayed {
     /// History of the main agent, or of the folded invocation, without system messages. Always
     /// valid.
     pub messages: Vec<Arc<Message>>,
-    /// Calls of the last reply without a recorded end, in the order of the model.
+    /// Calls of the last reply without a recorded end, in the order of the model; empty if another
+    /// message has followed the reply.
     pub open_calls: Vec<OpenCall>,
     /// Permission requests without an answer, oldest first.
     pub open_questions: Vec<OpenQuestion>,
@@ -71,7 +72,8 @@ pub struct Replayed {
     pub turns: u32,
     /// Number of the last record, 0 if there was none.
     pub last_record: u64,
-    /// Reason for the end of the session; `None` if it did not end or was resumed later.
+    /// Reason for the end of the session; `None` if it did not end, or was resumed or continued
+    /// later.
     pub ended: Option<String>,
     /// Configuration of the last start or resume; `None` if the start is not recorded.
     pub started: Option<StartedWith>,
@@ -79,13 +81,15 @@ pub struct Replayed {
     pub forked_from: Option<Branch>,
     /// Latest run of the main agent, or the folded invocation; `None` if no record belongs to one.
     pub last: Option<LastInvocation>,
-    /// Reason why the session is parked; `None` if it is not.
+    /// Reason why the session, or a run of it, was parked; `None` if it was not, or work has
+    /// continued since.
     pub parked: Option<Parked>,
     /// Tool call of the user whose message for the model is not queued yet; `None` if there is
     /// none.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
-    /// Background jobs that ended with their process and whose end was not reported to the agent.
+    /// Background jobs whose end was not reported to the agent: no end is recorded, or they ended
+    /// with the session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<LostJob>,
     /// All subagents of the session in the order of their last start. Empty in the fold of a
@@ -114,23 +118,23 @@ pub struct LostJob {
     pub call_id: CallId,
     /// Invocation that made the call; `None` if the record names none.
     pub origin: Option<Arc<Origin>>,
-    /// Summary in one line.
+    /// One-line description of the job's command.
     pub summary: String,
     /// True if the end of the job is recorded, because the session ended in order; false if posse
     /// died.
     pub ended: bool,
 }
 
-/// The invocation that started last.
+/// Latest invocation of the main agent, or the folded invocation of a subagent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastInvocation {
     /// Origin of the invocation.
     pub origin: Arc<Origin>,
     /// Number of messages of the history before the invocation; 0 after a compaction.
     pub base: usize,
-    /// Number of its model replies.
+    /// Number of its model replies, for a subagent since its last start.
     pub turns: u32,
-    /// Tokens of these replies.
+    /// Tokens of the model requests in the same time.
     pub usage: Usage,
     /// Names of the tools that its model sees. `None`: its start is not recorded.
     pub tools: Option<Vec<String>>,
@@ -138,10 +142,10 @@ pub struct LastInvocation {
     pub ended: Option<String>,
 }
 
-/// Reason why a session is parked.
+/// Cause of parking a session or a run, and the time of the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
-    /// Cause in words.
+    /// Cause of the parking in words.
     pub cause: String,
     /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
     pub next_try_ms: Option<u64>,
@@ -180,7 +184,7 @@ pub struct OpenCall {
     /// True if the call has side effects or has started a subagent. Always false before the call
     /// has started.
     pub effect: bool,
-    /// Description and start time of the call; `None` before it has started.
+    /// Description and start time of the call; `None` if no start is recorded.
     pub begun: Option<StartedCall>,
     /// Hash of the effect that a person or `--yes` approved; `None` without an approval.
     pub approved: Option<String>,
@@ -195,9 +199,9 @@ pub struct OpenQuestion {
     pub request_id: QuestionId,
     /// Invocation that made the call; `None` if the record names none.
     pub origin: Option<Arc<Origin>>,
-    /// Id of the call.
+    /// Id of the call that needs permission.
     pub call_id: CallId,
-    /// One-line description of the effect.
+    /// One-line description of the effect in question.
     pub summary: String,
     /// Hash of the effect in question.
     pub digest: String,
@@ -206,11 +210,11 @@ pub struct OpenQuestion {
 /// A queued message, which its agent has not received yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedInput {
-    /// Id of the message.
+    /// Id of the queued message.
     pub id: MessageId,
     /// Kind of the message, which decides about the time of delivery.
     pub kind: MessageKind,
-    /// Text and images.
+    /// Content of the message: text and images.
     pub content: Vec<ContentPart>,
 }
 
@@ -269,8 +273,8 @@ impl Replayed {
 }
 
 impl Replayed {
-    /// Replaces the placeholder results of started delegation calls by the state of their
-    /// subagents.
+    /// Replaces the placeholder results of open delegation calls of the main agent by the state of
+    /// their subagents.
     fn describe_subagents(&mut self) {
         for open in self.open_calls.iter().filter(|open| open.started) {
             let theirs = |one: &&Delegated| one.called_by_main() && one.call_id == open.call.id;

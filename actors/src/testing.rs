@@ -118,8 +118,8 @@ impl<F> std::fmt::Debug for PolicyFn<F> {
     }
 }
 
-/// Hook that calls a function at the listed points. If the function returns `None`, the hook never
-/// ends.
+/// Hook that calls a function at the listed points, for all tools. If the function returns `None`,
+/// the hook never ends.
 pub struct HookFn<F>(pub &'static [HookEvent], pub F);
 
 impl<F> Hook for HookFn<F>
@@ -156,7 +156,8 @@ pub fn allow_all() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Allow(test_confinement())))
 }
 
-/// Policy that asks for every call, unless a grant for the name of the tool exists.
+/// Policy that asks for every call, unless a grant whose operation is the name of the tool exists.
+/// `--yes` covers all its requests.
 pub fn ask_all() -> Arc<dyn Policy> {
     use crate::event::{Grant, Scope};
 
@@ -181,37 +182,38 @@ pub fn ask_all() -> Arc<dyn Policy> {
 /// Builder for a session with test ports. Change the fields under test, then call
 /// [`start`](SessionBuilder::start).
 pub struct SessionBuilder {
-    /// Scripted model.
+    /// Scripted model that [`start`](SessionBuilder::start) uses.
     pub model: Arc<ScriptedModel>,
-    /// Provider that replaces the scripted model; `None`: the scripted model is used.
+    /// Provider that replaces the scripted model, and the one that is passed to
+    /// [`start_with`](SessionBuilder::start_with); `None`: they are used.
     pub provider: Option<Arc<dyn crate::ports::Provider>>,
     /// Fallback models, in order of preference.
     pub fallbacks: Vec<crate::ports::Fallback>,
-    /// The journal.
+    /// Journal of the session, in memory; empty by default.
     pub journal: Arc<MemoryStore>,
-    /// The tools.
+    /// Tools of the session, all of which the main agent sees; by default only [`EchoTool`].
     pub tools: Toolbox,
-    /// The policy.
+    /// Permission policy; by default it allows everything.
     pub policy: Arc<dyn Policy>,
     /// Store of grants that outlive the session.
     pub grants: Arc<dyn GrantStore>,
-    /// The hooks.
+    /// Hooks of the session; none by default.
     pub hooks: Arc<dyn Hook>,
-    /// Source of answers to permission requests.
+    /// Source of answers to permission requests; by default a person, whose answers the test gives.
     pub asking: AnswerSource,
-    /// Bounds of the session.
+    /// Bounds of the session; by default [`Limits::default`].
     pub limits: Limits,
-    /// The clock.
+    /// Clock of the session; by default [`TokioClock`].
     pub clock: Arc<dyn crate::ports::Clock>,
-    /// Pricing of the model; `None` if unknown.
+    /// Pricing of the main model; `None` if unknown.
     pub price: Option<crate::cost::PriceLookup>,
-    /// Budget of the session.
+    /// Budget of the session, also as the limits set for this session only; by default no limits.
     pub budget: crate::cost::Budget,
-    /// Spending before the start.
+    /// Spending before the start, for a new session or a fork.
     pub accounts: crate::ledger::Accounts,
     /// State to resume or fork from; `None` for a new session.
     pub resumption: Option<crate::root_session::Resumption>,
-    /// The working directory.
+    /// Working directory of the session, which need not exist.
     pub cwd: String,
     /// Number of the simulated process; must differ between processes that use the same journal.
     pub process: u32,
@@ -219,7 +221,7 @@ pub struct SessionBuilder {
     pub delegation: Option<crate::delegation::Delegation>,
     /// Settings for context windows, summaries and titles.
     pub context: crate::context::ContextSettings,
-    /// Panics to inject.
+    /// Panics to inject into actors; none by default.
     pub fail: FailPoints,
 }
 
@@ -316,11 +318,11 @@ impl std::fmt::Debug for SessionBuilder {
 /// A running session with a subscription, and the events received so far.
 #[derive(Debug)]
 pub struct RunningSession {
-    /// The session.
+    /// Handle of the running session.
     pub session: SessionHandle,
     /// Subscription to the session's events.
     pub events: Subscription,
-    /// Announcements received so far.
+    /// Announcements that [`until`](RunningSession::until) has received so far.
     pub seen: Vec<Arc<Announcement>>,
 }
 
@@ -351,7 +353,8 @@ impl RunningSession {
         }
     }
 
-    /// Ends the session and returns all its announcements.
+    /// Ends the session as completed. Returns the announcements in `seen` and all later ones of the
+    /// subscription.
     pub async fn end(mut self) -> Vec<Arc<Announcement>> {
         let ending = crate::root_session::SessionEnding {
             reason: crate::event::SessionEndReason::Completed,
@@ -368,7 +371,7 @@ impl RunningSession {
 
 /// Reason why a provider would reject `history`; `None` if it is valid. Each call of a reply needs
 /// exactly one result, right after the reply, in the order of the calls; no other results are
-/// allowed; and no reply may be empty.
+/// allowed; no call id repeats; and no reply may be empty.
 pub fn history_error(history: &[Arc<Message>]) -> Option<String> {
     let mut ids = std::collections::HashSet::new();
     let mut owed: std::collections::VecDeque<CallId> = std::collections::VecDeque::new();

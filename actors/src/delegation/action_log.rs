@@ -19,7 +19,7 @@ pub struct ActionLog {
     pub calls: u32,
     /// Number of calls that started and may have changed something.
     pub changing: u32,
-    /// The latest calls that may have changed something, newest last.
+    /// The latest calls that may have changed something, at most 12, newest last.
     pub changes: Vec<LoggedChange>,
 }
 
@@ -28,10 +28,10 @@ pub struct ActionLog {
 pub struct LoggedChange {
     /// Id of the call.
     pub call_id: CallId,
-    /// One-line description of the change.
+    /// One-line description of the change that the call announced, at most 120 characters.
     pub summary: String,
-    /// True if the call succeeded, false if it failed. `None` if it was stopped or its end is
-    /// unknown.
+    /// True if the call succeeded, false if it failed. `None` while it runs, and if it was stopped
+    /// or its end is unknown.
     pub ended_well: Option<bool>,
 }
 
@@ -49,14 +49,16 @@ impl ActionLog {
         self.changes.push(LoggedChange { call_id, summary, ended_well: None });
     }
 
-    /// Logs the end of a call. `well`: true if it succeeded.
+    /// Logs the end of a call, if the call is among the listed changes. `well`: true if it
+    /// succeeded.
     pub(crate) fn ended(&mut self, call_id: &CallId, well: bool) {
         if let Some(change) = self.changes.iter_mut().rev().find(|one| one.call_id == *call_id) {
             change.ended_well = Some(well);
         }
     }
 
-    /// Updates the log with the next record of the subagent.
+    /// Updates the log with the next record of the subagent: starts and ends of calls count, other
+    /// records do not.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls did matters")]
     pub(crate) fn follow(&mut self, event: &Event) {
         match event {

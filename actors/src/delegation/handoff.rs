@@ -8,11 +8,14 @@ use serde::Deserialize;
 /// Maximum sizes of handoff packets and answers in bytes of text; about four bytes are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Maximum size of the whole packet.
+    /// Maximum size of the whole packet. Escapes of `</` and the note about shortened text can
+    /// exceed it.
     pub handoff_bytes_max: usize,
-    /// Maximum size of the caller's context in the packet, and of the memory in it.
+    /// Maximum size of the caller's context in the packet, and also of the memory in it, each
+    /// without the note about shortened text.
     pub context_bytes_max: usize,
-    /// Maximum size of an answer in the result that the caller gets at once.
+    /// Maximum size of an answer in the result of the call or in the message about the end, without
+    /// headings and notes.
     pub answer_bytes_max: usize,
 }
 
@@ -48,14 +51,14 @@ pub(crate) struct Handoff {
     pub(crate) task: String,
 }
 
-/// Maximum characters of a task in lists.
+/// Maximum characters of a task in lists, without the mark `…` of a shortened one.
 const TASK_CHARS_MAX: usize = 120;
-/// Maximum bytes of the user's prompt in a handoff packet.
+/// Maximum bytes of the user's prompt in a handoff packet, without the note about shortened text.
 const REQUEST_BYTES_MAX: usize = 1500;
 
 impl Handoff {
-    /// Builds the packet. A long part is shortened, except the task. `Err`: the task is too long;
-    /// the number of bytes that it may have.
+    /// Builds the packet. Empty parts are left out, and a long part is shortened, except the task.
+    /// `Err`: the task is too long; contains the number of bytes that it may have.
     pub(crate) fn new(
         input: &DelegateInput,
         caller: &str,
@@ -106,8 +109,8 @@ impl Handoff {
     }
 }
 
-/// A part of a packet between an opening and a closing label. Closing labels within the content are
-/// escaped.
+/// A part of a packet between an opening and a closing label, in lines of their own. Each `</`
+/// within the content is escaped, so that the content cannot end the part.
 pub(super) fn part(label: &str, content: &str) -> String {
     let content = content.replace("</", "<\\/");
     format!("<{label}>\n{}\n</{label}>\n", content.trim_end())

@@ -16,9 +16,9 @@ const RESULTS_MAX: usize = 3;
 const EARLIER_MAX: usize = 8;
 /// Maximum number of findings, of decisions, and of open questions.
 const POINTS_MAX: usize = 12;
-/// Maximum number of files.
+/// Maximum number of remembered files.
 const FILES_MAX: usize = 20;
-/// Maximum characters of a finding, decision or open question.
+/// Maximum characters of a finding, decision or open question; longer ones are shortened.
 const POINT_CHARS_MAX: usize = 200;
 /// Maximum characters of the preview of a report.
 const PREVIEW_CHARS_MAX: usize = 300;
@@ -73,8 +73,8 @@ impl Memories {
         before - self.0.len()
     }
 
-    /// Text of the memory for the next subagent of this name, provider and folder; empty if there
-    /// is none.
+    /// Text of the memory for the next subagent of this name, provider and folder; empty if no
+    /// report is remembered.
     pub(crate) fn text(&self, agent: &str, provider: &str, cwd: &str) -> String {
         let same = |one: &&Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
         self.0.iter().find(same).map(Memory::text).unwrap_or_default()
@@ -190,7 +190,8 @@ fn points(said: &str) -> Points {
     points
 }
 
-/// The section that begins with the heading `line`; `None` if the line is not a heading.
+/// The section that begins with the heading `line`: `Other` for an unknown heading. `None` if the
+/// line is not a heading.
 fn heading(line: &str) -> Option<Section> {
     let marked = line.starts_with('#') || line.ends_with(':') || line.ends_with(":**");
     if !marked || bullet(line).is_some() {
@@ -217,7 +218,7 @@ fn bullet(line: &str) -> Option<&str> {
     rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") ")).map(str::trim_start)
 }
 
-/// True if a word of `line` is a path with a line number.
+/// True if a word of `line` is a path with a line number: a text with a `.`, then `:` and a digit.
 fn names_a_place(line: &str) -> bool {
     line.split(|c: char| c.is_whitespace() || matches!(c, '`' | '(' | ')' | ',')).any(|word| {
         word.split_once(':').is_some_and(|(path, rest)| {
@@ -227,8 +228,8 @@ fn names_a_place(line: &str) -> bool {
     })
 }
 
-/// Adds the files that `calls` name in their argument `path` to `files`: newest last, each once, at
-/// most 20.
+/// Adds the paths that `calls` name in their argument `path` to `files`, except `.`: newest last,
+/// each once. Keeps the newest 20.
 pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     for call in calls {
         let Ok(arguments) = serde_json::from_str::<serde_json::Value>(&call.arguments) else {
@@ -245,7 +246,8 @@ pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     keep_last(files, FILES_MAX);
 }
 
-/// The files that the calls of a history name in their argument `path`: newest last, at most 20.
+/// The paths that the calls of a history name in their argument `path`, except `.`: newest last,
+/// each once, at most 20.
 pub(crate) fn files_of(history: &[std::sync::Arc<Message>]) -> Vec<String> {
     let mut files = Vec::new();
     for message in history {

@@ -22,7 +22,7 @@ impl SubagentOutcome {
     }
 
     /// Converts the ending of a subagent after `turns` replies to its outcome, and the text of its
-    /// complete or partial answer.
+    /// complete or partial answer, which is empty if there is none.
     pub(crate) fn of(ending: &Ending, turns: u32) -> (SubagentOutcome, String) {
         match ending {
             Ending::Answered(text) if text.trim().is_empty() => {
@@ -80,7 +80,7 @@ pub(crate) struct SubagentEnd {
     pub(crate) usage: Usage,
     /// Known cost since its last start, in billionths of a dollar; `None` if no cost is known.
     pub(crate) cost_nano_usd: Option<u64>,
-    /// Log of its actions; `None` if unknown, for example because it had to be ended by force.
+    /// Log of its calls; `None` if unknown, for example because it had to be ended by force.
     pub(crate) actions: Option<ActionLog>,
     /// Its isolated workspace, with the known changes in it; `None` if it had none or the workspace
     /// is gone.
@@ -102,9 +102,9 @@ pub(crate) struct UnmergedWorkspace {
 pub(crate) const WORKSPACE_GONE: &str = "worktree";
 
 impl SubagentEnd {
-    /// Text about the end for the caller: outcome, answer, and changes in the isolated workspace.
-    /// An answer of more than `bytes_max` bytes is shortened; the caller can read all of it with
-    /// `agent_result`.
+    /// Text about the end for the caller: outcome, answer, the actions of a subagent that is not
+    /// done, and changes in the isolated workspace. An answer of more than `bytes_max` bytes is
+    /// shortened; the caller can read all of it with `agent_result`.
     pub(crate) fn compact(&self, bytes_max: usize) -> String {
         let mut text = format!("agent {} ({}): {}\n", self.agent, self.id, self.outcome);
         if !self.said.is_empty() {
@@ -212,7 +212,8 @@ impl SubagentEnd {
         );
     }
 
-    /// Result of the call that waited for the subagent: an error unless it is done.
+    /// Result of the call that waited for the subagent, with an answer of at most `bytes_max`
+    /// bytes. It is an error unless the subagent is done.
     pub(crate) fn output(&self, bytes_max: usize) -> ToolOutput {
         let text = self.compact(bytes_max);
         let output = match self.outcome {
@@ -226,7 +227,8 @@ impl SubagentEnd {
         output.with_metadata(self.metadata())
     }
 
-    /// Message about the end for a caller that did not wait.
+    /// Content of the message about the end for a caller that did not wait, with an answer of at
+    /// most `bytes_max` bytes.
     pub(crate) fn notice(&self, bytes_max: usize) -> Vec<ContentPart> {
         vec![ContentPart::text(format!(
             "(from posse, not from the user) An agent that works for you has ended.\n{}",

@@ -43,13 +43,13 @@ pub const TOOLS: [&str; 5] = [STATUS, RESULT, DIFF, MERGE, DELEGATE];
 /// Maximum bytes of an answer, or of a list of subagents, in one result, without headings and
 /// notes.
 const PAGE_BYTES: usize = 24 << 10;
-/// Maximum wait for the end of a subagent, in seconds.
+/// Maximum wait for the end of a subagent, in seconds. A longer requested wait is shortened to it.
 const WAIT_SECONDS_MAX: u64 = 600;
 /// Interval between checks for the end of a subagent while a call waits for it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Registers the tools `delegate_agent`, `agent_status` and `agent_result`. If a name is taken, the
-/// existing tool stays.
+/// Registers the tools `delegate_agent`, `agent_status` and `agent_result` in `toolbox`. If a name
+/// is taken, the existing tool stays.
 pub(crate) fn register(
     toolbox: &mut Toolbox,
     handle: &Arc<DelegationHandle>,
@@ -214,8 +214,8 @@ impl DelegateTool {
     }
 
     /// True if the call must create an isolated workspace: the caller or the definition of the
-    /// subagent requires it. False for a resumed subagent, which keeps its own. `Err` if isolated
-    /// workspaces are not available, or the argument is invalid.
+    /// subagent requires it. False for a resumed subagent: the session reopens or replaces its
+    /// workspace. `Err` if isolated workspaces are not available, or the argument is invalid.
     fn wants_isolation(
         &self,
         input: &DelegateInput,
@@ -336,7 +336,7 @@ impl Tool for DelegateTool {
     }
 }
 
-/// Text for the state of a subagent that waits for one of `places` concurrency slots.
+/// Text for the state of a subagent that waits for a concurrency slot, of which there are `places`.
 pub(crate) fn waiting_for(places: u32) -> String {
     format!("waiting for a place (limit {places})")
 }
@@ -424,7 +424,7 @@ async fn result_of(
 }
 
 /// Waits again for the subagent that `call` had started before a crash or resume, and returns the
-/// result of the call.
+/// result of the call: an error if the session knows no such subagent.
 pub(crate) async fn reattach(
     handle: &DelegationHandle,
     call: CallId,
@@ -454,7 +454,8 @@ pub(crate) async fn stopped_call_output(
     }
 }
 
-/// Result of a call that cannot be served because the session is ending.
+/// Error result of a call that cannot be served, because the session is ending or does not know the
+/// subagent.
 fn session_ended() -> ToolOutput {
     ToolOutput::error("failed(session): the session is ending; no agent works for this call.")
 }
@@ -486,7 +487,7 @@ fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     Prepared { action, payload: Box::new(payload) }
 }
 
-/// Data of a prepared query.
+/// Data of a prepared call of `agent_status` or `agent_result`.
 struct StatusQuery {
     origin: Arc<Origin>,
     /// Part of an answer to read; `None`: query the state of all subagents.
@@ -543,7 +544,8 @@ impl Tool for LookTool {
     }
 }
 
-/// Result with the state of the subagents `all`, one line each.
+/// Result with the state of the subagents `all`, one line each, shortened to about `PAGE_BYTES`
+/// bytes.
 fn status_text(all: &[SubagentInfo]) -> ToolOutput {
     if all.is_empty() {
         return ToolOutput::text("You have started no agent.");
@@ -559,8 +561,9 @@ fn status_text(all: &[SubagentInfo]) -> ToolOutput {
     ToolOutput::text(cut(&text, PAGE_BYTES))
 }
 
-/// Result with a page of a subagent's answer. Waits up to the requested time, at most 600 seconds,
-/// for the end of the subagent. If it is still running then, the result is its status.
+/// Result with a page of a subagent's answer; an error if `origin` has not started it. Waits up to
+/// the requested time, at most 600 seconds, for the end of the subagent. If it is still running
+/// then, the result is its status.
 async fn read_answer(
     handle: &DelegationHandle,
     clock: &dyn Clock,
@@ -587,8 +590,9 @@ async fn read_answer(
     }
 }
 
-/// Result with the page of an answer that begins at the byte `from`, of at most `PAGE_BYTES` bytes.
-/// The result is an error unless the subagent is done.
+/// Result with the page of an answer that begins at the byte `from`, rounded up to a character: at
+/// most `PAGE_BYTES` bytes of it, none if `from` is behind its end. The result is an error unless
+/// the subagent is done.
 fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     let whole = &ended.said;
     let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 /// understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// Name of the tool.
+    /// Name of the called tool.
     pub tool: String,
-    /// Operations of the call with resolved paths; empty if it needs no permission.
+    /// Operations of the call with resolved paths. Empty if it accesses no file, process or
+    /// subagent; then the access of the tool decides about the permission.
     pub operations: Vec<Operation>,
     /// One-line description: `write src/main.rs (+3 -1)`.
     pub summary: String,
@@ -26,7 +27,8 @@ pub struct Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Operation {
-    /// Reads a file, lists a folder or searches below it.
+    /// Reads a file, lists a folder or searches below it. Beside an `Execute`, it means that the
+    /// command runs without a complete search for protected and secret files below this path.
     Read {
         /// Absolute path with symbolic links resolved.
         path: String,
@@ -35,7 +37,8 @@ pub enum Operation {
         /// Workspace root through which the path is accessed.
         root: String,
     },
-    /// Creates, changes or replaces a file.
+    /// Creates, changes or replaces a file. Beside an `Execute`, it means that the command may
+    /// change this protected path.
     Write {
         /// Absolute path with symbolic links resolved.
         path: String,
@@ -43,15 +46,15 @@ pub enum Operation {
         relative: String,
         /// Workspace root through which the path is accessed.
         root: String,
-        /// Folder, relative to `root`, of the git repository that the written file controls, such
-        /// as its `config` or `hooks`. The repository exists already, or this call makes it. `None`
-        /// for all other writes.
+        /// Folder, relative to `root` (`.` is `root` itself), of the git repository that the
+        /// written file controls, such as its `config` or `hooks`. The repository exists already,
+        /// or this call makes it. `None` for all other writes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repository: Option<String>,
     },
     /// Runs a command in a shell.
     Execute {
-        /// The complete command.
+        /// The complete text of the command, as the shell gets it.
         command: String,
         /// Absolute working directory with symbolic links resolved.
         cwd: String,
@@ -64,7 +67,7 @@ pub enum Operation {
     Invoke {
         /// Name of the subagent.
         agent: String,
-        /// Provider profile of the subagent.
+        /// Name of the provider profile that the subagent uses, which receives the task.
         provider: String,
     },
 }
@@ -91,7 +94,7 @@ pub struct PathLink {
 
 /// Result of preparing a call: its effect, and the data for performing it.
 pub struct Prepared {
-    /// The effect, which is judged and shown.
+    /// The effect, which the policy judges and a person reads.
     pub action: Action,
     /// Private data of the tool for performing the effect, such as descriptors, bytes or parsed
     /// arguments.

@@ -19,22 +19,26 @@ pub struct GrantTime {
 /// Grants that are valid at a [`GrantTime`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveGrants {
-    /// Verified grants that have not expired, for this project or for all projects.
+    /// Verified grants that have not expired, for this project or for all projects. Empty while the
+    /// store is not trusted.
     pub grants: Arc<[Grant]>,
-    /// Warning for the user if the store failed verification, with the reason. Returned once.
+    /// Warning for the user that stored grants are not used, with the reason: the store failed
+    /// verification, or the clock was set back. Returned once for each reason; `None` afterwards,
+    /// even if the grants are still unused.
     pub alarm: Option<String>,
 }
 
 /// Store of grants that outlive a session.
 pub trait GrantStore: Send + Sync + 'static {
     /// Returns the valid grants. Called before every decision, so it must be fast. It never fails:
-    /// unverified grants are left out.
+    /// if the store cannot be verified, it returns no grants and an alarm.
     fn active_grants(&self, now: GrantTime) -> ActiveGrants;
 
     /// The widest scope that a permission request may offer.
     fn widest_scope(&self) -> Scope;
 
-    /// Stores a grant of scope `Project` or `Global`, and returns when it is synced to disk.
+    /// Stores a grant of scope `Project` or `Global`, and returns when it is synced to disk. `Err`
+    /// if it could not be stored, with the cause.
     fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>>;
 }
 

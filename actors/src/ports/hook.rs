@@ -45,14 +45,14 @@ pub enum HookPayload {
         turn: u32,
         /// Number of messages in the history.
         messages: usize,
-        /// Name of the model.
+        /// Name of the model that the request is for.
         model: String,
     },
     /// A complete reply arrived: [`HookEvent::AfterModelResponse`].
     AfterModelResponse {
         /// Number of the reply within the invocation, from 1.
         turn: u32,
-        /// The reply.
+        /// The complete reply, which is not in the history yet.
         message: AssistantMessage,
     },
     /// A tool call is about to be judged: [`HookEvent::PreToolUse`].
@@ -65,16 +65,17 @@ pub enum HookPayload {
         used: HookedCall,
         /// Result that the model gets if no hook replaces it.
         content: Vec<ContentPart>,
-        /// Reason of the failure.
+        /// Class of the failure: invalid arguments, denied, crashed, …
         class: ToolFailureClass,
     },
-    /// A permission request is about to be opened: [`HookEvent::PermissionRequest`].
+    /// A call needs permission, and the request is about to be opened, also if `--yes` will answer
+    /// it or no person can: [`HookEvent::PermissionRequest`].
     PermissionRequest {
-        /// The call.
+        /// The call that needs permission.
         used: HookedCall,
-        /// One-line description of the effect.
+        /// One-line description of the effect that needs permission.
         summary: String,
-        /// Reason of the request.
+        /// Reason why permission is needed, as the policy gave it.
         reason: String,
     },
     /// The model gave its final answer: [`HookEvent::Stop`].
@@ -96,7 +97,8 @@ pub struct HookedCall {
     /// Annotations of the tool; the defaults if no tool has this name.
     pub annotations: ToolAnnotations,
     /// Arguments of the call. Before the call and after it ran they match the tool's schema; after
-    /// a call that was refused or crashed they are those that the model wrote, unchecked.
+    /// a call that was refused or crashed they are those that the model wrote, unchecked, as a
+    /// string if they are not JSON.
     pub input: Value,
 }
 
@@ -134,10 +136,11 @@ impl HookPayload {
     }
 }
 
-/// Result of one hook. Recorded as `hook.fired` or `hook.failed`.
+/// One result of a hook. A hook has a second one if configuration files of posse changed while it
+/// ran. Recorded as `hook.fired` or `hook.failed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
-    /// The hook's name.
+    /// Name of the hook in the configuration, or of the built-in guard.
     pub hook: String,
     /// Decision or failure of the hook.
     pub says: HookResult,
@@ -154,23 +157,24 @@ pub struct HookReport {
 /// Decision or failure of a hook, with the content that it replaces.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookResult {
-    /// The hook has no objection.
+    /// The hook has no objection and changes nothing.
     Pass,
-    /// The hook has no objection. Its message is shown to the user, and before a tool call also
-    /// added to the result for the model.
+    /// The hook has no objection. Its message is shown to the user. Before a tool call, the message
+    /// is also added to the result for the model, if the tool runs.
     Warn,
     /// The hook denies; [`HookEvent`] defines the effect.
     Block,
-    /// Replaces the arguments of the call; the new ones are validated and judged from the start.
-    /// Only before a tool call.
+    /// Replaces the arguments of the call. The new ones are validated and judged from the start; if
+    /// they do not match the schema, the call is denied. Only before a tool call.
     Input(Value),
-    /// Replaces the result that the model gets. Only after a tool call.
+    /// Replaces the result that the model gets; the recorded outcome of the call stays. Only after
+    /// a tool call.
     Output(Vec<ContentPart>),
-    /// The hook failed.
+    /// The hook gave no usable answer, for example because it crashed or timed out.
     Failed {
         /// Error code: `HK001`, …
         code: String,
-        /// True if the failure counts as a denial; false if it is ignored.
+        /// True if the failure counts as a denial; false if it is only recorded.
         blocks: bool,
     },
 }
@@ -189,12 +193,13 @@ pub trait Hook: Send + Sync + 'static {
     /// called.
     fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool;
 
-    /// Runs all matching hooks one after the other and returns their results. A later hook sees the
-    /// changes of earlier ones; after a denial no further hook runs.
+    /// Runs all matching hooks one after the other and returns their results; empty if none matches
+    /// the data of the event. A later hook sees the changes of earlier ones; after a denial no
+    /// further hook runs.
     fn fire(&self, occasion: HookInvocation) -> PortFuture<Vec<HookReport>>;
 }
 
-/// Implementation without any hook.
+/// Implementation of [`Hook`] without any hook: every event passes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHooks;
 

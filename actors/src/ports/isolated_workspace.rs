@@ -20,8 +20,8 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
         caller: &Origin,
     ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
-    /// Reopens the existing isolated workspace of the invocation `id`. `Err`: reason in words, for
-    /// example that it is gone.
+    /// Reopens the existing isolated workspace of the invocation `id` of the agent `agent`, with
+    /// the changes in it. `Err`: reason in words, for example that it is gone.
     fn reopen(
         &self,
         id: &InvocationId,
@@ -45,7 +45,7 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
 pub struct IsolatedWorkspace {
     /// Absolute path of the subagent's working directory, in its isolated workspace.
     pub cwd: String,
-    /// System prompt for the subagent, instead of that of its definition.
+    /// System prompt for the subagent, which replaces the one of its definition.
     pub system_prompt: String,
     /// Tools that work in the isolated workspace. They replace tools of the session with the same
     /// names.

@@ -19,7 +19,7 @@ pub trait JournalStore: Send + Sync + 'static {
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>>;
 }
 
-/// An open journal.
+/// Result of opening a journal.
 #[derive(Debug)]
 pub struct OpenedJournal {
     /// The journal, ready for appending.
@@ -36,21 +36,22 @@ pub struct OpenedJournal {
 
 /// An open journal. Appends batches in the order of submission.
 pub trait Journal: Send + Sync + std::fmt::Debug + 'static {
-    /// Queues a batch and returns at once. `batch.done` is called on any thread when the batch is
-    /// written or has failed, in order of submission.
+    /// Queues a batch and returns without waiting for the disk. `batch.done` is called when the
+    /// batch is written or has failed, in order of submission, on any thread; if the journal is
+    /// closed, it may be called before this function returns.
     fn submit(&self, batch: JournalBatch);
 }
 
 /// Callback that gets the result of a batch.
 pub type JournalDone = Box<dyn FnOnce(Result<Committed, JournalError>) + Send>;
 
-/// Records that are appended together.
+/// Records that are appended together and have one common result.
 pub struct JournalBatch {
     /// The records in order, with consecutive numbers; may be empty, to check for disk space.
     pub records: Vec<Arc<StoredRecord>>,
     /// Durability that is reached before `done` is called.
     pub durability: Durability,
-    /// Called once, with the result.
+    /// Callback for the result, which is called exactly once.
     pub done: JournalDone,
 }
 
@@ -74,13 +75,15 @@ pub struct Committed {
 /// announced, and no side effect that depends on them may start.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Writing failed. The file may end with an incomplete line.
+    /// The journal could not be opened, read or written. After a failed write, the file may end
+    /// with an incomplete line.
     #[error("the journal cannot be written")]
     Write {
         /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The disk is full. The write can be repeated when there is space.
+    /// The disk is full, or a quota or the maximum file size is reached. The write can be repeated
+    /// when there is space.
     #[error("there is no room for the journal")]
     Full {
         /// Cause, for the user and the log.
@@ -92,13 +95,13 @@ pub enum JournalError {
         "a later version of posse has to go on with this session (format {version}); it was not changed"
     )]
     Newer {
-        /// Version of the journal format.
+        /// Version of the format in which the records were written.
         version: u32,
     },
     /// Another process holds the lock of the session.
     #[error("the session is in use by another process")]
     Locked {
-        /// Description of that process, as far as known.
+        /// Description of the process that holds the lock, as far as known.
         owner: String,
     },
     /// The journal is damaged and cannot be continued.

@@ -19,12 +19,12 @@ pub trait Policy: Send + Sync + 'static {
 /// that answers permission requests, time and sandbox tier.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// Annotations of the tool.
+    /// Annotations of the called tool.
     pub tool: &'a ToolAnnotations,
     /// Path of the calling agent: the names of the agents from the main agent down to it, separated
     /// by `/`.
     pub agent: &'a str,
-    /// Valid grants of the user.
+    /// Valid grants: those of this session, and those that outlive sessions.
     pub grants: &'a [Grant],
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
@@ -39,7 +39,7 @@ pub struct Situation<'a> {
 /// Source of answers to permission requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerSource {
-    /// A person answers.
+    /// A person answers permission requests.
     Human,
     /// The flag `--yes` allows the requests that it covers; others are denied.
     Yes,
@@ -55,7 +55,7 @@ pub enum Verdict {
     /// The answer to this permission request decides. A call that it allows runs within the
     /// confinement of the question.
     Ask(PermissionQuestion),
-    /// The call is denied.
+    /// The call does not run, and the model reads the reason.
     Deny {
         /// Reason, for the model and the user.
         reason: String,
@@ -67,9 +67,10 @@ pub enum Verdict {
 /// Permission request: the reason and the possible answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionQuestion {
-    /// Reason of the request.
+    /// Reason why permission is needed, which the person reads.
     pub reason: String,
-    /// Scopes that an answer may have, `Once` first.
+    /// Scopes that the policy accepts for an answer, `Once` first. The permission coordinator
+    /// removes those that are wider than the grant store offers.
     pub scopes: Vec<Scope>,
     /// Grant that an answer with a wider scope than `Once` creates. `None`: only `Once` is
     /// possible.
@@ -86,10 +87,10 @@ pub struct PermissionQuestion {
 /// Confinement of a call: the sandbox profile and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// Name of the sandbox profile: a file in `sandbox-profiles/`.
+    /// Name of the sandbox profile: a file in `sandbox-profiles/` without its extension.
     pub profile: String,
     /// Absolute paths of folders that the call may write, including everything below.
     pub writable_roots: Vec<String>,
-    /// True if network access is permitted.
+    /// True if the processes of the call may use the network.
     pub network: bool,
 }

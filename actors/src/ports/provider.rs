@@ -22,7 +22,8 @@ pub trait Provider: Send + Sync + 'static {
     }
 
     /// Identity of the account that pays for the requests: endpoint and credential, in a form that
-    /// does not reveal the credential. Models of one account share one `ProviderClient`.
+    /// does not reveal the credential. The default contains profile and endpoint. Models of one
+    /// account share one `ProviderClient`.
     fn account(&self) -> String {
         if let Some(inner) = self.inner() {
             return inner.account();
@@ -31,8 +32,8 @@ pub trait Provider: Send + Sync + 'static {
         format!("{profile} {endpoint}")
     }
 
-    /// Makes one attempt and sends pieces of the reply to `deltas`. Dropping the future cancels the
-    /// attempt and closes its connection.
+    /// Makes one attempt and sends pieces of the reply to `deltas`; without `request.stream` at
+    /// most notices. Dropping the future cancels the attempt and closes its connection.
     fn complete(
         &self,
         request: Request,
@@ -40,7 +41,7 @@ pub trait Provider: Send + Sync + 'static {
     ) -> PortFuture<Result<Completion, ProviderError>>;
 
     /// Number of tokens of `request`: counted by the server if that is free of charge, otherwise
-    /// estimated. `Err`: the server could not count them.
+    /// estimated. The default estimates. `Err`: the server could not count them.
     fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
         if let Some(inner) = self.inner() {
             return inner.count_tokens(request);
@@ -53,7 +54,7 @@ pub trait Provider: Send + Sync + 'static {
 /// Size of a request in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCount {
-    /// Number of tokens.
+    /// Number of input tokens of the request.
     pub tokens: u64,
     /// True if the server counted the tokens; false for an estimate.
     pub is_exact: bool,
@@ -67,8 +68,8 @@ impl TokenCount {
     /// Tokens of a message besides its text, such as its role.
     const TOKENS_PER_MESSAGE: u64 = 4;
 
-    /// Estimates the tokens of `request` from the bytes of its texts and the number of its images.
-    /// Thinking is not counted.
+    /// Estimates the tokens of `request` from the bytes of its messages and tool descriptions, and
+    /// the number of its messages and images. Thinking is not counted.
     pub fn estimate(request: &Request) -> TokenCount {
         let mut bytes = 0;
         let mut tokens = 0;
@@ -163,22 +164,22 @@ pub struct Request {
     pub thinking: Option<Thinking>,
 }
 
-/// Reasoning effort of a model. The adapter translates it; if the server does not support it, it is
-/// omitted with one notice to the user.
+/// Reasoning effort of a model. The adapter translates it. If the server or the model is not known
+/// to support it, it is omitted, with one notice to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Thinking {
-    /// No reasoning, if the server supports that.
+    /// No reasoning, if the server supports that; otherwise omitted.
     Off,
-    /// Minimum effort.
+    /// Lowest effort with reasoning.
     Minimal,
-    /// Low effort.
+    /// Low reasoning effort.
     Low,
-    /// Medium effort.
+    /// Medium reasoning effort.
     Medium,
-    /// High effort.
+    /// High reasoning effort.
     High,
-    /// Maximum effort.
+    /// Highest reasoning effort.
     #[strum(serialize = "xhigh")]
     ExtraHigh,
 }
@@ -205,9 +206,9 @@ pub type DeltaSender = mpsc::Sender<Delta>;
 /// arrive together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
-    /// Piece of visible text.
+    /// Piece of the visible text of the reply.
     Text(String),
-    /// Piece of thinking.
+    /// Piece of the model's thinking.
     Thinking(String),
     /// Sign of activity without text: for example, arguments of a tool call are arriving.
     Alive,
@@ -256,7 +257,7 @@ pub enum ProviderError {
         /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The reply was cut off. The request may be retried a few times.
+    /// The reply was cut off. The request is retried at most `Limits::cut_replies_max` times.
     #[error("the reply broke off")]
     Cut {
         /// Visible text that had arrived.
@@ -264,14 +265,15 @@ pub enum ProviderError {
         /// Cause, with the byte offset in the stream.
         source: BoxError,
     },
-    /// The response does not come from the provider, for example the login page of a network. Retry
-    /// once.
+    /// The response does not come from the provider, for example the login page of a network.
+    /// Retried like `Broken`, with a common count.
     #[error("the answer is not from the provider")]
     NotTheProvider {
         /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The reply is complete but invalid. Retry once.
+    /// The reply is complete but invalid. The request is retried at most
+    /// `Limits::broken_replies_max` times.
     #[error("the reply broke off or made no sense")]
     #[strum(serialize = "broken_reply")]
     Broken {
@@ -314,7 +316,7 @@ pub enum ProviderError {
         /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The request did not reach a model. A retry does not help.
+    /// The request did not reach a model, as far as the kernel knows. A retry does not help.
     #[error("the request did not get to a model")]
     Unasked {
         /// Class of the failure in events: [`ProviderError::REDIRECTED`], …
@@ -327,11 +329,13 @@ pub enum ProviderError {
 impl ProviderError {
     /// Class: the server redirects to another address, to which nothing was sent.
     pub const REDIRECTED: &'static str = "redirected";
-    /// Class: the response does not come from a provider.
+    /// Class: the response does not come from a provider, for example an HTML page with an error
+    /// status. [`ProviderError::NotTheProvider`] has the same class.
     pub const NOT_THE_PROVIDER: &'static str = "not_the_provider";
-    /// Class: the history contains images, and the model accepts none. Nothing was sent.
+    /// Class: a user message contains an image, and the model accepts none. Nothing was sent.
     pub const NO_VISION: &'static str = "no_vision";
-    /// Class: the budget is too small for the request, or the price is unknown. Nothing was sent.
+    /// Class: the budget is too small for the request, or it limits money and the price is unknown.
+    /// Nothing was sent.
     pub const BUDGET: &'static str = "budget";
     /// Class: the reservation could not be recorded, or the request was cancelled. Nothing was
     /// sent.
@@ -364,7 +368,7 @@ impl ProviderError {
         }
     }
 
-    /// The cause in one line: the texts of the sources, without the text of the class itself.
+    /// The cause: the texts of the sources, joined by `: `, without the text of the class itself.
     pub fn reason(&self) -> String {
         let chain = self.chain();
         let own = self.to_string();
@@ -372,7 +376,7 @@ impl ProviderError {
         behind.unwrap_or(&chain).to_owned()
     }
 
-    /// The text of the error and of all its sources, in one line.
+    /// The texts of the error and of all its sources, joined by `: `.
     pub fn chain(&self) -> String {
         chain(self)
     }

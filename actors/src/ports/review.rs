@@ -74,7 +74,7 @@ impl PendingCall {
     }
 
     /// Permits the call with `prepared`, which was prepared again after the answer. `Err` returns
-    /// `prepared` if its effect differs from the one in the request.
+    /// `prepared` if its digest differs from the one in the request.
     #[expect(clippy::result_large_err, reason = "it is moved once, and a box would cost more")]
     pub(crate) fn approve(self, prepared: Prepared) -> Result<PermittedCall, Prepared> {
         if prepared.action.digest != self.prepared.action.digest {

@@ -35,7 +35,7 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Computes the effect of a call without performing it. `arguments` match the schema of the
-    /// tool.
+    /// tool. `Err`: the call is refused as invalid, and the model reads the error.
     fn prepare(
         &self,
         arguments: Value,
@@ -73,7 +73,7 @@ pub enum BackgroundScope {
     Call(CallId),
     /// Work of a subagent that has ended.
     Invocation(InvocationId),
-    /// All work, stopped by a person.
+    /// All work, because a person stopped it or the session was parked.
     All,
     /// All work, because the session ends.
     Session,
@@ -85,7 +85,7 @@ pub enum PostCallMessage {
     /// Event of the call, to be recorded.
     Fact(Box<Event>),
     /// Text for the agent that made the call, delivered before the agent's next model request. It
-    /// starts no run.
+    /// starts no run. Dropped if the agent is a subagent that has ended, or the session is ending.
     Notice(Vec<ContentPart>),
 }
 
@@ -100,7 +100,7 @@ impl PostCallSink {
         PostCallSink(Arc::new(hear))
     }
 
-    /// Sends a message.
+    /// Passes `message` to the function of this sender.
     pub fn send(&self, message: PostCallMessage) {
         (self.0)(message);
     }
@@ -117,11 +117,11 @@ impl fmt::Debug for PostCallSink {
 pub struct ToolSpec {
     /// Name of the tool, in snake case.
     pub name: String,
-    /// Description for the model.
+    /// Description of the tool, which the model reads.
     pub description: String,
     /// JSON Schema of the arguments: an object with `properties` and `required`.
     pub parameters: Value,
-    /// Side effects of the tool.
+    /// Kind of side effects that a call of the tool can have.
     pub side_effect: SideEffect,
     /// Origin of the tool: `builtin`, `user`, `project`, `programmatic`.
     pub source: String,
@@ -173,18 +173,19 @@ impl ToolAnnotations {
 /// Kind of resource that a tool accesses. The default permission of its calls depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Reads files.
+    /// The tool reads files.
     Read,
-    /// Changes files. A call that only reports why a change cannot be made counts as reading.
+    /// The tool changes files. A call that only reports why a change cannot be made counts as
+    /// reading.
     Write,
-    /// Runs commands.
+    /// The tool runs commands.
     Process,
-    /// Uses the network.
+    /// The tool itself accesses servers.
     Network,
-    /// Queries or controls only what the session owns and has already permitted: jobs, subagents
-    /// and skills.
+    /// The tool queries or controls only what the session owns and has already permitted: jobs,
+    /// subagents and skills.
     Session,
-    /// Unknown.
+    /// The resource is not known. A call is asked about unless a rule decides.
     #[default]
     Unknown,
 }
@@ -206,15 +207,15 @@ impl Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffect {
-    /// Has no side effects.
+    /// A call has no side effects itself; a subagent that it starts may have some.
     None,
-    /// Changes files.
+    /// A call changes files.
     Workspace,
-    /// Runs processes.
+    /// A call runs processes.
     Process,
-    /// Uses the network.
+    /// A call accesses servers.
     Network,
-    /// Has other or unknown side effects.
+    /// A call has other or unknown side effects.
     External,
 }
 
@@ -277,7 +278,7 @@ pub struct RunContext {
     /// output that does not fit.
     pub output: mpsc::Sender<OutputDelta>,
     /// Channel for events to record, such as [`Event::SandboxEnforced`]. It is bounded: sending
-    /// waits.
+    /// waits while it is full. Events are lost if the journal cannot be written.
     pub facts: mpsc::Sender<Event>,
     /// Sender of events and notices for background work that continues after the call has ended.
     pub post_call: PostCallSink,
@@ -295,12 +296,12 @@ impl fmt::Debug for RunContext {
 /// Result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
-    /// Content for the model.
+    /// Result that the model gets: text and images.
     pub content: Vec<ContentPart>,
     /// True if the call failed. A command that exits with code 1 has not failed: the exit code is
     /// its result.
     pub is_error: bool,
-    /// Data for programs: exit code, diff, counts.
+    /// Data for programs: exit code, diff, counts; `Null` if there are none.
     pub metadata: Value,
 }
 
@@ -319,7 +320,7 @@ impl ToolOutput {
         ToolOutput { is_error: true, ..ToolOutput::text(text) }
     }
 
-    /// Sets the data for programs.
+    /// Replaces the data for programs by `metadata`.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Value) -> ToolOutput {
         self.metadata = metadata;

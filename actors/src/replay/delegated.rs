@@ -20,7 +20,7 @@ pub struct Delegated {
     pub caller: Arc<Origin>,
     /// The call that last started or resumed it.
     pub call_id: CallId,
-    /// Name of the provider profile.
+    /// Name of the provider profile with which it was last started.
     pub provider: String,
     /// Working directory of the session when the subagent was last started.
     pub cwd: String,
@@ -28,16 +28,16 @@ pub struct Delegated {
     pub task: String,
     /// True if the caller does not wait for its end.
     pub background: bool,
-    /// Number of starts; more than one if its caller resumed it.
+    /// Number of starts of the subagent; more than one if its caller resumed it.
     pub starts: u32,
     /// True if its task, the first user message, is recorded since the last start.
     pub briefed: bool,
     /// True if `agent.invocation.started` is recorded since the last start; false while the
     /// subagent is only requested.
     pub began: bool,
-    /// Files that its calls named in the argument `path`, newest last.
+    /// Paths that its calls named in the argument `path`, newest last, at most 20.
     pub files: Vec<String>,
-    /// Number of its calls, with the latest that may have changed something.
+    /// Number of its calls since its first start, with the latest that may have changed something.
     #[serde(default, rename = "deeds")]
     pub actions: ActionLog,
     /// Running time since its last start in milliseconds, without the time between processes.
@@ -51,19 +51,19 @@ pub struct Delegated {
     pub forgotten: bool,
     /// Last text of its model, or its final answer.
     pub said: String,
-    /// Number of its model replies in total.
+    /// Number of its model replies since its first start.
     pub replies: u32,
     /// Number of its model replies since the last start.
     pub turns: u32,
-    /// Tokens since the last start.
+    /// Tokens of its model requests since the last start.
     pub usage: Usage,
-    /// Tokens in total.
+    /// Tokens of its model requests since its first start.
     pub used: Usage,
-    /// Known cost in total, in billionths of a dollar.
+    /// Known cost since its first start, in billionths of a dollar.
     pub nano_usd: u64,
     /// Known cost since the last start, in billionths of a dollar.
     pub run_nano_usd: u64,
-    /// Outcome; `None` while it runs.
+    /// Outcome of the subagent; `None` while no end is recorded.
     pub ended: Option<SubagentOutcome>,
     /// True if its end is recorded for its caller (`agent.delegation.ended`).
     pub announced: bool,
@@ -116,7 +116,8 @@ impl Delegated {
         self.background && self.called_by_main() && self.ended.is_none()
     }
 
-    /// End of the subagent with the given outcome.
+    /// End of the subagent with the given outcome, and answer, usage and actions according to the
+    /// records. Isolated workspaces below it are not listed.
     pub(crate) fn ending(&self, outcome: SubagentOutcome) -> SubagentEnd {
         SubagentEnd {
             id: self.id().clone(),
@@ -162,15 +163,17 @@ impl Delegated {
         })
     }
 
-    /// Adds the running time up to `ts` (milliseconds since 1970).
+    /// Adds the running time up to `ts` (milliseconds since 1970) and continues to measure from
+    /// there. Without a start of the measurement, only starts it.
     fn count_time(&mut self, ts: u64) {
         if let Some(since) = self.since_ms.replace(ts) {
             self.worked_ms = self.worked_ms.saturating_add(ts.saturating_sub(since));
         }
     }
 
-    /// True if the main agent started it without waiting, and no message has reported its end.
-    /// False for a stopped one, because its caller stopped it.
+    /// True if the main agent started it without waiting, it was not cancelled, and no message has
+    /// reported its end; also true while it runs. A cancelled one is reported to the agent that
+    /// stopped it.
     pub(crate) fn is_unreported(&self) -> bool {
         // The agent that stopped it is informed.
         let quiet = self.noticed || matches!(self.ended, Some(SubagentOutcome::Cancelled));
@@ -178,8 +181,8 @@ impl Delegated {
     }
 }
 
-/// Updates the states of all subagents with the next record. `cwd`: working directory of the
-/// session.
+/// Updates the states of all subagents in `all` with the next record; a requested subagent is
+/// added. `cwd`: working directory of the session.
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (Event::InvocationRequested { .. }, Some(caller)) => {

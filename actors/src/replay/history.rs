@@ -47,8 +47,8 @@ impl FoldedHistory {
         self.entries.push(HistoryEntry::Said(Arc::new(Message::User { content })));
     }
 
-    /// Adds a reply, and a place for the result of each of its calls. An empty reply is omitted,
-    /// and so is a call with a repeated id, because providers reject both.
+    /// Adds a reply, and a place for the result of each of its calls. A reply without text and
+    /// calls is omitted, and so is a call with a repeated id, because providers reject both.
     pub(super) fn reply(&mut self, mut message: AssistantMessage) {
         let mut new: Vec<ToolCall> = Vec::new();
         for call in std::mem::take(&mut message.tool_calls) {
@@ -87,7 +87,8 @@ impl FoldedHistory {
         }
     }
 
-    /// Ends the fold: puts the messages and open calls into `replayed`.
+    /// Ends the fold: adds the messages to `replayed`, with placeholders for missing results, and
+    /// the open calls.
     pub(super) fn finish(self, replayed: &mut Replayed) {
         for (place, entry) in self.entries.into_iter().enumerate() {
             match entry {

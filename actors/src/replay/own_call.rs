@@ -30,7 +30,7 @@ pub struct OpenOwnCall {
 
 impl Replay {
     /// Updates the state of the user's tool call. Returns false if the record does not belong to
-    /// such a call.
+    /// such a call, and always in the fold of a subagent.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only its beginning and its end matter")]
     pub(super) fn own_call(&mut self, record: &StoredRecord) -> bool {
         let Some(origin) = record.origin.as_ref().filter(|_| self.invocation.is_none()) else {

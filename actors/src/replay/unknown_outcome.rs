@@ -7,8 +7,8 @@ pub const LOST: &str = "Records of this session were lost to damage, and with th
                         this call. It may have run. Look before you do it again.";
 
 impl Replayed {
-    /// Marks all open calls as started with an unknown outcome, because later records are lost. So
-    /// none of them runs again.
+    /// Marks all open calls as started with side effects and an unknown outcome, because later
+    /// records are lost. So none of them runs again. Their results for the model say so.
     pub fn mark_uncertain(&mut self) {
         for open in &mut self.open_calls {
             if open.started && open.effect {

@@ -14,7 +14,7 @@ pub(super) struct SessionBudget {
     limits: Budget,
 }
 
-/// Remaining tokens and money of the session's budget. `None` means no limit; money is in
+/// Total and remaining tokens and money of the session's budget. `None` means no limit; money is in
 /// millionths of a dollar.
 #[derive(Debug, PartialEq)]
 pub(super) struct RemainingBudget {
@@ -42,7 +42,7 @@ impl SessionBudget {
         self.keeper.give_share(id, nano_usd);
     }
 
-    /// Budget that is neither spent nor reserved.
+    /// Total budget of the session, and its part that is neither spent nor reserved.
     pub(super) fn left(&self) -> RemainingBudget {
         let Budget { nano_usd, tokens } = self.limits;
         let gone = self.keeper.committed();

@@ -25,7 +25,7 @@ pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, Pro
 pub(super) enum CompactorMsg {
     /// Compact the history; the text is the topic that the user wants to keep (`None`: no topic).
     Compact(Option<String>, CompactReply),
-    /// The request for a summary has ended.
+    /// The request for a summary has ended, with the summary or the reason of its failure.
     Summarised(Result<Result<String, String>, JoinError>),
     /// Return the composition of the context to the caller; without a reply channel, announce it to
     /// all observers.
@@ -72,8 +72,9 @@ impl State {
         }
     }
 
-    /// Compacts the history between prompts. If a model writes the summary, the reply follows when
-    /// the summary has arrived.
+    /// Compacts the history between prompts, and replies with the result. If a model writes the
+    /// summary, the reply follows when the summary has arrived. Refused during a run or another
+    /// compaction, and if the session is ending.
     pub(super) fn compact(&mut self, keep: Option<String>, reply: CompactReply) {
         if self.end.is_ending() {
             return answer(reply, Err(PromptError::Ended));
@@ -135,8 +136,9 @@ impl State {
         self.summarised(Ok(Err("it was stopped".to_owned())));
     }
 
-    /// Makes the compacted history the current one and records the compaction. An interrupted run
-    /// of an earlier process is dropped.
+    /// Makes the compacted history the current one, records the compaction, and informs the tools.
+    /// An interrupted run of an earlier process is dropped. `by`: model that wrote the summary;
+    /// `None`: the rules made it.
     fn apply(&mut self, compacted: CompactedHistory, by: Option<String>) -> CompactedHistory {
         self.drop_unfinished();
         let before = self.reading().total;
@@ -207,7 +209,7 @@ impl SessionBase {
 /// Plan for a requested compaction.
 #[derive(Debug, PartialEq)]
 enum CompactionPlan {
-    /// There is nothing to remove.
+    /// The history contains nothing that can be removed.
     Nothing,
     /// Use this result of the rules.
     Apply(CompactedHistory),
@@ -229,7 +231,7 @@ fn plan(history: &[Arc<Message>], goal: CompactionGoal, has_summariser: bool) ->
 #[derive(Debug, PartialEq)]
 struct SummarisedHistory {
     compacted: Option<CompactedHistory>,
-    /// Model that wrote the summary; `None`: the rules made it.
+    /// Name of the model that wrote the summary; `None`: the rules made it.
     by: Option<String>,
     /// Warning that the model wrote no summary, with the reason; `None` if it wrote one.
     warning: Option<String>,

@@ -25,10 +25,9 @@ pub(super) enum EndMsg {
 pub(super) struct SessionEnd {
     /// The requested ending; `None` while the session is not ending.
     ending: Option<SessionEnding>,
-    /// Callers that wait for the end of the session.
+    /// Reports to the callers that wait for the end of the session.
     waiting: Vec<Report<()>>,
-    /// Reason why the session accepts no work: an actor crashed too often. `None` if it accepts
-    /// work.
+    /// Reason why the session is parked: an actor crashed too often. `None` if it is not parked.
     pub(super) parked: Option<String>,
     /// Task that writes the last record; `None` before it starts.
     closing: Option<OwnedTask>,
@@ -115,8 +114,8 @@ impl State {
     }
 
     /// Starts to close the session: stops background work, runs the hooks for its end, and writes
-    /// the last record. While the session waits for its title, does nothing: the end of that wait
-    /// calls this function again.
+    /// the last record. Does nothing if the session is not ending, or waits for its title: the end
+    /// of that wait calls this function again.
     pub(super) fn close(&mut self) {
         let Some(ending) = self.end.ending.clone() else { return };
         if self.awaits_title(&ending.reason) {

@@ -72,7 +72,8 @@ impl RunningPrompt {
         &self.invocation
     }
 
-    /// Waits for the end of the run and returns its outcome. `None` if the session died.
+    /// Waits for the end of the run or tool call and returns its outcome. `None` if the session
+    /// died.
     pub async fn outcome(self) -> Option<TurnOutcome> {
         self.outcome.await.ok()
     }
@@ -131,8 +132,8 @@ impl SessionHandle {
         &self.session_id
     }
 
-    /// Subscribes to the events from now on. The first subscriber before the first prompt gets all
-    /// events from the start of the session in this process.
+    /// Subscribes to the events from now on. The first subscriber gets all events from the start of
+    /// the session in this process, if no run or tool call of the user was requested before.
     pub fn subscribe(&self) -> Subscription {
         let first = self.first.lock().take();
         first.unwrap_or_else(|| {
@@ -153,15 +154,15 @@ impl SessionHandle {
         self.feed.last_record()
     }
 
-    /// Starts a run for `prompt` and returns when it is accepted. An interrupted earlier run is not
-    /// continued.
+    /// Starts a run for `prompt` and returns when it is accepted. An interrupted earlier run is
+    /// dropped, except its background subagents.
     pub async fn prompt(&self, prompt: Prompt) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| MainRunMsg::Prompt(prompt, reply)).await
     }
 
-    /// Starts a run without a new prompt: continues an interrupted run, or answers messages that
-    /// the model has not answered. Calls of the interrupted run that had not started run now; calls
-    /// that had started do not run again.
+    /// Starts a run without a new prompt: continues an interrupted run and background subagents, or
+    /// answers messages that the model has not answered. Calls of the interrupted run that had not
+    /// started run now; calls that had started do not run again.
     pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
         self.begin(MainRunMsg::Continue).await
     }
@@ -196,7 +197,7 @@ impl SessionHandle {
     }
 
     /// Withdraws a queued message of the user. Returns its content; `None` if it is no longer
-    /// queued.
+    /// queued, or the session has ended.
     pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
         let taken = ask(&self.session, self.ask_timeout, |reply| {
             Msg::MainRun(MainRunMsg::Withdraw(Withdrawal { id, again: false, reply }))
@@ -204,16 +205,17 @@ impl SessionHandle {
         taken.await.unwrap_or_default()
     }
 
-    /// Starts a tool call of the user; refused while a run, a compaction or another such call is in
-    /// progress. The call is judged, confined and recorded like a call of the agent. The model is
-    /// informed with its next request.
+    /// Starts a tool call of the user. Refused while a run, a compaction, another such call or the
+    /// hooks for the session start are in progress. The call is judged, confined and recorded like
+    /// a call of the agent. The model is informed with its next request.
     pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| MainRunMsg::OwnCall(wanted, reply)).await
     }
 
-    /// Messages of the main conversation so far, without system messages and those of the current
-    /// run. This function also moves queued messages about tool calls of the user into the history.
-    /// The messages are suitable as `history` in the settings of another session.
+    /// Messages of the main conversation so far, without system messages, and without replies and
+    /// results that the current run has added since its last start or restart. Empty if the session
+    /// has ended. This function also moves queued messages about tool calls of the user into the
+    /// history. The messages are suitable as `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         let history = |reply| Msg::MainRun(MainRunMsg::History(reply));
         ask(&self.session, self.ask_timeout, history).await.unwrap_or_default()
@@ -228,8 +230,8 @@ impl SessionHandle {
         self.compact_keeping(None).await
     }
 
-    /// Like [`compact`](SessionHandle::compact), with a topic that the user wants to keep: the
-    /// summary contains text about it. `None`: no topic.
+    /// Compacts the history as [`compact`](SessionHandle::compact) does; the summary also contains
+    /// the topic `keep` and removed sentences about it. `None`: no topic.
     pub async fn compact_keeping(
         &self,
         keep: Option<String>,
@@ -252,7 +254,8 @@ impl SessionHandle {
         tell(&self.session, Msg::Compactor(CompactorMsg::Context(None)));
     }
 
-    /// Accounts of the session, including earlier processes. `None` if the session has ended.
+    /// Accounts of the session, including spending of earlier processes. `None` if the session has
+    /// ended.
     pub async fn accounts(&self) -> Option<Accounts> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Budget(BudgetMsg::Show(reply))).await
     }
@@ -262,8 +265,8 @@ impl SessionHandle {
         self.remembered(Forget::Nothing).await
     }
 
-    /// Deletes the memory of the subagents with this name; `None`: of all. Returns the remaining
-    /// memory.
+    /// Deletes the memory of the subagents with this name (`None`: of all), which is recorded.
+    /// Returns the remaining memory; empty if the session has ended.
     pub async fn forget(&self, agent: Option<String>) -> Memories {
         self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
     }
@@ -285,13 +288,14 @@ impl SessionHandle {
         tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::Foreground)));
     }
 
-    /// Stops like [`interrupt`](SessionHandle::interrupt), and also all other subagents and all
-    /// background work. Does not wait for the ends.
+    /// Stops everything that [`interrupt`](SessionHandle::interrupt) stops, and also all other
+    /// subagents and all background work. Does not wait for the ends.
     pub fn interrupt_all(&self) {
         tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::All)));
     }
 
-    /// Stops the background work that `call` has started, such as a job.
+    /// Stops the background work that `call` has started, such as a job. Does not wait for its end.
+    /// No effect if there is none.
     pub fn stop_job(&self, call: CallId) {
         tell(&self.session, Msg::Jobs(JobsMsg::Release(BackgroundScope::Call(call))));
     }
@@ -322,9 +326,9 @@ impl SessionHandle {
         answered.await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Ends the session and everything that it has started. Returns when its actors have stopped
-    /// and the last record is written, or cannot be written. If the session is ending already, the
-    /// earlier `ending` counts.
+    /// Ends the session and everything that it has started. Returns when the last record is
+    /// written, or cannot be written, and its actors have stopped or `Limits::ask_timeout` has
+    /// passed. If the session is ending already, the earlier `ending` counts.
     pub async fn end(&self, ending: SessionEnding) {
         let (report, ended) = Report::channel();
         tell(&self.session, Msg::End(EndMsg::End(ending, report)));

@@ -18,7 +18,7 @@ use crate::root_session::{Msg, SessionBase, State};
 pub(super) enum JobsMsg {
     /// Deliver a text of background work to the agent that made the call.
     Notice(Arc<Origin>, Vec<ContentPart>),
-    /// Stop the background work in this scope.
+    /// Stop the background work in this scope, without waiting.
     Release(BackgroundScope),
 }
 
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// Delivers a text of background work to its agent, unless the session is ending.
+    /// Delivers a text of background work to its agent. Drops it if the session is ending.
     fn notified(&mut self, origin: &Arc<Origin>, content: Vec<ContentPart>) {
         // The end of a job is reported when the session is resumed.
         if !self.end.is_ending() {
@@ -48,7 +48,8 @@ impl SessionBase {
         });
     }
 
-    /// Stops background work of calls in the scope `what`, without waiting.
+    /// Starts to stop the background work of calls in the scope `what`, without waiting for its
+    /// end.
     pub(super) fn release(&self, what: &BackgroundScope) {
         let released = self.release_and_wait(what);
         // Each tool stops its own work; an error cannot be handled here.
@@ -68,8 +69,8 @@ impl SessionBase {
         }
     }
 
-    /// Queues a message for the main agent about each job that died with an earlier process, and
-    /// records the end of the job if this is missing.
+    /// Queues and records a message for the main agent about each job that ended with an earlier
+    /// process and was not reported. Records the end of the job if this is missing.
     pub(super) fn report_lost_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             let LostJob { call_id, origin, summary, ended } = job;
@@ -95,8 +96,8 @@ impl SessionBase {
         }
     }
 
-    /// Queues a message for the main agent about each job of the original session that had not
-    /// ended: it does not run in the fork.
+    /// Queues a message for the main agent about each job of the original session whose end was not
+    /// reported: it does not run in the fork. The message is not recorded here.
     pub(super) fn report_fork_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             run.queue(self.lost(job, ""));

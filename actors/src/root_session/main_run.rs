@@ -45,7 +45,7 @@ pub(super) type PromptAdmission =
 #[derive(strum::IntoStaticStr)]
 pub(super) enum MainRunMsg {
     Prompt(Prompt, RpcReplyPort<PromptAdmission>),
-    /// Start a run without a new prompt.
+    /// Continue an interrupted run, or start one for messages without an answer.
     Continue(RpcReplyPort<PromptAdmission>),
     /// The hooks for the start of the session have finished.
     Opened(Result<HookOutcome, JoinError>),
@@ -60,7 +60,8 @@ pub(super) enum MainRunMsg {
     History(RpcReplyPort<Vec<Arc<Message>>>),
     #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
-    /// The records of the crashed main invocation were read back from the journal.
+    /// The records of the crashed main invocation were read back from the journal, or could not be
+    /// read.
     Reread(InvocationId, Box<Result<Replayed, String>>),
 }
 
@@ -76,7 +77,8 @@ pub(super) struct MainInvocation {
     rereading: Option<OwnedTask>,
     /// Ending with which it was asked to stop; `None` if it was not.
     stopping: Option<Ending>,
-    /// Number of messages of the history before this invocation.
+    /// Number of messages of the history before this invocation; 0 after it was rebuilt from a
+    /// compacted history.
     base: usize,
     /// Number of its replies that [`MainRun::turns`] contains already: those of an earlier process.
     counted: u32,
@@ -104,7 +106,8 @@ pub(super) struct MainRun {
     /// Routes to the models of the main agent, with what is known about their availability.
     model_routes: ModelRoutes,
     restarts: RestartBudget,
-    /// Number of model replies in this session, including those of subagents.
+    /// Number of model replies in this session, including those of subagents. Replies of the
+    /// current run in this process and of running subagents are added at their end.
     pub(super) turns: u32,
 }
 
@@ -161,7 +164,8 @@ impl MainRun {
         self.invocation.is_some()
     }
 
-    /// True while a run or a call of the user is in progress.
+    /// True while a run or a tool call of the user is in progress. Subagents and compactions do not
+    /// count.
     pub(super) fn is_busy(&self) -> bool {
         self.is_running() || self.own_call.is_some()
     }
@@ -228,7 +232,8 @@ impl MainRun {
 }
 
 impl State {
-    /// Returns an error if no run or call of the user may start now.
+    /// Returns an error if no run or tool call of the user may start now: one is in progress, a
+    /// compaction waits for its summary, or the session is ending or parked.
     fn may_begin(&self) -> Result<(), PromptError> {
         self.end.refusal()?;
         if self.main_run.is_busy() || self.compactor.is_busy() {

@@ -14,11 +14,13 @@ pub struct Resumption {
     pub branch: Option<Branch>,
     /// Differences between the configuration of the earlier process and the current one, in words.
     pub changed: Vec<String>,
-    /// One-line description of damage of the journal; `None` if there is none.
+    /// One-line description of damage of the journal, which is recorded as a warning; `None` if
+    /// there is none.
     pub damage: Option<String>,
     /// True if records after those of `replayed` are lost: see [`Replayed::mark_uncertain`].
     pub lost: bool,
-    /// Usage records recovered from damage, which are recorded again.
+    /// Usage records recovered from damage. A resumed session records them again, a fork ignores
+    /// them.
     pub salvaged: Vec<RecoveredUsage>,
 }
 

@@ -21,15 +21,17 @@ pub struct SessionSettings {
     pub session_id: SessionId,
     /// Version of posse, for the journal.
     pub posse: String,
-    /// Working directory of the session.
+    /// Working directory of the session, for calls, records and handoff packets.
     pub cwd: String,
     /// Name of the main agent.
     pub agent: String,
     /// System prompt of the main agent.
     pub system_prompt: String,
-    /// Names of the tools that the main agent sees.
+    /// Names of the tools that the main agent sees, besides those for delegation. Unknown names are
+    /// ignored.
     pub tools: Vec<String>,
-    /// Options of model requests.
+    /// Options of the main agent's model requests; subagents have the same ones with their own
+    /// reasoning effort.
     pub options: RequestOptions,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,
@@ -48,7 +50,7 @@ pub struct SessionSettings {
     pub instructions: String,
     /// Pricing of the main model; `None` if unknown.
     pub price: Option<PriceLookup>,
-    /// Budget of the session.
+    /// Limits of tokens and money of the session, including its subagents; the default has none.
     pub budget: Budget,
     /// Limits that were set for this session only, for the record; limits of the configuration are
     /// not recorded.
@@ -68,8 +70,9 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Default settings of a new session in single-agent mode: no tools, no price, no budget and
-    /// default limits. Permission requests are denied, because no person can be asked.
+    /// Default settings of a new session in single-agent mode: no system prompt, tools, price or
+    /// budget, default limits, and the sandbox tier `none`. Permission requests are denied, because
+    /// no person can be asked.
     pub fn new(
         session_id: SessionId,
         cwd: impl Into<String>,
@@ -104,7 +107,7 @@ impl SessionSettings {
 /// Ending of a session, for its last record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEnding {
-    /// Reason for the end.
+    /// Reason for the end of the session, as recorded and passed to hooks.
     pub reason: SessionEndReason,
     /// Exit code of the process of the front end that ends the session.
     pub exit_code: i32,
@@ -117,9 +120,11 @@ pub struct SessionEnding {
 pub struct TurnOutcome {
     /// Ending of the run. A tool call of the user ends as an empty answer or as interrupted.
     pub ending: Ending,
-    /// Number of model replies to the main agent in the run; 0 for a tool call of the user.
+    /// Number of model replies to the main agent in the run, including those before a crash or a
+    /// resume; 0 for a tool call of the user.
     pub turns: u32,
-    /// Tokens of the main agent in the run, without those of subagents.
+    /// Tokens of the main agent in the run, including those before a crash or a resume, without
+    /// those of subagents.
     pub usage: Usage,
     /// Number of permission requests that no person could answer, since this process started or
     /// resumed the session.
@@ -131,11 +136,12 @@ pub struct TurnOutcome {
 /// Reason why a prompt, or another request to start work, was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    /// A run, a call of the user or a compaction is in progress.
+    /// A run, a tool call of the user or a compaction is in progress. For a tool call of the user,
+    /// also: the hooks for the session start are running.
     #[error("the session is busy with another prompt")]
     Busy,
-    /// The session accepts no work: an actor crashed too often, or a hook denied the start of the
-    /// session. Contains the cause.
+    /// The session accepts no work, because an actor crashed too often. For a tool call of the
+    /// user, also: a hook denied the start of the session. Contains the cause.
     #[error("the session is parked: {0}")]
     Parked(String),
     /// There is no unfinished work to resume.
@@ -149,7 +155,8 @@ pub enum PromptError {
 /// Reason why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeliverError {
-    /// No run can receive the message. A prompt can be sent instead.
+    /// No run can receive the message now: none is in progress, or it waits for hooks or is rebuilt
+    /// after a crash.
     #[error("no task is running that could receive a message")]
     Idle,
     /// Too many messages wait in the queue.

@@ -51,20 +51,22 @@ pub(super) enum SubagentsMsg {
     Request(DelegationRequest),
     /// A concurrency slot may be free: start queued subagents.
     PlaceFreed,
-    /// The grace period of stopped subagents is over.
+    /// The grace period of the stop in progress is over: kill the subagents that were asked to stop
+    /// and still run.
     Overdue,
-    /// The invocation ended before it accepted this message.
+    /// The invocation ended or crashed before it accepted this message.
     Undelivered(InvocationId, QueuedInput),
     /// Reopening the isolated workspace of a subagent succeeded or failed.
     Reopened(InvocationId, Reopened),
     /// The isolated workspace of a subagent that has ended was examined, or this failed.
     Closed(InvocationId, Closed),
-    /// The invocation of a subagent has ended.
+    /// The invocation of a subagent has ended; `Err` if its actor crashed.
     #[strum(serialize = "InvocationEnded")]
     Ended(InvocationId, Result<InvocationOutcome, Lost>),
-    /// The records of a crashed or resumed subagent were read back from the journal.
+    /// The records of a crashed or resumed subagent were read back from the journal, or could not
+    /// be read.
     Reread(InvocationId, Box<Result<Replayed, String>>),
-    /// Delete the given part of the memory of subagents, and return the rest.
+    /// Delete the given part of the memory of subagents, and reply with the rest.
     Memories(Forget, RpcReplyPort<Memories>),
 }
 
@@ -82,8 +84,9 @@ pub(super) struct Subagents {
     stopping: Option<StopInProgress>,
     /// Subagents that were running when an earlier process ended, and are not resumed yet.
     returning: Vec<Delegated>,
-    /// Subagents that were stopped with the main agent. With its next prompt, the main agent learns
-    /// that they can be resumed.
+    /// Subagents of the main agent that ended while it was being stopped, or that an earlier
+    /// process stopped. Their ends are reported to the main agent with its next prompt, so that it
+    /// can resume them.
     stopped: Vec<InvocationId>,
 }
 
@@ -105,12 +108,12 @@ struct Child {
     /// Its isolated workspace; `None` if it has none.
     workspace: Option<SubagentWorkspace>,
     began: Duration,
-    /// Two amounts in billionths of a dollar: cost of its current run in earlier processes, and
-    /// cost of its earlier runs in this process.
+    /// Two amounts in billionths of a dollar: cost since its last start in earlier processes, and
+    /// cost before its last start in this process.
     cost: (u64, u64),
     /// Files that its calls named; empty until it has ended.
     files: Vec<String>,
-    /// Log of its actions; `None` until it has ended, or if unknown.
+    /// Log of its calls; `None` until it has ended, or if unknown.
     actions: Option<ActionLog>,
     waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
     /// Its actor. `None` while it is rebuilt or resumed from the journal, and after its end.
@@ -128,8 +131,8 @@ impl Child {
         &self.origin.invocation_id
     }
 
-    /// Known cost of the current run of the subagent, in billionths of a dollar; `None` if no cost
-    /// is known.
+    /// Known cost of the subagent since its last start, in billionths of a dollar; `None` if no
+    /// cost is known.
     fn cost_so_far(&self, budget: &SessionBudget) -> Option<u64> {
         let (carried, before) = self.cost;
         let here = budget.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
@@ -249,7 +252,9 @@ impl Subagents {
         Ok(*nth)
     }
 
-    /// True if the agent `above` started `child`, directly or through other subagents.
+    /// True if the invocation `above` started `child`, directly or through other subagents. False
+    /// for subagents that the main agent started in an earlier prompt, because its invocation id
+    /// changes.
     fn is_below(&self, child: &Child, above: &InvocationId) -> bool {
         let mut caller = &child.caller;
         loop {
@@ -300,8 +305,9 @@ impl State {
         Ok(())
     }
 
-    /// Requests a permit for the subagent `id` from the governor. `ahead`: number of start requests
-    /// queued before this one.
+    /// Requests a permit for the subagent `id` from the governor, within the depth limits of its
+    /// callers. `ahead`: number of start requests queued before this one. `Err`: the limit that
+    /// refuses it.
     fn admit_child(
         &mut self,
         id: &InvocationId,
@@ -396,7 +402,8 @@ impl SessionBase {
         }
     }
 
-    /// Deletes the given part of the memory of subagents, and returns the rest.
+    /// Deletes the given part of the memory of subagents, records this if it contained something,
+    /// and returns the rest; empty in single-agent mode.
     fn memories(&self, forget: Forget) -> Memories {
         let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
         if delegation_handle.memories.lock().forget(&forget) > 0 {
@@ -409,8 +416,8 @@ impl SessionBase {
         delegation_handle.memories.lock().clone()
     }
 
-    /// Creates the entry of a subagent for a start request, and the message with its task. The
-    /// subagent is not started yet.
+    /// Creates the entry of a subagent for a start request, and the content of the message with its
+    /// task. The subagent is not started yet.
     fn child_for(
         &self,
         id: InvocationId,
@@ -485,8 +492,8 @@ impl SessionBase {
         }
     }
 
-    /// Returns a refusal if the new subagent would exceed the maximum depth in the definition of a
-    /// subagent above it.
+    /// Checks the maximum depths in the definitions of the subagents above the new one. `Err`: the
+    /// refusal if one is exceeded.
     fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
         let Some(delegation_handle) = &self.delegation_handle else { return Ok(()) };

@@ -31,7 +31,8 @@ pub(super) struct SupervisedActors {
 }
 
 impl SupervisedActors {
-    /// Wakes the writer, because the outbox has entries or waiting for disk space has stopped.
+    /// Wakes the writer, so that it writes the entries of the outbox and no longer waits for disk
+    /// space if that was stopped.
     pub(super) fn wake_writer(&self) {
         self.writer.tell(|| transcript_writer::Msg::Wake);
     }
@@ -165,8 +166,8 @@ impl State {
         Ok(())
     }
 
-    /// Parks the session, because `actor` crashed too often: records this, accepts no more work,
-    /// and stops the current work.
+    /// Parks the session, because `actor` crashed too often: records this (if the writer crashed,
+    /// only announces it), accepts no more work, and stops the current work.
     pub(super) fn park(&mut self, actor: &str, cause: &str) {
         let is_writer = actor == "TranscriptWriter";
         let why = cause.to_owned();
@@ -193,8 +194,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Records a crash of `actor` and uses one restart of its budget. Returns true if it may be
-    /// restarted, which is recorded as well.
+    /// Records a crash of `actor` and uses one restart of its restart budget. Returns true if the
+    /// caller may restart it, which is recorded already; false if no restart is left.
     pub(super) fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
         let (actor, cause) = (actor.to_owned(), cause.to_owned());
         self.transcript.note(None, Event::ActorCrashed { actor: actor.clone(), cause });

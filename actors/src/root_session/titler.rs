@@ -32,7 +32,7 @@ const INSTRUCTION: &str = "You name conversations with a coding agent, for a lis
 /// Messages about the title.
 #[derive(strum::IntoStaticStr)]
 pub(super) enum TitlerMsg {
-    /// The request for a title has ended.
+    /// The request for a title has ended, with the title or the reason of its failure.
     Titled(Result<Result<String, String>, JoinError>),
     /// The wait of the ending session for its title is over.
     Untitled,
@@ -56,7 +56,7 @@ enum TitleInput<'a> {
 enum TitleEffect {
     /// Send this text to the model, on behalf of this invocation.
     Ask(Arc<Origin>, String),
-    /// Cancel the request in flight.
+    /// Cancel the model request for a title.
     Cancel,
     Record(String),
     Warn(String),
@@ -164,8 +164,8 @@ impl State {
         self.perform_title_effects(effects);
     }
 
-    /// Handles the end of a run of the main agent: requests a title if there is none yet and the
-    /// run has an answer, or records the known title again.
+    /// Handles the end of a run of the main agent: records the known title again, or requests one
+    /// if there is none, the run has an answer, and this process has not requested one.
     pub(super) fn name_session(&mut self, above: &Arc<Origin>, ending: &Ending) {
         let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
         let history = &self.main_run.history;

@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 
 use crate::ports::{Clock, PortFuture};
 
-/// Clock that stands still until the test advances it.
+/// Clock that stands still until the test advances it. Both of its clocks begin at 0, and its
+/// jitter is 1 unless it was [`seeded`](ManualClock::seeded).
 #[derive(Debug, Default)]
 pub struct ManualClock(Mutex<ClockState>);
 
@@ -43,7 +44,7 @@ impl ManualClock {
         ManualClock(Mutex::new(ClockState { seed: seed.max(1), ..ClockState::default() }))
     }
 
-    /// Time until the next sleeper is due; `None` if there are no sleepers.
+    /// Time until the next wait is due; `None` if nothing waits. Cancelled waits do not count.
     pub fn next_wake(&self) -> Option<Duration> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sleepers.retain(|(_, wake)| !wake.is_closed());
@@ -51,7 +52,7 @@ impl ManualClock {
         Some(next.saturating_sub(inner.now))
     }
 
-    /// Number of waits that are not over or cancelled.
+    /// Number of waits that are neither over nor cancelled.
     pub fn sleepers(&self) -> usize {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sleepers.retain(|(_, wake)| !wake.is_closed());

@@ -47,7 +47,8 @@ impl MemoryStore {
         self.shared.lock().iter().map(|record| record.event.clone()).collect()
     }
 
-    /// Makes the next `times` batches fail. After each failure the journal must be opened again.
+    /// Makes the next `times` batches fail with a write error; replaces an earlier number. After
+    /// each failure the journal must be opened again.
     pub fn fail(&self, times: u32) {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
@@ -58,7 +59,8 @@ impl MemoryStore {
         self.shared.full.store(full, Ordering::SeqCst);
     }
 
-    /// Simulates a nearly full disk (`true`), or ends the simulation (`false`).
+    /// Simulates a nearly full disk (`true`), which each written batch reports, or ends the
+    /// simulation (`false`).
     pub fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Ordering::SeqCst);
     }
@@ -76,7 +78,7 @@ impl MemoryStore {
         }
     }
 
-    /// Number of the last record that is synced; 0 if there is none.
+    /// Number of the last record at the latest batch that was synced; 0 if there is none.
     pub fn synced(&self) -> u64 {
         self.shared.synced.load(Ordering::SeqCst)
     }

@@ -20,16 +20,16 @@ type StepFn = dyn Fn(&[Arc<Message>]) -> ModelStep + Send;
 pub enum ModelStep {
     /// Streams these pieces of text, then ends the reply.
     Say(Vec<String>),
-    /// Requests tool calls, given by name and arguments.
+    /// Requests tool calls, given by name and arguments as JSON text, without visible text.
     Call(Vec<(String, String)>),
     /// Streams this piece of text, unless it is empty, then fails with the error.
     Fail(String, ProviderError),
     /// Streams this piece of text, then stays silent.
     Hang(String),
     /// Fails each attempt as overloaded until this monotonic time of the clock. Then the next step
-    /// follows.
+    /// follows, which must not be `Away`. Only as a step of the script, not inside another step.
     Away(Arc<ManualClock>, Duration),
-    /// Panics, like an adapter with a bug.
+    /// Panics during the attempt, like an adapter with a bug.
     Panic,
     /// Ends the reply with this reason and this text, without streaming.
     End(StopReason, String),
@@ -39,7 +39,8 @@ pub enum ModelStep {
     Counted(Usage, Box<ModelStep>),
     /// Waits for the notification, then performs the step.
     After(Arc<Notify>, Box<ModelStep>),
-    /// Performs the step that the function returns.
+    /// Performs the step that the function returns for the messages of the request. Only as a step
+    /// of the script, not inside another step.
     Computed(Box<StepFn>),
 }
 
@@ -118,7 +119,8 @@ impl ScriptedModel {
         steps.pop_front()
     }
 
-    /// Monotonic times of the attempts that failed because of [`ModelStep::Away`].
+    /// Monotonic times, by the clock of the step, of the attempts that failed because of
+    /// [`ModelStep::Away`].
     pub fn probes(&self) -> Vec<Duration> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -128,7 +130,7 @@ impl ScriptedModel {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Number of attempts that were dropped before they ended.
+    /// Number of attempts that were dropped before they ended, or panicked.
     pub fn dropped(&self) -> u32 {
         *self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }

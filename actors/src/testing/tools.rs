@@ -82,7 +82,8 @@ impl Tool for EchoTool {
     }
 }
 
-/// Tool with a side effect: it counts its runs.
+/// Tool that is declared to change files, but only counts its runs and returns `wrote` with its
+/// argument `text`.
 #[derive(Debug)]
 pub struct WritingTool(ToolSpec, RunCounter);
 
@@ -108,7 +109,7 @@ impl Tool for WritingTool {
     }
 }
 
-/// Tool with a side effect that outputs `begun` and then never ends by itself.
+/// Tool that is declared to run processes: outputs `begun`, and then never ends by itself.
 #[derive(Debug)]
 pub struct HangingTool(ToolSpec, RunCounter);
 
@@ -173,7 +174,8 @@ impl Tool for PanickingTool {
     }
 }
 
-/// Tool without side effects that counts its runs and waits for its gate.
+/// Tool without side effects that counts its runs, waits for its gate, and returns its argument
+/// `text`.
 #[derive(Debug)]
 pub struct GatedTool(ToolSpec, RunCounter, Arc<Semaphore>);
 
@@ -206,8 +208,8 @@ impl Tool for GatedTool {
     }
 }
 
-/// Tool with a side effect whose prepared effect changes with each of the first preparations and
-/// then stays the same.
+/// Tool that is declared to change files, whose prepared effect changes with each of the first
+/// preparations and then stays the same. Its result is the digest of the effect that ran.
 #[derive(Debug)]
 pub struct ChangingTool(ToolSpec, RunCounter, AtomicU32, u32);
 
@@ -242,7 +244,7 @@ impl Tool for ChangingTool {
 /// Function that a [`GuardedTool`] calls with the id of each call that runs.
 type Guard = Arc<dyn Fn(&CallId) + Send + Sync>;
 
-/// Tool that calls a function when a call runs.
+/// Tool that calls a function when a call runs, and returns its argument `text`.
 pub struct GuardedTool(ToolSpec, Guard);
 
 impl GuardedTool {

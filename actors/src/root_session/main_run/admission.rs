@@ -20,9 +20,10 @@ use crate::root_session::{Msg, SessionBase, State};
 pub(crate) enum StartHooks {
     /// The hooks have no objection, or there are none.
     Open,
-    /// The hooks are running.
+    /// The hooks are running; runs wait for them.
     Asking(#[expect(dead_code, reason = "dropping it stops the work")] OwnedTask),
-    /// A hook denied: the session accepts no prompt. Contains the reason.
+    /// A hook denied the start of the session, for the contained reason: every run ends at once
+    /// with it, and tool calls of the user are refused.
     Blocked(String),
 }
 
@@ -36,7 +37,8 @@ pub(crate) struct PendingAdmission {
 }
 
 impl State {
-    /// Starts the hooks for the start of the session, if there are any. Prompts wait for them.
+    /// Starts the hooks for the start of the session, if there are any. Runs wait for them, and
+    /// tool calls of the user are refused meanwhile.
     pub(crate) fn open(&mut self) {
         if self.base.ports.hooks.has_hook(HookEvent::SessionStart, None) {
             let fired = self.base.services.fire(None, HookPayload::SessionStart);
@@ -138,7 +140,7 @@ impl State {
         Ok(())
     }
 
-    /// Starts an admitted run, with its prompt or without.
+    /// Starts an admitted run: with its prompt, or, without one, as a continuation.
     async fn begin(
         &mut self,
         mut main: MainInvocation,
@@ -152,7 +154,8 @@ impl State {
         Ok(())
     }
 
-    /// Adds the prompt to the history and starts the run.
+    /// Adds the queued messages and the prompt to the history and starts the run. Drops an
+    /// interrupted run, and resumes its background subagents.
     async fn begin_with(
         &mut self,
         main: &mut MainInvocation,

@@ -48,7 +48,8 @@ pub(crate) fn deliver(
 }
 
 impl State {
-    /// Withdraws a queued message: from the queue of the session, or from the current invocation.
+    /// Withdraws a queued message from the queue of the session or of the current invocation, and
+    /// replies with its content; `None` if neither contains it. The withdrawal is recorded.
     pub(crate) fn withdraw_message(&mut self, withdrawal: Withdrawal) {
         let Withdrawal { id, again, reply } = withdrawal;
         if let Some(queued) = self.main_run.withdraw(&id) {

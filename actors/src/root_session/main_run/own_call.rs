@@ -43,7 +43,7 @@ pub(crate) struct OwnCall {
     said: String,
     progress: Arc<IntentProgress>,
     actor: Option<ActorRef<tool_call::Msg>>,
-    /// True if a stop was requested.
+    /// True if the call was asked to stop, so that its outcome is `Ending::Interrupted`.
     stopped: bool,
     outcome: oneshot::Sender<TurnOutcome>,
 }
@@ -62,7 +62,9 @@ impl OwnCall {
 }
 
 impl State {
-    /// Starts a tool call of the user. Refused while anything else runs.
+    /// Starts a tool call of the user. Refused while a run, another such call, a compaction or the
+    /// hooks for the session start are in progress, and if the session accepts no work. Subagents
+    /// may run.
     pub(crate) async fn own_call(&mut self, wanted: UserCall) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = self.may_begin() {
             return Ok(Err(error));

@@ -18,8 +18,9 @@ use crate::root_session::{Msg, SessionBase, State};
 const RECORDS_AT_A_TIME: u64 = 1024;
 
 impl State {
-    /// Ends a main invocation that has no actor to do so: records the end, and reports the outcome.
-    /// `resumed`: its replies, tokens and queued messages so far.
+    /// Ends a main invocation that has no actor to do so: records the end, queues its undelivered
+    /// messages, and reports the outcome. `resumed`: its replies, tokens and queued messages so
+    /// far.
     pub(crate) fn conclude_for(&mut self, main: MainInvocation, ending: Ending, resumed: Resumed) {
         let Resumed { queued, turns, usage, .. } = resumed;
         let event = ended_event(&ending, turns, usage);
@@ -28,8 +29,8 @@ impl State {
         self.conclude(main, ending, turns, usage);
     }
 
-    /// Starts to rebuild the crashed main invocation from the journal, or parks the session if the
-    /// invocation crashed too often.
+    /// Starts to rebuild the crashed main invocation from the journal. Parks the session if its
+    /// restart budget is used up. No effect without a current invocation.
     pub(crate) fn main_crashed(&mut self, cause: &str) {
         let Some(main) = &mut self.main_run.invocation else { return };
         main.actor = None;

@@ -52,8 +52,9 @@ pub(crate) struct OpenCalls {
 }
 
 impl State {
-    /// Writes the first records of this process: the start of the session, or its resume or fork
-    /// with the restored state.
+    /// Records the start, resume or fork of the session, and restores its history, queue, subagents
+    /// and counters. Work of an earlier process that cannot continue is recorded as ended; nothing
+    /// is started.
     pub(crate) fn begin_or_resume(&mut self) {
         let settings = Arc::clone(&self.base.settings);
         let Some(resumption) = &settings.resumption else {
@@ -100,8 +101,9 @@ impl State {
         }
     }
 
-    /// Starts a run without a new prompt. Refused if nothing is unfinished or other work is in
-    /// progress.
+    /// Continues the interrupted run, or starts a run for unanswered messages or interrupted
+    /// background subagents. Refused if there are none, other work is in progress, or the session
+    /// accepts no work.
     pub(crate) async fn resume_run(&mut self) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = self.may_begin() {
             return Ok(Err(error));
@@ -120,7 +122,7 @@ impl State {
     }
 
     /// Starts the invocation of a run without a new prompt: continues the interrupted run, or
-    /// delivers messages that the model has not received.
+    /// delivers messages that the model has not received. Also resumes interrupted subagents.
     pub(crate) async fn resume_now(&mut self, main: &mut MainInvocation) -> Result<(), SpawnErr> {
         let unfinished = self.main_run.unfinished.take();
         self.resume_subagents(unfinished.as_ref());
@@ -233,8 +235,9 @@ impl SessionBase {
         }
     }
 
-    /// Records ends for open calls of the last run that cannot continue. Returns the interrupted
-    /// run with the calls that can continue; `None` if the run itself cannot be continued.
+    /// Records ends for open calls of the last run that cannot continue, and withdraws their
+    /// permission requests. Returns the interrupted run with the calls that can continue; `None` if
+    /// the run itself cannot be continued.
     fn close_started(&self, replayed: &Replayed) -> Option<Unfinished> {
         let last = replayed.last.clone()?;
         let can_resume = last.ended.is_none() && !replayed.messages.is_empty();
@@ -283,7 +286,8 @@ impl MainInvocation {
     }
 }
 
-/// Event that records the end of an open call. Its content is the placeholder result in `messages`.
+/// Event that records the end of an open call as failed or unknown. Its content is the placeholder
+/// result in `messages`, or empty if there is none.
 pub(crate) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
     let content = match messages.get(open.message).map(|message| &**message) {
         Some(Message::Tool { content, .. }) => content.clone(),

@@ -11,9 +11,9 @@ use crate::root_session::main_run::MainRun;
 /// Scope of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The main agent, and the subagents that it waits for.
+    /// The main agent, and the subagents that it waits for, directly or through other subagents.
     Foreground,
-    /// The main agent, all subagents, and all background work.
+    /// The main agent, all subagents, and all background work of calls.
     All,
 }
 
@@ -31,8 +31,9 @@ impl MainRun {
 }
 
 impl State {
-    /// Stops the current work in the scope `reach`: the tool call of the user and the request for a
-    /// summary, then subagents, finally the main agent with `ending`.
+    /// Begins to stop the current work in the scope `reach`: the tool call of the user, the request
+    /// for a summary, with `Reach::All` background work (unless the session is ending), then
+    /// subagents, finally the main agent with `ending`.
     pub(crate) fn stop(&mut self, reach: Reach, ending: Ending) {
         if let Some(own) = &mut self.main_run.own_call {
             own.stop();
@@ -46,7 +47,7 @@ impl State {
         }
     }
 
-    /// Stops the main agent. A run that still waits for hooks ends at once.
+    /// Asks the main agent to stop with `ending`. A run that still waits for hooks ends at once.
     pub(crate) fn stop_main_run(&mut self, ending: Ending) {
         match self.main_run.invocation.take_if(|main| main.admitting.is_some()) {
             // Its actor does not exist, so the session ends it.

@@ -50,8 +50,9 @@ impl State {
         self.finish_child(id, &ending, (turns, usage));
     }
 
-    /// Ends a subagent that has no actor to report its end: records the end with `ending`, and
-    /// reports it.
+    /// Ends a subagent that has no actor to report its end: records the end with `ending`, 0
+    /// replies and no tokens, and reports it. No effect if it has ended already, or its isolated
+    /// workspace is being examined.
     pub(super) fn conclude_child(&mut self, id: &InvocationId, ending: &Ending) {
         let (turns, usage) = (0, Usage::default());
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
@@ -173,8 +174,9 @@ impl State {
         self.notify(&caller, queued);
     }
 
-    /// Records a message from posse and delivers it to `caller`. A message for the main agent waits
-    /// in the queue if nothing runs; one for a subagent that has ended is dropped.
+    /// Records a message from posse and delivers it to `caller`; to a caller that is being rebuilt,
+    /// when it runs again. A message for the main agent waits in the queue if nothing runs; one for
+    /// a subagent that has ended is dropped without a record.
     pub(crate) fn notify(&mut self, caller: &Arc<Origin>, queued: QueuedInput) {
         let note = |origin| {
             self.base.transcript.note(Some(origin), queued.event());
@@ -296,7 +298,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Adds the report of a subagent that has ended to the memory of its name.
+    /// Adds the report of a subagent that has ended to the memory of its name, if it gave an
+    /// answer.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(delegation_handle) = &self.delegation_handle else { return };
         delegation_handle.memories.lock().add_report(&FinishedTask {
@@ -310,7 +313,8 @@ impl SessionBase {
         });
     }
 
-    /// Maximum number of bytes of a subagent's answer in one result or notice for its caller.
+    /// Maximum number of bytes of a subagent's answer in the result of its call or in a notice for
+    /// its caller; 0 in single-agent mode.
     pub(super) fn result_bytes_max(&self) -> usize {
         self.delegation_handle.as_ref().map_or(0, |one| one.delegation.caps.answer_bytes_max)
     }

@@ -32,7 +32,8 @@ pub(crate) struct SubagentWorkspace {
     /// Ending, number of replies and tokens of its subagent, and the task that examines the
     /// isolated workspace; `None` if it is not being examined.
     ending: Option<(Ending, (u32, Usage), OwnedTask)>,
-    /// State found by the examination; `None` before it.
+    /// Result of the examination: if the isolated workspace still exists, and the changes in it.
+    /// `None` before the examination.
     remains: Option<WorktreeSummary>,
 }
 
@@ -44,7 +45,8 @@ impl SubagentWorkspace {
         workspace
     }
 
-    /// Creates the state of an isolated workspace of an earlier run, which is not open.
+    /// Creates the state of an isolated workspace that is not open: its subagent has ended or is
+    /// being resumed.
     pub(super) fn known(cwd: String) -> SubagentWorkspace {
         SubagentWorkspace { cwd, place: None, tools: None, ending: None, remains: None }
     }
@@ -59,7 +61,7 @@ impl SubagentWorkspace {
         self.ending.is_some()
     }
 
-    /// State found by the examination; `None` before it.
+    /// Result of the examination at the end of its subagent; `None` before it.
     pub(super) fn summary(&self) -> Option<WorktreeSummary> {
         self.remains.clone()
     }
@@ -93,7 +95,8 @@ impl Subagents {
 }
 
 impl State {
-    /// Continues a subagent whose isolated workspace was reopened, or ends it if that failed.
+    /// Reads back the records of a subagent whose isolated workspace was reopened, so that it
+    /// continues; ends the subagent if reopening failed.
     pub(super) fn reopened(&mut self, id: &InvocationId, opened: Reopened) {
         let Some(child) = self.subagents.find(id).filter(|child| child.is_live()) else { return };
         let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
@@ -164,6 +167,7 @@ impl SessionBase {
     }
 
     /// Registers a subagent that works in an isolated workspace, so that it can be resumed there.
+    /// No effect for other subagents.
     pub(super) fn register_workspace(&self, child: &Child) {
         if let (Some(handle), Some(_)) = (&self.delegation_handle, &child.workspace) {
             handle.isolated.lock().insert(child.id().clone());
@@ -171,7 +175,8 @@ impl SessionBase {
     }
 
     /// Starts to resume a subagent from its records, in its isolated workspace if it had one. If
-    /// that is gone, `replace_missing` decides: true opens a new one, false fails the subagent.
+    /// that is gone, `replace_missing` decides: true opens a new one, false fails the subagent. The
+    /// result returns as a message.
     pub(super) fn resume_from_records(&self, child: &Child, replace_missing: bool) -> OwnedTask {
         let id = child.id().clone();
         let workspace = child.workspace.as_ref().filter(|workspace| workspace.place.is_none());

@@ -85,8 +85,9 @@ impl State {
         self.start_queued().await
     }
 
-    /// Starts queued subagents in order, as far as the governor grants permits. A request that must
-    /// wait stays queued; other refusals are reported to the caller.
+    /// Starts queued subagents in order, as far as the governor grants permits. Requests that must
+    /// wait, and those of callers that are being stopped, stay queued; cancelled ones are dropped;
+    /// other refusals are reported to the caller. Does nothing if the session is ending or parked.
     pub(super) async fn start_queued(&mut self) -> Result<(), SpawnErr> {
         if self.end.refusal().is_err() {
             return Ok(());
@@ -131,8 +132,9 @@ impl State {
         Ok(())
     }
 
-    /// Records and starts a subagent with its permit. `resumed_entry`: index of the entry of its
-    /// earlier run; `None` for a new subagent.
+    /// Records and starts a subagent with its permit, or begins to resume it, and reports this to
+    /// the caller. `resumed_entry`: index of the entry of an ended subagent that is resumed; `None`
+    /// for a new one.
     async fn begin_child(
         &mut self,
         one: QueuedSubagent,

@@ -90,8 +90,8 @@ impl Subagents {
     }
 
     /// State of the subagent that `call` started, for the result of this call, which was stopped;
-    /// `None` if it started none. If the subagent has ended, the next prompt does not report its
-    /// end again.
+    /// `None` if it started none. The end of a subagent that has ended is then not reported again
+    /// with the next prompt.
     pub(super) fn detach(
         &mut self,
         call: &crate::conversation::CallId,
@@ -107,7 +107,9 @@ impl Subagents {
         Some(DetachedSubagent::Ended(ended))
     }
 
-    /// Waits again for the subagent that `call` has started; `None` if there is none.
+    /// Lets the caller wait again for the subagent that `call` has started: returns the receiver of
+    /// its end, which receives nothing while a background subagent runs. `None` if there is no such
+    /// subagent.
     pub(super) fn attach(
         &mut self,
         call: &crate::conversation::CallId,
@@ -126,8 +128,8 @@ impl Subagents {
 }
 
 impl State {
-    /// Restores all subagents and their usage from the journal. Callers that were not informed of
-    /// an end are informed now.
+    /// Restores all subagents and their usage from the journal; nothing is started. Reports of ends
+    /// that the main agent has not received are queued for it.
     pub(crate) fn restore_subagents(&mut self, replayed: &Replayed) {
         let Some(delegation_handle) = &self.base.delegation_handle else { return };
         *delegation_handle.memories.lock() = Memories::of(replayed);
@@ -169,7 +171,9 @@ impl State {
     }
 
     /// Continues every subagent that was running when the earlier process ended, or ends it with a
-    /// recorded reason. Runs before the main agent starts.
+    /// recorded reason. Queues a list of the continued background subagents, and the ends of
+    /// stopped ones, for the main agent. Runs before the main agent starts. `unfinished`: the run
+    /// that continues; `None`: subagents that it would wait for end as cancelled.
     pub(crate) fn resume_subagents(&mut self, unfinished: Option<&Unfinished>) {
         let mut at_work = Vec::new();
         for one in std::mem::take(&mut self.subagents.returning) {
@@ -291,7 +295,7 @@ impl State {
     }
 
     /// Restores a subagent that has ended, so that its result can be read and it can be resumed.
-    /// Records its end if this is missing.
+    /// Records its end for its caller if this is missing.
     fn register_ended(&mut self, one: &Delegated, outcome: SubagentOutcome) -> Arc<SubagentEnd> {
         let ended = Arc::new(one.ending(outcome));
         if !one.announced {
@@ -303,7 +307,8 @@ impl State {
         ended
     }
 
-    /// Ends a subagent that does not continue, and reports this to a caller that does not wait.
+    /// Ends a subagent that does not continue, records its end, and reports it to a caller that
+    /// does not wait.
     fn end_unresumed(&mut self, one: &Delegated, outcome: SubagentOutcome) {
         self.close_delegated(one, outcome);
         let child = self.subagents.find(one.id()).and_then(|child| child.ended.clone());
@@ -361,8 +366,8 @@ impl State {
 }
 
 impl SessionBase {
-    /// Number of model replies to all subagents so far, without those in runs that have not ended.
-    /// The replies of such a run are counted at its end.
+    /// Number of model replies to all subagents so far. For a subagent that has not ended, those
+    /// since its last start are left out: they are counted at its end.
     pub(crate) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
         let counted = |one: &Delegated| match &one.ended {
             Some(_) => one.replies,
@@ -372,7 +377,8 @@ impl SessionBase {
         replayed.delegated.iter().map(counted).sum()
     }
 
-    /// True if the open call `open` of `caller` has started a subagent.
+    /// True if the open call `open` of `caller` has started a subagent according to the journal.
+    /// False in single-agent mode.
     pub(crate) fn has_started_subagent(
         &self,
         caller: &Origin,
@@ -395,7 +401,8 @@ impl SessionBase {
         queued
     }
 
-    /// Folds all records of a subagent from the journal. The result returns as a message.
+    /// Folds all records of a subagent from the journal, after `absence` has completed. The result
+    /// returns as a message.
     pub(super) fn reread_child(&self, id: &InvocationId, absence: Option<AllGone>) -> OwnedTask {
         self.read_back(id, absence, |id, replayed| {
             Msg::Subagents(SubagentsMsg::Reread(id, replayed))

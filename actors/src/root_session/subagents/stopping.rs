@@ -11,7 +11,9 @@ use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, SessionBase, State};
 
-/// Time that a subagent has to end after it was asked to stop.
+/// Interval after which the subagents that were asked to stop and still run are killed. It begins
+/// with the stop and again after each killing, so a subagent that is asked in between has less
+/// time.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A stop of subagents in progress, from the deepest upwards.
@@ -56,29 +58,31 @@ impl Subagents {
 }
 
 impl State {
-    /// Stops the subagents in the scope `reach`, then the main agent with `ending`. Returns false
-    /// if there are no such subagents; then the caller has to stop the main agent itself.
+    /// Begins to stop the subagents in the scope `reach`, then the main agent with `ending`.
+    /// Returns false if there are no such subagents; then the caller has to stop the main agent
+    /// itself.
     pub(crate) fn stop_children(&mut self, reach: Reach, ending: &Ending) -> bool {
         let main = self.main_run.id();
         let ids = self.subagents.in_scope(reach, main);
         self.begin_stop(ids, main.map(|_| ending.clone()))
     }
 
-    /// Stops all running subagents below `id`, which has ended.
+    /// Begins to stop all running subagents below `id`, which has ended.
     pub(super) fn stop_below(&mut self, id: &InvocationId) {
         let live = self.subagents.all.values().filter(|child| child.is_live());
         let below = live.filter(|child| self.subagents.is_below(child, id));
         self.begin_stop(below.map(|child| child.id().clone()).collect(), None);
     }
 
-    /// Stops the subagents for which the main invocation `id` was still waiting when it ended.
+    /// Begins to stop the subagents for which the main invocation `id` was still waiting when it
+    /// ended.
     pub(crate) fn stop_awaited(&mut self, id: &InvocationId) {
         self.begin_stop(self.subagents.in_scope(Reach::Foreground, Some(id)), None);
     }
 
-    /// Stops the subagents `ids`, then the main agent with the ending `main`, if it is set. A stop
-    /// in progress is extended; an ending that is set already stays. Returns false if `ids` is
-    /// empty.
+    /// Begins to stop the subagents `ids`, then the main agent with the ending `main`, if it is
+    /// set. A stop in progress is extended; an ending that is set already stays. Returns false if
+    /// `ids` is empty; then the main agent is not stopped.
     fn begin_stop(&mut self, ids: Vec<InvocationId>, main: Option<Ending>) -> bool {
         if ids.is_empty() {
             return false;
@@ -93,8 +97,8 @@ impl State {
         true
     }
 
-    /// Takes the next step of the stop in progress: stops the deepest subagents that are left, or,
-    /// if none are left, the main agent.
+    /// Takes the next step of the stop in progress, if there is one: asks the deepest subagents
+    /// that are left to stop, or, if none are left, the main agent.
     pub(super) fn continue_stop(&mut self) {
         loop {
             let Some(stopping) = &self.subagents.stopping else { return };
@@ -125,7 +129,8 @@ impl State {
         }
     }
 
-    /// Kills the subagents that were asked to stop and have not ended in time.
+    /// Kills the subagents that were asked to stop and still run, ends them as interrupted, and
+    /// starts the timer for those above them.
     pub(super) fn stop_overdue(&mut self) {
         let Some(stopping) = &self.subagents.stopping else { return };
         let told = |child: &&mut Child| {
@@ -154,7 +159,7 @@ impl State {
 }
 
 impl SessionBase {
-    /// Starts the timer for subagents that were asked to stop.
+    /// Starts the timer for the next killing of subagents that do not stop.
     fn timer(&self) -> OwnedTask {
         let overdue = |_| Msg::Subagents(SubagentsMsg::Overdue);
         spawn_task(&self.me, self.ports.clock.sleep(GRACE), overdue)

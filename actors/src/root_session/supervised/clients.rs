@@ -70,8 +70,8 @@ impl Clients {
         ModelRoutes::new(providers(ports).zip(abilities).filter_map(contact).collect())
     }
 
-    /// Route to the model of `provider`, which must be one of the providers in `own` at creation;
-    /// `None` if it is not.
+    /// Route to the model of `provider`; `None` unless `provider` is one of the objects with which
+    /// the clients were created.
     pub(crate) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
@@ -120,7 +120,7 @@ impl State {
             return self.base.start_client(client, self.budget.keeper.budget_handle(), true).await;
         }
         client.supervised.give_up();
-        // If fallbacks are configured, they are used from now on.
+        // Clients of other accounts stay in use, such as those of fallback models.
         if alone {
             self.park(name, cause);
         }
