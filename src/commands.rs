@@ -34,7 +34,7 @@ use crate::models;
 use crate::wiring::place;
 pub(crate) use run::runtime;
 
-/// Line width in characters if the variable `COLUMNS` is not set.
+/// Line width in characters if the variable `COLUMNS` is not set or is no number.
 const COLUMNS: usize = 100;
 
 /// Runs `work` and turns a panic into the exit code of an internal error. Before that, destructors
@@ -44,7 +44,8 @@ pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
     done.unwrap_or(ExitCode::from(Exit::Internal as u8))
 }
 
-/// Runs the program with these arguments, program name first.
+/// Runs the program with these arguments, program name first. Prints failures and returns the exit
+/// code.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // A person reads permission requests on one of these streams.
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
@@ -101,8 +102,8 @@ fn exit_code(exit: &CliExit) -> ExitCode {
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Prints all failures and returns the exit code of the first. Prints nothing if the first failure
-/// is an interrupt or a normal end.
+/// Prints all failures to standard error and returns the exit code of the first. Prints nothing if
+/// the first failure is an interrupt or a normal end.
 fn print_failures(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
@@ -124,7 +125,8 @@ fn print(text: &str) -> Exit {
     written.map_or(Exit::Failed, |()| Exit::Done)
 }
 
-/// Asks a question on the terminal. Returns true for the answers `y`, `Y` and `yes` only.
+/// Asks a question on standard error and reads a line of standard input. Returns true for the
+/// answers `y`, `Y` and `yes` only.
 fn confirmed(question: &str) -> bool {
     let mut answer = String::new();
     let asked = terminal::stderr()

@@ -22,13 +22,14 @@ const BEGIN: &str = "[Earlier parts of this conversation are not shown any more.
 const END: &str = "[All that was said is kept: read_file output:history shows it, and \
                    output:ID what the call ID returned. What follows was said after this.]\n";
 
-/// Maximum characters of a prompt or an answer.
+/// Maximum characters of a prompt, an answer, a path or the topic to keep; longer ones are cut.
 const SAID_CHARS_MAX: usize = 600;
 
-/// Maximum characters of a standing instruction.
+/// Maximum characters of a standing instruction; a longer sentence is not recognised as one.
 const RULE_CHARS_MAX: usize = 400;
 
-/// Maximum characters of a sentence that the user wants to keep.
+/// Maximum characters of a sentence that the user wants to keep, which is left out if it is longer,
+/// and of a line about background work, which is cut.
 const KEPT_CHARS_MAX: usize = 300;
 
 /// Minimum characters of a word by which sentences to keep are searched.
@@ -135,8 +136,8 @@ pub(super) fn task(
     if small || !kept.iter().any(|message| is_user(&message)) { task } else { Vec::new() }
 }
 
-/// The task of the whole conversation, if the goal keeps it: the first part of the first message
-/// that is not a summary.
+/// The task of the whole conversation, if the goal keeps it: of the first message, the first part
+/// that is not a summary. `None` otherwise.
 pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option<ContentPart> {
     let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
     own_text(content).next().filter(|_| goal.keeps_task).cloned()
@@ -306,9 +307,9 @@ impl SummaryLines {
         self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
-    /// The complete text of the summary. Lines are dropped until it fits into `bytes_max`: the
+    /// The complete text of the summary. Lines are dropped until they fit into `bytes_max`: the
     /// least important label first, and within a label the oldest first. Standing instructions and
-    /// lines about background work are never dropped; they have limits of their own.
+    /// lines about background work are never dropped, so the text may be longer.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();

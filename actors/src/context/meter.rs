@@ -100,8 +100,9 @@ impl ContextMeter {
         !std::mem::replace(&mut self.0.lock().told, true)
     }
 
-    /// Counts the new messages of `history` and returns the size of the request. Without `info`, or
-    /// while the request is small and uncalibrated, the context window counts as unknown.
+    /// Counts the new messages of `history` and returns the size of the request. The tools are
+    /// counted at the first call only. Without `info`, or while the request is small and
+    /// uncalibrated, the context window counts as unknown.
     pub(crate) fn read(
         &self,
         history: &[Arc<Message>],

@@ -164,8 +164,8 @@ impl TrustContents {
     }
 }
 
-/// Selects the errors about the file or folder at `place`, or about a file below it. Returns one
-/// line for each error, which begins with the error's text in `flaws`.
+/// One line for each error about the file or folder at `place`, or about a file below it. The line
+/// begins with the text that `flaws` pairs with the error.
 fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &str) -> Vec<String> {
     let theirs = |flaw: &Failure| {
         let rest = flaw.place.as_deref().and_then(|at| at.strip_prefix(place));
