@@ -37,7 +37,7 @@ pub struct Examined<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// Works as expected.
+    /// The examined thing works.
     Good,
     /// Information, neither good nor bad.
     Fact,

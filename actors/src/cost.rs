@@ -60,7 +60,7 @@ impl BudgetRefusal {
     /// Name of the limit of the cost of all subagents; also used for the share of one subagent.
     pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
 
-    /// True if the limit is an amount of money; false for tokens.
+    /// True if `cap`, `spent` and `needed` are billionths of a dollar; false if they are tokens.
     pub fn is_money(&self) -> bool {
         matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
     }
@@ -132,11 +132,11 @@ impl Amount {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
-    /// The provider reported all counts.
+    /// The provider reported the numbers of input and of output tokens.
     Reported,
-    /// The provider reported only some of the counts, or counts of a reply that was then cut off.
+    /// The provider reported only one of these numbers, or counts of a reply that was then cut off.
     Partly,
-    /// The provider reported no counts.
+    /// The provider reported neither of these numbers.
     #[default]
     Unknown,
     /// The provider reported implausible counts, or the record is not verified.

@@ -321,7 +321,7 @@ pub enum Event {
         provider: String,
         /// Name of the model.
         model: String,
-        /// Number of messages in the model request.
+        /// Number of messages in the model request, including the system message.
         messages: usize,
     },
     /// A piece of visible text. Ephemeral.
@@ -502,7 +502,8 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Result for the model.
+        /// Result for the model, unless a later `hook.fired` or `hook.failed` of the call replaces
+        /// it.
         content: Vec<ContentPart>,
         /// Data for programs: exit code, diff, counts.
         #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -536,7 +537,8 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Result for the model.
+        /// Error text for the model, unless a later `hook.fired` or `hook.failed` of the call
+        /// replaces it.
         content: Vec<ContentPart>,
         /// Description and start time of the call. `None` in older journals.
         begun: Option<StartedCall>,
@@ -709,7 +711,7 @@ pub enum Event {
         reason: String,
     },
 
-    /// An actor crashed.
+    /// An actor crashed. `actor.restarted` follows if it is restarted.
     #[serde(rename = "actor.crashed")]
     ActorCrashed {
         /// Type of the actor, such as `TranscriptWriter`.
@@ -725,7 +727,7 @@ pub enum Event {
         /// Number of restarts of this actor within `restart_window`, including this one.
         restarts: u32,
     },
-    /// A limit ended an invocation.
+    /// A limit or the budget ended an invocation.
     #[serde(rename = "limit.reached")]
     LimitReached {
         /// Name of the limit in the configuration.
@@ -748,7 +750,7 @@ pub enum Event {
         /// The ignored setting, file or project, and the reason.
         message: String,
     },
-    /// A warning for the user.
+    /// A warning for the user. Announced without a record if it is about the journal itself.
     #[serde(rename = "warning")]
     Warning {
         /// The warning in one line.

@@ -18,9 +18,9 @@ pub struct GovernorLimits {
     /// Number of concurrency slots: maximum number of running subagents, without those that wait
     /// for a subagent of their own.
     pub live_max: u32,
-    /// Maximum number of subagents started in one session.
+    /// Maximum number of starts of subagents in one session, including earlier processes.
     pub total_max: u32,
-    /// Maximum tokens of all subagents together.
+    /// Maximum tokens of all subagents of the session together.
     pub tokens_max: Option<u64>,
     /// Maximum cost of all subagents together, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
@@ -300,7 +300,7 @@ impl Governor {
         Some(permit)
     }
 
-    /// Adds `spent` to the usage of all subagents.
+    /// Adds `spent` to the usage of all subagents. An unknown cost adds nothing.
     pub fn count(&mut self, spent: SubagentUsage) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
@@ -309,7 +309,7 @@ impl Governor {
         }
     }
 
-    /// Number of concurrency slots.
+    /// Number of concurrency slots: `live_max`.
     pub fn slots(&self) -> u32 {
         self.limits.live_max
     }

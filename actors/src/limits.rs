@@ -13,11 +13,12 @@ pub struct Limits {
     /// Maximum running time of a run. Subagents that it starts get the rest of it. `None`: no
     /// limit.
     pub duration_max: Option<Duration>,
-    /// Maximum read-only calls of one turn that run in parallel.
+    /// Maximum calls without side effects of one turn that run in parallel; 0 counts as 1.
     pub parallel_calls_max: usize,
     /// Maximum calls in one reply. Further calls do not run and get an error as their result.
     pub calls_per_turn_max: usize,
-    /// Maximum bytes of the arguments of one call.
+    /// Maximum bytes of the arguments of one call. A call with longer ones is invalid and does not
+    /// run.
     pub arguments_bytes_max: usize,
     /// Bytes of text that tools are asked to return. Each tool cuts or spills longer text itself,
     /// or has a limit of its own.

@@ -10,9 +10,9 @@ use crate::cost::BudgetRefusal;
 /// Ending of an invocation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
-    /// The model gave its final answer.
+    /// The model gave its final answer, which may be empty.
     Answered(String),
-    /// A limit was reached.
+    /// A limit other than a budget was reached.
     Limited {
         /// Name of the limit: `maxTurns`, `maxTokens`, `timeout`, `delegation.maxTokens`.
         limit: &'static str,
@@ -64,7 +64,8 @@ pub enum SubagentOutcome {
         /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
         until_ms: Option<u64>,
     },
-    /// The subagent failed and has no answer.
+    /// The subagent failed and has no answer, or a limit or the budget ended it before it wrote
+    /// one.
     Failed {
         /// Class of the failure, as in the event `agent.invocation.failed`, or `empty` if the final
         /// answer is empty.
@@ -181,7 +182,7 @@ pub struct Memory {
     pub provider: String,
     /// Working directory of the session.
     pub cwd: String,
-    /// Number of reported tasks.
+    /// Number of tasks that ended with a complete or partial answer.
     pub tasks: u32,
     /// Older tasks with the beginnings of their answers, one line each, newest last.
     pub summary: Vec<String>,

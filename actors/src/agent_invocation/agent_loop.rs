@@ -169,7 +169,7 @@ impl AgentLoop {
         self.usage
     }
 
-    /// True if another message may be queued.
+    /// True if another message of the user may be queued; messages of posse do not ask.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < self.bounds.queued_messages_max
     }

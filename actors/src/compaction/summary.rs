@@ -54,7 +54,7 @@ const STANDING: [&str; 14] = [
 ];
 
 /// Label of a summary line. Lines with a later variant are dropped first if the summary is too
-/// long.
+/// long; `Rule` and `Beside` are never dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Label {
     Rule,
@@ -143,7 +143,8 @@ pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option
     own_text(content).next().filter(|_| goal.keeps_task).cloned()
 }
 
-/// The summary of the removed messages `gone`. It includes the lines of an earlier summary in them.
+/// The summary of the removed messages `gone`, of about `goal.summary_tokens` tokens. It includes
+/// the lines of an earlier summary in them, except those about background work.
 pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     let mut lines = SummaryLines::default();
     let failed = gone.iter().filter_map(|message| match &**message {
@@ -360,8 +361,9 @@ fn has(sentence: &str, words: &[String]) -> bool {
     words.iter().any(|word| lower.contains(word.as_str()))
 }
 
-/// A history as text for the model that summarises it, in chunks of at most `bytes_max` bytes. Of
-/// long outputs and arguments, and of a text that exceeds a chunk, only the beginning is included.
+/// A history as text for the model that summarises it, in chunks of at most `bytes_max` bytes.
+/// System messages and thinking are left out. Of long outputs and arguments, and of a text that
+/// exceeds a chunk, only the beginning is included.
 pub(crate) fn history_text(messages: &[Arc<Message>], bytes_max: usize) -> Vec<String> {
     let mut chunks = vec![String::new()];
     let mut add = |text: String| {

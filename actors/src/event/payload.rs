@@ -22,13 +22,13 @@ pub struct Branch {
 pub struct ResumedConfig {
     /// Version of posse that resumes the session.
     pub posse: String,
-    /// Working directory of the session.
+    /// Working directory in which the session continues.
     pub cwd: String,
-    /// Name of the main agent.
+    /// Name of the main agent from the resume on.
     pub agent: String,
-    /// Provider profile of the main agent.
+    /// Provider profile of the main agent from the resume on.
     pub provider: String,
-    /// Model of the main agent.
+    /// Model of the main agent from the resume on.
     pub model: String,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
@@ -80,7 +80,7 @@ pub enum MessageKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Only the call in question.
+    /// Only the call for which the permission was requested.
     Once,
     /// Matching calls of this session, also after a resume in the same folder and sandbox tier.
     Session,

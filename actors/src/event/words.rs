@@ -13,7 +13,7 @@ macro_rules! word_enum {
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum $name {
             $($(#[$says])* $variant,)+
-            /// A value of another version.
+            /// A value that this version does not know, as its text in JSON.
             Unknown(String),
         }
 
@@ -82,7 +82,7 @@ word_enum! {
         /// The tool reported a failure, or the intent could not be recorded, so that the tool did
         /// not run.
         Failed = "failed",
-        /// The call was stopped.
+        /// The call was stopped, before or while it ran.
         Cancelled = "cancelled",
         /// The tool, the actor that ran it, or posse itself crashed.
         Crashed = "crashed",
@@ -117,7 +117,7 @@ impl ToolFailureClass {
 word_enum! {
     /// Reason for a compaction.
     CompactionCause {
-        /// The user requested it.
+        /// The user requested the compaction.
         Request = "request",
         /// The next request would have exceeded the threshold of the context budget.
         Threshold = "threshold",
@@ -134,7 +134,7 @@ word_enum! {
         Completed = "completed",
         /// The last run failed.
         Failed = "failed",
-        /// A signal or a person interrupted it.
+        /// A signal or a person interrupted the session or its last run.
         Interrupted = "interrupted",
         /// A limit or the budget ended the last run.
         Limit = "limit",
