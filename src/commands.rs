@@ -155,7 +155,8 @@ fn printing_notices<T>(assemble: impl FnOnce(&mut Vec<String>) -> T) -> T {
 }
 
 /// True if colours may be used on a stream. `terminal`: true if the stream is a terminal. The
-/// variables `NO_COLOR` and `TERM=dumb` forbid colours; otherwise `CLICOLOR_FORCE` permits them.
+/// variables `NO_COLOR` and `TERM=dumb` forbid colours; otherwise `CLICOLOR_FORCE`, unless it is
+/// `0`, permits them also on a stream that is no terminal.
 pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
     if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
         return false;

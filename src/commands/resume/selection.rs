@@ -24,9 +24,9 @@ const PROMPT_MAX: usize = 60;
 /// Maximum number of sessions that an error lists.
 const OFFERED_MAX: usize = 5;
 
-/// Finds the session that `resume` selects: by id among all sessions, otherwise among those of
-/// `cwd` or its project. If no session is named, asks the user, or fails without a terminal. Adds
-/// remarks to `notes`.
+/// Finds the session that `resume` selects: by its id or an unambiguous beginning of it among all
+/// sessions, otherwise among those of `cwd` or its project. If no session is named, asks the user,
+/// or fails without a terminal. Adds remarks to `notes`.
 pub(super) fn find(
     resume: &Resume,
     state: &StateDir,

@@ -177,7 +177,8 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
         .collect()
 }
 
-/// Lines about an agent: description, tools, decisions and rules, delegation, provider.
+/// Lines about an agent: description, mode, tools, decisions, at most [`RULES_MAX`] rules,
+/// delegation, provider.
 fn facts(agent: &Agent) -> Vec<String> {
     let mut facts = vec![agent.description.clone()];
     let reads = if agent.read_only { ", and it only reads" } else { "" };
