@@ -519,7 +519,8 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Result for the model.
+        /// Error text for the model, unless a later `hook.fired` or `hook.failed` of the call
+        /// replaces it.
         content: Vec<ContentPart>,
         /// Reason of the failure.
         class: ToolFailureClass,
