@@ -44,7 +44,8 @@ pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
     done.unwrap_or(ExitCode::from(Exit::Internal as u8))
 }
 
-/// Runs the program with these arguments, program name first.
+/// Runs the program with these arguments, program name first. Prints failures and returns the exit
+/// code.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // A person reads permission requests on one of these streams.
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();

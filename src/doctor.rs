@@ -1,4 +1,4 @@
-//! `posse doctor`: diagnoses this machine and names the next step for each problem.
+//! `posse doctor`: diagnoses this machine and names the next step for problems that it can explain.
 //!
 //! It writes only temporary files, which it removes. It reports where a secret is configured, never
 //! its value.
@@ -95,7 +95,7 @@ struct DoctorReport<'a> {
 }
 
 /// Runs all checks and writes a report to `out`. With `online`, also contacts the configured
-/// providers.
+/// providers and the one that a run would use, at most 32.
 ///
 /// Returns [`Exit::Done`] if no check is a problem, else [`Exit::Configuration`].
 ///

@@ -65,8 +65,9 @@ pub(crate) struct Args {
     pub(crate) model_routes: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
-    /// Valid history with the system message. It ends with the message to answer, or with the reply
-    /// whose calls are pending.
+    /// Valid history with the system message. It ends with the message to answer, with the reply
+    /// whose calls are pending, or with the answer of an earlier incarnation that ended before it
+    /// finished.
     pub(crate) history: Vec<Arc<Message>>,
     pub(crate) resumed: Resumed,
     /// Time limit; `None`: no limit.
@@ -144,10 +145,11 @@ pub(crate) enum Msg {
     Settled(Result<HookOutcome, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(QueuedInput, RpcReplyPort<Result<(), QueueFull>>),
-    /// Withdraw a queued message and reply with its content. No reply means that the invocation has
-    /// ended.
+    /// Withdraw a queued message and reply with its content, or with `None` if it is not queued or
+    /// is a notice. No reply means that the invocation has ended.
     Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
-    /// Deliver a message that is already recorded. A dropped report means that it was not accepted.
+    /// Queue a message that is already recorded, also if too many messages wait. A dropped report
+    /// means that it was not accepted.
     Notice(QueuedInput, Report<()>),
     Stop(Ending),
     TimeUp,
@@ -198,7 +200,7 @@ pub(crate) struct State {
     /// Number of consecutive requests that the provider rejected for their size.
     overflows: u32,
     settling: Option<OwnedTask>,
-    /// Number of times that hooks have made this run continue.
+    /// Number of times that hooks have made this incarnation continue after its answer.
     holds: u32,
     /// Log of the actions of its calls.
     actions: ActionLog,

@@ -29,7 +29,8 @@ pub struct CompactionGoal {
     /// Number of latest model replies that stay unchanged, with the results of their calls; at
     /// least one.
     pub turns_kept: usize,
-    /// Approximate maximum size of the summary in tokens.
+    /// Approximate maximum size of the summary in tokens; standing instructions and lines about
+    /// background work are kept beyond it.
     pub summary_tokens: u64,
     /// Topic that the user wants to keep: the summary contains it, and sentences of the removed
     /// turns with its words. `None`: no topic.

@@ -24,19 +24,20 @@ const UNKNOWN_TOKENS_MAX: u64 = 48_000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextBudget {
     /// Maximum size of a request; [`tokens_max`](ContextBudget::tokens_max) lowers it to the
-    /// context window of the model. `None`: only the window limits it.
+    /// context window of the model. `None`: the window limits it, or 48,000 if that is unknown.
     pub tokens_max: Option<u64>,
     /// Fraction of the maximum, 0 to 1, above which the history is compacted.
     pub compact_at: f64,
-    /// Maximum size of the summary of removed turns.
+    /// Approximate maximum size of the summary of removed turns. Standing instructions of the user
+    /// are kept beyond it.
     pub summary_tokens: u64,
     /// Number of latest model replies that compaction leaves unchanged, with the results of their
     /// calls.
     pub recent_turns: usize,
     /// Lower number of unchanged replies, used if the history does not fit otherwise.
     pub recent_turns_min: usize,
-    /// Maximum size of a tool output in the latest turns after a provider rejected a request for
-    /// its size. Larger outputs are removed then.
+    /// Size above which a tool output in the latest turns is removed after a provider rejected a
+    /// request for its size.
     pub inline_result_tokens: u64,
     /// True if the history is compacted automatically.
     pub compacts: bool,

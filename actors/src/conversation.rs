@@ -16,7 +16,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Wraps `id`, which must be unique among the ids of this type.
+            /// Wraps `id`, which should be unique among the ids of this type; this is not checked.
             pub fn new(id: impl Into<Arc<str>>) -> $name {
                 $name(id.into())
             }
@@ -92,7 +92,8 @@ pub enum Message {
         name: String,
         /// The result: text and images, in order.
         content: Vec<ContentPart>,
-        /// True if the tool failed, or if the call was denied or not run.
+        /// True if the call did not succeed: it failed, was denied or stopped, did not run, or its
+        /// outcome is unknown.
         is_error: bool,
     },
 }
@@ -131,7 +132,7 @@ pub struct Reasoning {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentPart {
-    /// Text.
+    /// A piece of text.
     Text {
         /// The text.
         text: String,
@@ -205,13 +206,13 @@ pub struct ToolCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Normal end of the reply.
+    /// Normal end of a reply without tool calls.
     EndTurn,
-    /// The reply contains at least one tool call.
+    /// Normal end of a reply that contains at least one tool call.
     ToolUse,
     /// The reply was cut off at the limit of output tokens.
     MaxTokens,
-    /// The provider withheld the reply with its content filter.
+    /// The provider withheld the reply with its content filter, or the model refused to answer.
     ContentFilter,
     /// The provider reported an error, or the reply is unusable.
     Error,

@@ -1,7 +1,7 @@
 //! Prices, budgets, and the billing part of a record.
 //!
 //! Money is counted in whole billionths of a dollar, so sums do not depend on the order of
-//! addition. An unknown value is never counted as zero.
+//! addition. An unknown count or cost is `None`, not zero; sums count such attempts separately.
 
 mod pricing;
 
@@ -12,7 +12,7 @@ use crate::conversation::Usage;
 pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
 pub(crate) use pricing::{PICO_IN_NANO, nano, part};
 
-/// Limits of the spending of a session. `None` means no limit.
+/// Limits of the spending of a session or of one invocation. `None` means no limit.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +35,8 @@ impl Budget {
     }
 }
 
-/// Refusal of an attempt whose worst case exceeds the remaining budget.
+/// Refusal of an attempt: the remaining budget does not pay for its input and the shortest reply
+/// that is worth an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the budget has no room for another request")]
 pub struct BudgetRefusal {
@@ -43,10 +44,11 @@ pub struct BudgetRefusal {
     pub limit: &'static str,
     /// Value of the limit, in billionths of a dollar or in tokens.
     pub cap: u64,
-    /// Amount already spent, in the unit of `cap`. An attempt of unknown cost counts as its worst
-    /// case.
+    /// Amount already spent, without reservations of attempts in flight, in the unit of `cap`. An
+    /// attempt of unknown cost counts as its worst case.
     pub spent: u64,
-    /// Worst case of the refused attempt, in the unit of `cap`.
+    /// Amount that the refused attempt needs at least, in the unit of `cap`: its maximum input and
+    /// the minimum length of its reply.
     pub needed: u64,
 }
 
@@ -58,12 +60,13 @@ impl BudgetRefusal {
     /// Name of the limit of the cost of all subagents; also used for the share of one subagent.
     pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
 
-    /// True if the limit is an amount of money; false for tokens.
+    /// True if `cap`, `spent` and `needed` are billionths of a dollar; false if they are tokens.
     pub fn is_money(&self) -> bool {
         matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
     }
 
-    /// The amount of the limit that is not spent.
+    /// The amount of the limit that is not spent, including the amount reserved for attempts in
+    /// flight.
     pub fn left(&self) -> u64 {
         self.cap.saturating_sub(self.spent)
     }
@@ -129,11 +132,11 @@ impl Amount {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
-    /// The provider reported all counts.
+    /// The provider reported the numbers of input and of output tokens.
     Reported,
-    /// The provider reported only some of the counts, or counts of a reply that was then cut off.
+    /// The provider reported only one of these numbers, or counts of a reply that was then cut off.
     Partly,
-    /// The provider reported no counts.
+    /// The provider reported neither of these numbers.
     #[default]
     Unknown,
     /// The provider reported implausible counts, or the record is not verified.

@@ -101,7 +101,8 @@ pub enum Event {
         title: String,
     },
     /// The work of the session stopped and can be continued later: a provider was unavailable for
-    /// too long, or an actor crashed too often.
+    /// too long, or an actor crashed too often. With `Limits::outwaits_once`, a model request whose
+    /// `next_try_ms` is known then waits and is sent once more.
     #[serde(rename = "session.parked")]
     SessionParked {
         /// One-line cause.
@@ -130,8 +131,8 @@ pub enum Event {
         unpriced_requests: u64,
         /// Number of model replies in the session, including those of subagents.
         turns: u32,
-        /// Final answer of a headless run. `None` (`null` in JSON) if there is no answer, and in
-        /// other front ends.
+        /// Final answer of a headless run, or its last text if a limit ended it. `None` (`null` in
+        /// JSON) if there is none, and in other front ends.
         #[serialize_always]
         result: Option<String>,
     },
@@ -258,13 +259,15 @@ pub enum Event {
         /// `None` if the subagent had none, or if the workspace was missing on resume.
         workplace: Option<WorktreeSummary>,
     },
-    /// The memory of one or all subagents was deleted.
+    /// The memory of the session about subagents was deleted: about those of one name, or about
+    /// all.
     #[serde(rename = "agent.memory.forgotten")]
     MemoryForgotten {
-        /// Name of the subagent; `None` means all subagents.
+        /// Name of the subagents whose memory was deleted; `None` means all.
         agent: Option<String>,
     },
-    /// An invocation started.
+    /// An invocation started, or a subagent that had ended was resumed with a new message. A
+    /// continued invocation of an earlier process is not recorded again.
     #[serde(rename = "agent.invocation.started")]
     InvocationStarted {
         /// Name of the provider profile.
@@ -286,7 +289,7 @@ pub enum Event {
         /// Tokens of the invocation.
         usage: Usage,
     },
-    /// An invocation ended without a final answer.
+    /// An invocation ended without a final answer, for another reason than a stop.
     #[serde(rename = "agent.invocation.failed")]
     InvocationFailed {
         /// Class of the failure: `provider.*`, `limit`, `crashed`, `content_filter`, `loop`,
@@ -308,8 +311,8 @@ pub enum Event {
         usage: Usage,
     },
 
-    /// A model request is given to a model. Repeated if another model takes over, but not for each
-    /// attempt.
+    /// A model request is given to a model. Repeated when it is given to another model or again to
+    /// the same one, such as after a wait of a parked run or a compaction; not for each attempt.
     #[serde(rename = "model.request")]
     ModelRequest {
         /// Number of the requested reply within the invocation, from 1.
@@ -318,7 +321,7 @@ pub enum Event {
         provider: String,
         /// Name of the model.
         model: String,
-        /// Number of messages in the model request.
+        /// Number of messages in the model request, including the system message.
         messages: usize,
     },
     /// A piece of visible text. Ephemeral.
@@ -356,11 +359,12 @@ pub enum Event {
         /// Reason why the reply ended: the class of the failure, `interrupted`, `crashed`, …
         cause: String,
     },
-    /// Usage and cost of one attempt on which the model worked, also if its reply is incomplete. A
-    /// model request with retries has several of these events.
+    /// Usage and cost of one attempt on which the model worked or may have worked, also if its
+    /// reply is incomplete. A model request with retries has several of these events. On resume,
+    /// usage that was recovered from a damaged journal is recorded as well.
     #[serde(rename = "model.usage")]
     ModelUsage {
-        /// Number of the requested reply within the invocation, from 1.
+        /// Number of the requested reply within the invocation, from 1; 0 if unknown.
         turn: u32,
         /// Tokens of the attempt.
         usage: Usage,
@@ -406,8 +410,8 @@ pub enum Event {
         /// Wait before the next attempt, in milliseconds.
         wait_ms: u64,
     },
-    /// A model request waits for its next attempt. Announced at the start of the wait and repeated
-    /// during it. Ephemeral.
+    /// A model request waits at least 500 ms for its next attempt. Announced at the start of the
+    /// wait and repeated during it. Ephemeral.
     #[serde(rename = "provider.waiting")]
     ProviderWaiting {
         /// Name of the provider profile.
@@ -423,8 +427,8 @@ pub enum Event {
         #[serde(default)]
         cause: String,
     },
-    /// The provider has sent nothing for a while during an attempt. Repeated while the silence
-    /// lasts. Ephemeral.
+    /// The provider has sent nothing for a while during an attempt with streaming. Repeated while
+    /// the silence lasts. Ephemeral.
     #[serde(rename = "provider.silent")]
     ProviderSilent {
         /// Name of the provider profile.
@@ -478,7 +482,8 @@ pub enum Event {
         digest: String,
         /// True if the tool has side effects.
         effect: bool,
-        /// Arguments that were converted to the type of the schema, one line each.
+        /// Corrections of the arguments, such as a converted type or another field name, one line
+        /// each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         coerced: Vec<String>,
     },
@@ -497,7 +502,8 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Result for the model.
+        /// Result for the model, unless a later `hook.fired` or `hook.failed` of the call replaces
+        /// it.
         content: Vec<ContentPart>,
         /// Data for programs: exit code, diff, counts.
         #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -505,21 +511,23 @@ pub enum Event {
         /// Duration in milliseconds.
         duration_ms: u64,
     },
-    /// A call failed, was denied or did not start: the outcome record.
+    /// A call failed, was denied or stopped, crashed without an effect, or did not start: the
+    /// outcome record.
     #[serde(rename = "tool.failed")]
     ToolFailed {
         /// Id of the call.
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Result for the model.
+        /// Error text for the model, unless a later `hook.fired` or `hook.failed` of the call
+        /// replaces it.
         content: Vec<ContentPart>,
         /// Reason of the failure.
         class: ToolFailureClass,
         /// Data for programs, from the tool.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         metadata: Value,
-        /// Duration in milliseconds; 0 if the call did not run.
+        /// Duration in milliseconds; 0 if the call did not run, was stopped or crashed.
         duration_ms: u64,
     },
     /// A call started that may have had an effect, and its end is unknown. The model gets an error
@@ -530,7 +538,8 @@ pub enum Event {
         call_id: CallId,
         /// Name of the tool.
         name: String,
-        /// Result for the model.
+        /// Error text for the model, unless a later `hook.fired` or `hook.failed` of the call
+        /// replaces it.
         content: Vec<ContentPart>,
         /// Description and start time of the call. `None` in older journals.
         begun: Option<StartedCall>,
@@ -562,11 +571,11 @@ pub enum Event {
         call_id: CallId,
         /// One-line description of the command.
         summary: String,
-        /// Reason of the end.
+        /// Reason why the background job ended.
         end: JobEnd,
         /// The end in words: `exit 1`, `stopped`, …
         detail: String,
-        /// Exit code; `None` if the command did not exit by itself.
+        /// Exit code; `None` if the command did not exit with a code, such as after a signal.
         exit_code: Option<i32>,
         /// Size of the command's output in bytes; 0 if unknown.
         bytes: u64,
@@ -605,7 +614,8 @@ pub enum Event {
         /// Duration in milliseconds.
         duration_ms: u64,
     },
-    /// A hook could not run, or its answer was invalid.
+    /// A hook failed: it could not run, took too long, ended with an error, or gave an invalid
+    /// answer.
     #[serde(rename = "hook.failed")]
     HookFailed {
         /// Name of the hook.
@@ -629,7 +639,8 @@ pub enum Event {
         duration_ms: u64,
     },
 
-    /// A permission request was opened.
+    /// A permission request was opened. Repeated with the same id when the call asks again after a
+    /// crash or a resume.
     #[serde(rename = "permission.requested")]
     PermissionRequested {
         /// Id of the request; an answer must name it.
@@ -671,11 +682,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
         /// Name of the attached front end that answered; `None` for the front end that owns the
-        /// session.
+        /// session, and for the flag `--yes`.
         answered_by: Option<String>,
     },
     /// A permission request was denied: by the answer of a person, by the policy after another
-    /// answer, or because no person could be asked.
+    /// answer, because no person could be asked, or because too many requests were open.
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         /// Id of the request.
@@ -688,11 +699,11 @@ pub enum Event {
         /// is no such rule.
         rule: Option<String>,
         /// Name of the attached front end that answered; `None` for the front end that owns the
-        /// session.
+        /// session, and if no person denied the request.
         answered_by: Option<String>,
     },
-    /// A permission request was withdrawn without an answer: its call has ended, or needs no answer
-    /// any more.
+    /// A permission request was withdrawn without an answer of its own: its call has ended or needs
+    /// no answer any more, or no answer can come any more.
     #[serde(rename = "permission.withdrawn")]
     PermissionWithdrawn {
         /// Id of the request.
@@ -701,7 +712,7 @@ pub enum Event {
         reason: String,
     },
 
-    /// An actor crashed.
+    /// An actor crashed. `actor.restarted` follows if it is restarted.
     #[serde(rename = "actor.crashed")]
     ActorCrashed {
         /// Type of the actor, such as `TranscriptWriter`.
@@ -717,17 +728,18 @@ pub enum Event {
         /// Number of restarts of this actor within `restart_window`, including this one.
         restarts: u32,
     },
-    /// A limit ended an invocation.
+    /// A limit or the budget ended an invocation.
     #[serde(rename = "limit.reached")]
     LimitReached {
         /// Name of the limit in the configuration.
         limit: String,
-        /// Value of the limit.
+        /// Value of the limit in the unit of the configuration; in seconds for `timeout`, 0 for
+        /// `maxTokens`.
         value: u64,
         /// Amount already spent, in the unit of the limit; `None` for limits other than a budget.
         spent: Option<u64>,
-        /// Worst case of the refused attempt, in the unit of the limit; `None` for limits other
-        /// than a budget.
+        /// Amount that the refused attempt needs at least, in the unit of the limit; `None` for
+        /// limits other than a budget.
         needed: Option<u64>,
     },
     /// A part of a project's configuration was ignored: a setting that a project may not make, or
@@ -739,7 +751,7 @@ pub enum Event {
         /// The ignored setting, file or project, and the reason.
         message: String,
     },
-    /// A warning for the user.
+    /// A warning for the user. Announced without a record if it is about the journal itself.
     #[serde(rename = "warning")]
     Warning {
         /// The warning in one line.

@@ -18,9 +18,9 @@ pub struct GovernorLimits {
     /// Number of concurrency slots: maximum number of running subagents, without those that wait
     /// for a subagent of their own.
     pub live_max: u32,
-    /// Maximum number of subagents started in one session.
+    /// Maximum number of starts of subagents in one session, including earlier processes.
     pub total_max: u32,
-    /// Maximum tokens of all subagents together.
+    /// Maximum tokens of all subagents of the session together.
     pub tokens_max: Option<u64>,
     /// Maximum cost of all subagents together, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
@@ -44,7 +44,7 @@ impl Default for GovernorLimits {
 /// Request for a permit to start a subagent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermitRequest {
-    /// Invocation of the caller; `None` means the main agent.
+    /// Invocation of the caller. `None`, or an invocation without a permit, means the main agent.
     pub parent: Option<InvocationId>,
     /// Time limit of this subagent, in addition to the common one; `None`: no further limit.
     pub duration_max: Option<Duration>,
@@ -103,9 +103,10 @@ pub struct SubagentUsage {
 pub struct SubagentRefusal {
     /// Name of the limit in the configuration.
     pub limit: &'static str,
-    /// Value of the limit.
+    /// Value of the limit for all subagents, in seconds for a duration. 0 if it is not set and a
+    /// narrower limit prevents the start: that of the subagent itself or of its caller.
     pub value: u64,
-    /// Remaining amount of the limit.
+    /// Remaining amount of the limit; always 0.
     pub left: u64,
     /// Event that would make room within the limit.
     pub frees: FreedBy,
@@ -168,7 +169,8 @@ impl Governor {
     }
 
     /// Grants a permit for the subagent `id` at the monotonic time `now`, or returns the limit that
-    /// prevents it.
+    /// prevents it. A granted start counts towards `total_max` unless `again` is set, and takes a
+    /// slot or borrows that of its caller.
     pub fn admit(
         &mut self,
         id: &InvocationId,
@@ -245,8 +247,8 @@ impl Governor {
         Ok(permit)
     }
 
-    /// The caller, if it can lend its slot to this request: it waits for the result and does not
-    /// lend already. So a subagent never waits for the slot of its own caller.
+    /// The caller, if it can lend its slot to this request: it is a running subagent, waits for the
+    /// result, and does not lend its slot already. `None` otherwise.
     fn slot_lender(&self, request: &PermitRequest) -> Option<InvocationId> {
         let parent = request.parent.as_ref().filter(|_| request.waits)?;
         let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
@@ -298,7 +300,7 @@ impl Governor {
         Some(permit)
     }
 
-    /// Adds `spent` to the usage of all subagents.
+    /// Adds `spent` to the usage of all subagents. An unknown cost adds nothing.
     pub fn count(&mut self, spent: SubagentUsage) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
@@ -307,7 +309,7 @@ impl Governor {
         }
     }
 
-    /// Number of concurrency slots.
+    /// Number of concurrency slots: `live_max`.
     pub fn slots(&self) -> u32 {
         self.limits.live_max
     }

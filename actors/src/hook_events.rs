@@ -11,25 +11,28 @@ use crate::event::{Event, HookDecision};
 use crate::ports::{Hook, HookInvocation, HookPayload, HookReport, HookResult};
 use crate::transcript_writer::Transcript;
 
-/// Maximum total bytes of notes about hooks that a model reads with one result.
+/// Bytes of notes about hooks that a model reads with one result. The text of the note that reaches
+/// this size is cut, and further notes are dropped; the hook's name and brackets come on top.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 
 /// Combined result of all hooks that ran for one event.
 #[derive(Debug, Default)]
 pub(crate) struct HookOutcome {
-    /// Reason of the denial, with the hook's name; `None` if no hook denied.
+    /// Reason of the first denial, with the hook's name; `None` if no hook denied.
     pub(crate) blocked: Option<String>,
-    /// Arguments that replace those of the call, with the name of the hook; `None` if no hook
-    /// changed them.
+    /// Arguments that replace those of the call, with the name of the hook; those of the last hook
+    /// that changed them. `None` if no hook did.
     pub(crate) input: Option<(Value, String)>,
-    /// Result that the model gets instead of the recorded one; `None` if no hook changed it.
+    /// Result that the model gets instead of the recorded one, from the last hook that replaced or
+    /// withheld it. `None` if no hook did.
     pub(crate) output: Option<Vec<ContentPart>>,
     /// Notes for the model about warnings and changed arguments.
     pub(crate) notes: Vec<String>,
 }
 
-/// Runs the hooks for `occasion`, records each result, and combines the results. A panic of the
-/// hook runner counts as a failure, which denies where
+/// Runs the hooks for `occasion`, records each result, and combines the results. A result that a
+/// hook replaces is cut to `output_bytes_max` bytes. A panic of the hook runner counts as a
+/// failure, which denies where
 /// [`HookEvent::may_fail_closed`](crate::event::HookEvent::may_fail_closed) is true.
 pub(crate) async fn fire(
     hooks: Arc<dyn Hook>,

@@ -1,8 +1,8 @@
 //! Accounting of tokens and cost of a session, and a budget that reserves the worst case of each
 //! attempt before it is sent.
 //!
-//! Each attempt on which a model worked has one usage record in the accounts. A model request with
-//! retries has several.
+//! Each attempt on which a model worked or may have worked has one usage record in the accounts. A
+//! model request with retries has several.
 
 mod accounts;
 mod budget_handle;

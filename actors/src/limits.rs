@@ -10,23 +10,27 @@ use crate::context::ContextBudget;
 pub struct Limits {
     /// Maximum model replies of one invocation (`maxTurns`).
     pub turns_max: u32,
-    /// Maximum running time of one invocation; `None`: no limit.
+    /// Maximum running time of a run. Subagents that it starts get the rest of it. `None`: no
+    /// limit.
     pub duration_max: Option<Duration>,
-    /// Maximum read-only calls of one turn that run in parallel.
+    /// Maximum calls without side effects of one turn that run in parallel; 0 counts as 1.
     pub parallel_calls_max: usize,
     /// Maximum calls in one reply. Further calls do not run and get an error as their result.
     pub calls_per_turn_max: usize,
-    /// Maximum bytes of the arguments of one call.
+    /// Maximum bytes of the arguments of one call. A call with longer ones is invalid and does not
+    /// run.
     pub arguments_bytes_max: usize,
     /// Bytes of text that tools are asked to return. Each tool cuts or spills longer text itself,
     /// or has a limit of its own.
     pub output_bytes_max: usize,
-    /// Maximum bytes of text that a tool may return. `tool_call/pipeline.rs` enforces it: longer
-    /// text keeps its head and tail.
+    /// Maximum bytes of text in a tool result, without the note about a cut.
+    /// `tool_call/pipeline.rs` enforces it: longer text keeps its head and tail.
     pub result_bytes_max: usize,
-    /// Number of identical calls that fail in a row after which the run ends.
+    /// Number of identical calls (name and arguments) that fail in a row after which the invocation
+    /// ends.
     pub repeated_failures_max: u32,
-    /// Maximum messages that wait in the queue of one invocation.
+    /// Number of waiting messages from which on an invocation accepts no further message of the
+    /// user. Messages of posse are always accepted.
     pub queued_messages_max: usize,
     /// Maximum permission requests that are open at once; further ones are denied.
     pub questions_max: usize,
@@ -39,34 +43,38 @@ pub struct Limits {
     pub restart_window: Duration,
     /// Interval in which text deltas are combined into one event.
     pub delta_interval: Duration,
-    /// Time limit of a request between actors.
+    /// Time limit of a request of a front end to the session, and of the stop of all actors at its
+    /// end.
     pub ask_timeout: Duration,
     /// Maximum time for which a model request is repeated while its provider, with all fallbacks,
     /// is unavailable. Time in which a reply arrives does not count. Also the maximum wait for disk
     /// space.
     pub patience: Duration,
-    /// Maximum attempts of a model request at one model, including the first attempt. `None`:
-    /// patience alone decides.
+    /// Maximum attempts of a model request at one model, including the first attempt; 0 counts as
+    /// 1. `None`: patience alone decides.
     pub attempts_max: Option<u32>,
-    /// Upper bound of the first backoff; the bound doubles with each further failure. A shorter
-    /// `Retry-After` of a provider is ignored.
+    /// Upper bound of the first backoff; the bound doubles with each further failure. A
+    /// `Retry-After` below it is ignored, except after an exhausted quota.
     pub backoff_first: Duration,
     /// Maximum of the doubled bound of a backoff. A longer wait that an overloaded provider
     /// requests is shortened to it.
     pub backoff_max: Duration,
-    /// Longest wait that a provider may request with `Retry-After`; longer ones are ignored.
+    /// Longest wait that a provider may request with `Retry-After`. A longer one is ignored; after
+    /// an exhausted quota, the request then fails without a retry.
     pub retry_after_max: Duration,
-    /// Maximum retries of a model request after invalid replies.
+    /// Maximum retries of a model request after invalid replies or responses that are not from the
+    /// provider.
     pub broken_replies_max: u32,
     /// Maximum retries of a model request after replies that were cut off.
     pub cut_replies_max: u32,
-    /// Number of consecutive failed attempts at a model, over all model requests, after which its
-    /// circuit breaker opens.
+    /// Number of consecutive attempts at a model, over all model requests, that were refused or got
+    /// no response, after which its circuit breaker opens. A wait that the server requests opens it
+    /// earlier.
     pub breaker_failures: u32,
     /// Minimum time between two probes of an open circuit breaker.
     pub probe_interval: Duration,
-    /// Duration of silence of a provider during an attempt after which the user is informed;
-    /// repeated in this interval.
+    /// Duration of silence of a provider during a streamed attempt after which the user is
+    /// informed; repeated in this interval.
     pub silence_hint: Duration,
     /// Maximum wait for an unavailable model while a fallback is available.
     pub failover_wait: Duration,
@@ -74,10 +82,10 @@ pub struct Limits {
     /// each failure, up to 16 times as long.
     pub failback_after: Duration,
     /// Wait before the next attempt of a parked run if neither the provider nor the circuit breaker
-    /// gives a time.
+    /// gives a time. Not used after an exhausted quota: then the time is unknown.
     pub parked_pause: Duration,
-    /// True if a run that exhausted its patience waits once for the next attempt instead of ending
-    /// at once.
+    /// True if a model request that exhausted its patience waits once for the next attempt, if its
+    /// time is known, instead of ending the run at once.
     pub outwaits_once: bool,
     /// Maximum further permission requests for one call whose effect has changed each time it is
     /// prepared again after an answer.

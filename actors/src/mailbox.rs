@@ -36,8 +36,9 @@ pub(crate) async fn spawn_child<A: Actor, M: Message>(
     Ok(Actor::spawn_linked(None, actor, args, parent.get_cell()).await?.0)
 }
 
-/// Starts `actor` as a child of `parent`. Returns `None` if the actor crashed while it started; its
-/// arguments, including any [`Report`], were dropped.
+/// Starts `actor` as a child of `parent`. Returns `None` if its start handler failed or panicked;
+/// its arguments, including any [`Report`], were dropped. Returns `Err` if the actor could not be
+/// created at all.
 pub(crate) async fn spawn_unless_lost<A: Actor, M: Message>(
     actor: A,
     args: A::Arguments,
@@ -55,8 +56,8 @@ pub(crate) fn answer<T>(reply: RpcReplyPort<T>, value: T) {
 }
 
 /// Sends the request that `message` makes of a reply port, and waits at most `timeout` for the
-/// reply. Returns `None` if none arrives. Not for use in a message handler, unless the other actor
-/// never asks back.
+/// reply. Returns `None` if none arrives, also if the other actor has ended. Not for use in a
+/// message handler, unless the other actor never asks back.
 pub(crate) async fn ask<M: Message, T: Send + 'static>(
     peer: &ActorRef<M>,
     timeout: Duration,
@@ -177,7 +178,8 @@ impl AllGone {
 }
 
 /// Reference to an actor that its supervisor may replace after a crash. The channel contains the
-/// current incarnation, or `None` if the actor has not started yet or will not run again.
+/// last incarnation, which may have just crashed, or `None` if the actor has not started yet or
+/// will not run again.
 pub(crate) struct SupervisedRef<M>(watch::Receiver<Option<ActorRef<M>>>);
 
 impl<M> Clone for SupervisedRef<M> {
@@ -191,12 +193,14 @@ impl<M: Message> SupervisedRef<M> {
         SupervisedRef(incarnations)
     }
 
-    /// The current incarnation; `None` if there is none.
+    /// The last incarnation, which may have just crashed; `None` if the actor has not started yet
+    /// or will not run again.
     pub(crate) fn current(&self) -> Option<ActorRef<M>> {
         self.0.borrow().clone()
     }
 
-    /// Sends a message to the current incarnation. Without one, the message is dropped.
+    /// Sends a message to the current incarnation. Without one, or if it has crashed, the message
+    /// is lost.
     pub(crate) fn tell(&self, message: M) {
         if let Some(peer) = &*self.0.borrow() {
             tell(peer, message);
@@ -250,7 +254,8 @@ pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     beside
 }
 
-/// The panic message of a task, or a text that says that the task was cancelled.
+/// The panic message of a task; a fixed text if the panic has no text, or if the task was
+/// cancelled.
 pub(crate) fn panic_text(died: JoinError) -> String {
     match died.try_into_panic() {
         Ok(payload) => payload

@@ -10,9 +10,9 @@ use crate::cost::BudgetRefusal;
 /// Ending of an invocation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
-    /// The model gave its final answer.
+    /// The model gave its final answer, which may be empty.
     Answered(String),
-    /// A limit was reached.
+    /// A limit other than a budget was reached.
     Limited {
         /// Name of the limit: `maxTurns`, `maxTokens`, `timeout`, `delegation.maxTokens`.
         limit: &'static str,
@@ -21,7 +21,7 @@ pub enum Ending {
         /// Last text of the model; `None` if it wrote none or the text is unknown.
         said: Option<String>,
     },
-    /// The rest of the budget does not cover the worst case of another attempt.
+    /// The rest of the budget does not pay for another attempt.
     OverBudget(BudgetRefusal),
     /// The invocation failed and has no answer.
     Failed {
@@ -49,13 +49,14 @@ pub enum Ending {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SubagentOutcome {
-    /// The subagent gave its final answer.
+    /// The subagent gave a final answer that is not empty.
     Done,
-    /// A limit ended the subagent. Its last text is available as a partial answer.
+    /// A limit other than a budget ended the subagent, and its last text is available as a partial
+    /// answer. Without such a text the outcome is `Failed`.
     Partial {
         /// Number of model replies until then.
         turns: u32,
-        /// Name of the limit in the configuration.
+        /// Name of the limit, as in [`Ending::Limited`].
         limit: String,
     },
     /// The provider of the subagent is unavailable. The subagent can be resumed later.
@@ -63,18 +64,22 @@ pub enum SubagentOutcome {
         /// Earliest useful time of another attempt, in milliseconds since 1970; `None` if unknown.
         until_ms: Option<u64>,
     },
-    /// The subagent failed and has no answer.
+    /// The subagent failed and has no answer, or a limit or the budget ended it before it wrote
+    /// one.
     Failed {
-        /// Class of the failure, as in the event `agent.invocation.failed`.
+        /// Class of the failure, as in the event `agent.invocation.failed`, or `empty` if the final
+        /// answer is empty.
         class: String,
         /// One-line cause.
         cause: String,
     },
-    /// The subagent was stopped.
+    /// The subagent was stopped: by the user, its caller, or the end of the session.
     Cancelled,
-    /// The subagent was not started because of a limit.
+    /// The subagent was not started, because of a limit or because its isolated workspace could not
+    /// be created.
     Refused {
-        /// Name of the limit in the configuration.
+        /// Name of the limit in the configuration; `agentMode` in a session without subagents;
+        /// `isolation` if the isolated workspace could not be created.
         limit: String,
     },
 }
@@ -104,7 +109,7 @@ pub struct WorkspaceChanges {
     /// The first of these files; their number is limited.
     pub files: Vec<ChangedFile>,
     /// Number of new files that a merge leaves out unless they are named, such as files that git
-    /// ignores.
+    /// ignores. The search for them is limited, so there may be more.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left_out: usize,
     /// Paths of the first left-out files; their number is limited.
@@ -177,7 +182,7 @@ pub struct Memory {
     pub provider: String,
     /// Working directory of the session.
     pub cwd: String,
-    /// Number of reported tasks.
+    /// Number of tasks that ended with a complete or partial answer.
     pub tasks: u32,
     /// Older tasks with the beginnings of their answers, one line each, newest last.
     pub summary: Vec<String>,

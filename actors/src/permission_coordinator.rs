@@ -1,10 +1,10 @@
 //! Permission coordinator: the only place where a person is asked. It keeps the queue of permission
 //! requests, each of which is answered once.
 //!
-//! A request is recorded before it is shown, and an answer is on disk before it takes effect. The
-//! calling side creates the id of a request and repeats the request until it has an answer. So
-//! after a crash of this actor, every open request returns under the same id, and nothing is
-//! allowed in the meantime. The first answer counts; every later one gets an error.
+//! A request is recorded before it is shown, and the answer of a person is on disk before it takes
+//! effect. The calling side creates the id of a request and repeats the request until it has an
+//! answer. So after a crash of this actor, every open request returns under the same id, and
+//! nothing is allowed in the meantime. The first answer counts; every later one gets an error.
 
 mod binding;
 mod grant_view;
@@ -53,7 +53,8 @@ pub(crate) struct ApprovalRequest {
     pub(crate) action: Action,
     pub(crate) annotations: ToolAnnotations,
     pub(crate) question: PermissionQuestion,
-    /// Policy that judges the call; like `cwd`, a subagent in an isolated workspace has its own.
+    /// Policy that judges the call. A subagent in an isolated workspace has a policy of its own,
+    /// and its own `cwd`.
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) cwd: String,
     /// Weak reference to the token of the call's [`ApprovalGuard`]; it is dead when the call no
@@ -127,13 +128,15 @@ pub enum HumanDecision {
 /// Reason why an answer to a permission request had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// No request with this id is known; it was never opened, or ended long ago.
+    /// No request with this id is known: this process never opened it, or it ended before the 1,024
+    /// most recently ended ones.
     #[error("no open question has the id `{0}`")]
     NotPending(QuestionId),
-    /// The request was already answered by another answer or by a grant.
+    /// The request was already answered: by the front end that owns the session, by a grant, by the
+    /// policy, or without a person.
     #[error("the question `{0}` has been answered already; the first answer counts")]
     Answered(QuestionId),
-    /// The request was already answered by the named front end.
+    /// The request was already answered by the named attached front end.
     #[error("the question `{0}` has been answered already by {1}; the first answer counts")]
     AnsweredBy(QuestionId, String),
     /// The request was withdrawn, because the call no longer waits for the answer.
@@ -320,7 +323,8 @@ impl State {
         self.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
-    /// The error for an answer to a request that is not open any more.
+    /// The error for an answer to a request that is not open any more. For the first answer to a
+    /// withdrawn request, also records a warning.
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
             None => AnswerError::NotPending(id.clone()),
@@ -344,8 +348,9 @@ impl State {
         }
     }
 
-    /// Applies an answer once it is on disk: keeps the grant and replies to the call. This
-    /// continues if the actor crashes, because the record is already in the outbox.
+    /// Applies an answer once it is on disk: keeps the grant and replies to the call. If the answer
+    /// cannot be recorded, denies the call. This continues if the actor crashes, because the record
+    /// is already in the outbox.
     fn apply_answer(
         &mut self,
         ask: ApprovalRequest,

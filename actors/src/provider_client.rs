@@ -91,7 +91,7 @@ pub(crate) struct Unanswered {
 #[derive(strum::IntoStaticStr)]
 pub(crate) enum Msg {
     Complete(ModelRequest),
-    /// The first delta of the attempt's reply has arrived.
+    /// The attempt's first sign of life from the server has arrived: a delta other than a notice.
     Alive(RequestKey),
     AttemptEnded(RequestKey, Result<Result<MeteredReply, ProviderError>, JoinError>),
     /// The timer with this number fired: a retry is due, or a notice about a wait should be

@@ -18,7 +18,7 @@ impl RestartBudget {
     }
 
     /// Uses one restart at the monotonic time `now`. Returns the number of restarts in the window
-    /// including this one, or `None` if the limit is reached.
+    /// including this one. `None` if the limit is reached; then no restart is used.
     pub(crate) fn spend(&mut self, now: Duration) -> Option<u32> {
         while self.spent.front().is_some_and(|then| now.saturating_sub(*then) > self.window) {
             self.spent.pop_front();

@@ -2,8 +2,8 @@
 //!
 //! An activated skill has no record of its own: it is the result of the skill tool, or a part of a
 //! user message, and both are records. Compaction takes the skills of the removed messages from
-//! [`active`] and puts the parts that [`kept`] returns into the first remaining message, where
-//! later compactions and resumed sessions find them.
+//! [`active`] and puts the parts that [`kept`] returns into the first message of the new history,
+//! where later compactions and resumed sessions find them.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::conversation::{ContentPart, Message};
 /// Name of the tool whose results activate a skill.
 pub const TOOL: &str = "skill";
 
-/// Maximum bytes of skill texts that a compaction keeps. Above it, the skills activated first are
-/// dropped.
+/// Maximum bytes of skill texts that a compaction keeps; see [`kept`].
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const BEGIN: &str = "<skill_content name=\"";
@@ -24,7 +23,7 @@ pub fn begin(name: &str) -> String {
     format!("{BEGIN}{name}\">\n")
 }
 
-/// True if `part` is the text of a skill.
+/// True if `part` begins like the text of a skill (see [`begin`]).
 pub fn is_skill(part: &ContentPart) -> bool {
     named(part).is_some()
 }
@@ -68,8 +67,9 @@ pub fn active(history: &[Arc<Message>]) -> Vec<(String, String)> {
 }
 
 /// Skill texts to keep when the messages `gone` are removed and `stays` remain: one part for each
-/// skill that is active in `gone` and not in `stays`, in order of their last activation. If they
-/// exceed `bytes_max` or 64 KiB in total, the skills activated first are dropped.
+/// skill that is active in `gone` and not in `stays`, in order of their last activation. Skills are
+/// taken from the last activated one backwards, up to `bytes_max` and 64 KiB in total. The first
+/// skill that does not fit is dropped, with all skills activated before it.
 pub fn kept(gone: &[Arc<Message>], stays: &[Arc<Message>], bytes_max: usize) -> Vec<ContentPart> {
     let there = active(stays);
     let mut left = KEPT_BYTES_MAX.min(bytes_max);

@@ -2,7 +2,8 @@
 //! for one.
 //!
 //! A slow observer loses only ephemeral events. Durable events that did not fit into its queue are
-//! read back from the journal when it catches up, in order and without gaps.
+//! read back from the journal when it catches up, in order and without gaps. Records that the
+//! journal cannot read are lost, with a line in the log.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -81,7 +82,7 @@ impl Feed {
     }
 
     /// Sets the number of the last record that existed before this process. Observers can read
-    /// records up to it. Later calls have no effect.
+    /// records up to it. No effect if a number is known already.
     pub(crate) fn begins_after(&self, last_record: u64) {
         let mut publisher = self.0.lock();
         if publisher.last_record.is_some() {

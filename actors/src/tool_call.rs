@@ -31,7 +31,7 @@ use pipeline::{CallEnd, Pipeline};
 /// Progress of a call, shared with its invocation, which reads it if the call's actor dies.
 #[derive(Debug, Default)]
 pub(crate) struct IntentProgress {
-    /// Set when the intent is recorded.
+    /// Set when the intent is recorded; for a call without side effects, when it is submitted.
     pub(crate) intended: OnceLock<()>,
     /// Set when the intent of a call with side effects is synced to disk. From then on the call may
     /// have had its effect.
@@ -173,7 +173,8 @@ impl Actor for ToolCallRun {
 }
 
 impl State {
-    /// Runs hooks on the recorded outcome before the model gets it. `class`: class of the failure;
+    /// Runs hooks on the recorded outcome before the model gets it. Without such hooks, or while
+    /// the call is being stopped, reports the outcome at once. `class`: class of the failure;
     /// `None` if the call succeeded. `input`: arguments, if the call ran.
     fn ask_hooks(
         &mut self,
@@ -232,7 +233,8 @@ impl State {
     }
 
     /// Stops the task of the call. The outcome is reported when the task is gone, so that a tool
-    /// cannot start after it was reported as not started.
+    /// cannot start after it was reported as not started. If hooks are processing a recorded
+    /// outcome, reports this at once. No effect if the outcome was reported already.
     fn cancel(&mut self, reason: String) {
         if self.ended {
             return;
@@ -273,8 +275,7 @@ impl State {
         self.send(output);
     }
 
-    /// Records the outcome. `class`: class of the failure if the call did not run; `None` if it
-    /// ran.
+    /// Records the outcome. `class`: class of a failure; `None`: `Failed` if `output` is an error.
     fn end(&self, output: &ToolOutput, class: Option<ToolFailureClass>, took: Duration) {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (call_id, name) = (self.call.id.clone(), self.call.name.clone());

@@ -6,7 +6,7 @@
 //! submits the rest. No message handler waits for the disk.
 //!
 //! If the disk is full, records stay in the outbox, no new work starts, and the write is repeated
-//! every `PROBE` until patience is exhausted.
+//! every `PROBE`. When patience is exhausted, the actor fails.
 
 mod outbox;
 

@@ -171,8 +171,9 @@ fn ended_session(
     Ok(Some(RemoteSession { accepted, messages: heard, commands: voice }))
 }
 
-/// Finds the session with this id. Without an id, finds the session that runs in `cwd` or its
-/// project; if several run there, the user selects one, which needs a terminal.
+/// Finds the session whose id is `id`, or the only one whose id begins with it. Without an id,
+/// finds the session that runs in `cwd` or its project; if several run there, the user selects one,
+/// which needs a terminal.
 fn find(
     id: Option<&str>,
     state: &StateDir,

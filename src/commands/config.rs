@@ -64,7 +64,7 @@ pub(super) fn run(action: ConfigAction, environment: &Environment) -> Result<Exi
 }
 
 /// Fails if `key` is `permissions` and `value` contains invalid rules: no run would start with
-/// them.
+/// them. A value that is no JSON list is not checked here.
 fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     let rules: Vec<serde_json::Value> = match key {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),

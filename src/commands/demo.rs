@@ -1,7 +1,8 @@
 //! `posse demo`: the whole runtime on a sample repository with a failing test.
 //!
-//! Only the model is recorded. Tools, permission, journal and processes are the real ones, in a
-//! temporary directory that is removed at the end; no key and no network are needed.
+//! Only the model is recorded, and permission requests are answered with yes. Tools, permissions,
+//! journal and processes are the real ones, in a temporary directory that is removed at the end; no
+//! key and no network are needed.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

@@ -17,7 +17,8 @@ use crate::permission::{
 use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
 
-/// Maximum bytes of one input line or one command.
+/// Maximum bytes of one input line, or of a command on standard input. A longer line is split, a
+/// longer command is cut.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// JSON object of an input line. Other members are ignored.
@@ -100,8 +101,9 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
     all_or_failures(prefixes.iter().map(read))
 }
 
-/// Judges each line of standard input and prints the decisions. Returns the number of invalid
-/// lines; the decision about an invalid line is `ask`.
+/// Judges each line of standard input and prints the decisions to `out`. Raises `strictest` to the
+/// strictest decision about a valid line. Returns the number of invalid lines, for which it prints
+/// the decision `ask` and the error.
 fn lines(
     judge: &dyn Fn(&str) -> Checked,
     strictest: &mut Exit,

@@ -36,7 +36,7 @@ use crate::wiring::{
     WorkspaceContext, authority, model_price, place, provider, skills, subagents, tool_settings,
 };
 
-/// Runs line mode until the user leaves.
+/// Runs line mode until the user leaves, the input ends, or a signal arrives.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     start_log(args.flags.verbose);
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -58,7 +58,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     exit
 }
 
-/// The first prompt, with images, if the arguments contain it. Reads nothing from standard input.
+/// The first prompt, with images, if the arguments contain its text; otherwise `None`, and images
+/// are ignored. Reads nothing from standard input.
 fn first_prompt(
     args: &RunArgs,
     environment: &Environment,

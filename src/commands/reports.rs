@@ -21,7 +21,7 @@ use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::wiring::{WorkspaceContext, roles, skills};
 
-/// Maximum characters of the line that describes a rule.
+/// Maximum characters of the line that describes a rule, without the mark of a cut.
 const RULE_CHARS_MAX: usize = 120;
 
 /// Configuration, environment and flags from which reports are made.

@@ -42,7 +42,7 @@ pub(crate) use selection::{is_there, pick};
 
 use selection::{find, instead};
 
-/// Maximum characters of each message in [`Resuming::last_words`].
+/// Maximum characters of each message in [`Resuming::last_words`], without the mark of a cut.
 const WORDS_MAX: usize = 300;
 
 /// A stored session that is being resumed.
@@ -128,7 +128,8 @@ impl Resuming {
         overrides
     }
 
-    /// Assembles the session with `model`, and prints the differences to its earlier start.
+    /// Assembles the session with `model`, and prints how it was resumed, with all notices and the
+    /// differences to its earlier start, to standard error.
     pub(crate) fn assemble(
         self,
         setup: &Setup<'_>,
@@ -287,8 +288,9 @@ fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
         .fix("`--fork` continues in a new session from the verified records")
 }
 
-/// Working directory of the resumed session: the folder of `--cwd`, else the recorded folder. Fails
-/// if the recorded folder does not exist or belongs to another project than `cwd`.
+/// Working directory of the resumed session: the folder of `--cwd`, else the recorded folder, with
+/// a remark in `notes` if it is not `cwd`. Fails if the recorded folder is needed, and does not
+/// exist or belongs to another project than `cwd`.
 fn directory(
     started: &StartedWith,
     args: &RunArgs,

@@ -24,7 +24,8 @@ impl Drop for TemporaryFile {
 /// Lets the user edit `text` in the program `editor`, and returns the edited text without its last
 /// line break. Uses a temporary file in the folder `dir`, and blocks until the editor has exited.
 ///
-/// Errors: `EDR001` if the editor failed, `EDR002` if the text is not UTF-8 or larger than 4 MiB.
+/// Errors: `EDR001` if the editor or its file failed, `EDR002` if the text is not UTF-8 or larger
+/// than 4 MiB.
 pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
     let failed = |why: String| {
         let what = format!("cannot use the editor `{}`", printable(editor));

@@ -53,7 +53,8 @@ pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
 
 /// Consent given by flags.
 struct Accepted<'a> {
-    /// SHA-256 of the project, as [`ProjectTrust::digest`] computes it.
+    /// SHA-256 of the content that the user accepts, as [`ProjectTrust::digest`] computes it, in
+    /// upper or lower case.
     digest: &'a str,
     /// Environment variables whose values the project's providers may receive.
     variables: &'a [String],

@@ -18,7 +18,7 @@ use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
 use posse_base::shell_words::quoted;
 
-/// Maximum bytes that are read from a file.
+/// Maximum bytes that are read from a file; the rest of a larger one is ignored.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A change of one file by a file tool.
@@ -32,8 +32,9 @@ struct UndoableChange {
     after: Option<String>,
 }
 
-/// Makes the tool call that reverts the last change of `session` that is still in effect. Paths of
-/// changes are relative to `cwd`.
+/// Makes the tool call that reverts the last change of `session` that is still in effect: it writes
+/// the old content, or removes a file that the change created. Paths of changes are relative to
+/// `cwd`.
 ///
 /// Errors: `UND001` if there is no such change, `UND002` if the file was modified after the change,
 /// `UND003` if the old content is not available.

@@ -54,7 +54,8 @@ try signals kill -0 "$RUNTIME"
 try namespaces unshare -U true
 "#;
 
-/// Starts commands as a tool would and reports the restrictions that hold.
+/// Starts commands as a tool would and reports the restrictions that hold. Fails if the test files
+/// or the async runtime cannot be made.
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let problem = |detail: String| Ok(vec![Check::new(AREA, "helper", Status::Problem, detail)]);
     let sandbox = match Sandbox::new(Vec::new()) {

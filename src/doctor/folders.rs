@@ -9,9 +9,9 @@ use nix::sys::statvfs::statvfs;
 use crate::config::Dirs;
 use crate::doctor::{Check, Examined, Status};
 
-/// Free bytes below which a run may soon fail.
+/// Free bytes below which a run may soon fail: a warning.
 const LOW_SPACE_BYTES: u64 = 200 << 20;
-/// Free bytes below which a run fails at once.
+/// Free bytes below which a run fails at once: a problem.
 const NO_SPACE_BYTES: u64 = 4 << 20;
 
 pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
@@ -55,7 +55,8 @@ fn state(dirs: &Dirs) -> Vec<Check> {
     checks
 }
 
-/// Creates, locks and removes a file in `dir`. An error means that the folder is not usable.
+/// Creates, locks and removes a file in `dir`. An error means that posse cannot write or lock files
+/// in it.
 fn check_writable(dir: &Path) -> std::io::Result<()> {
     let file = tempfile::Builder::new().prefix(".posse-doctor-").tempfile_in(dir)?;
     file.as_file().try_lock().map_err(|error| match error {

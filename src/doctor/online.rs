@@ -15,7 +15,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Maximum number of servers that are queried.
 const SERVERS_MAX: usize = 32;
 
-/// Queries each configured server and the one that a run would use, concurrently.
+/// Queries each configured server and the one that a run would use, concurrently: at most
+/// [`SERVERS_MAX`], without providers of a type that has no server. Nothing if the configuration
+/// has errors.
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let Ok(loaded) = &examined.loaded else { return Ok(Vec::new()) };
     let settings = &loaded.settings;

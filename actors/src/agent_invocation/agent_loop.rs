@@ -61,7 +61,7 @@ pub(crate) enum LoopInput {
     /// The model finished a reply. The ids of its calls were assigned by posse; `alone`: for each
     /// call, true if it has side effects. `usage`: `None` if the provider reported none.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
-    /// There is no usable reply; the run ends with this ending.
+    /// There is no usable reply; the invocation ends with this ending.
     Unanswered(Ending),
     /// A call ended with this result.
     CallEnded(CallId, ToolOutput),
@@ -83,7 +83,8 @@ pub(crate) enum Effect {
     Skip(ToolCall, ToolOutput),
     /// Record that this message entered the history.
     Deliver(QueuedInput),
-    /// Cancel the model request, if there is one, and these calls.
+    /// Cancel these calls, and the model request, the request for a summary, and hooks that are
+    /// running, if there are any.
     Cancel(Vec<CallId>),
     /// Let hooks review this final answer.
     Settle(String),
@@ -168,7 +169,7 @@ impl AgentLoop {
         self.usage
     }
 
-    /// True if another message may be queued.
+    /// True if another message of the user may be queued; messages of posse do not ask.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < self.bounds.queued_messages_max
     }
@@ -462,8 +463,8 @@ impl AgentLoop {
         }
     }
 
-    /// Moves queued messages into the history: all steering messages and notices; if there are
-    /// none, the oldest follow-up.
+    /// Moves queued messages into the history: all except follow-ups; if there are no others, the
+    /// oldest follow-up.
     fn deliver(&mut self) -> Vec<Effect> {
         let steers = |queued: &QueuedInput| queued.kind != MessageKind::FollowUp;
         let (steering, rest) = self.queue.drain(..).partition(steers);

@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Content that compactions of this invocation keep: the list of its background work and, for a
-    /// subagent, its task.
+    /// subagent, its task. Also the number of messages that they may shorten.
     fn retained(&self) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
         let unanswered = unanswered_before(self.agent_loop.history(), self.prompt.as_ref());
@@ -273,8 +273,8 @@ impl Summary {
         let bounds = (goal.summary_tokens, settings.compact_thinking);
         Summary {
             aside: AuxiliaryRequest::new(services, summariser, above, "compact", bounds),
-            // A quarter of the window is reserved for the prompt of the summary and for estimation
-            // errors.
+            // Half of the window is left for the prompt, the earlier summary, the reply, and
+            // estimation errors.
             chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
             keep: goal.keep.clone(),
         }
@@ -351,7 +351,8 @@ fn goal(
 
 /// Compacts `history` to the target size, keeping as many of the latest turns as this allows. If
 /// the target cannot be reached, returns the smallest result if it is below the threshold or saves
-/// a tenth; otherwise `None`.
+/// a tenth; otherwise `None`. If the provider has rejected a request and the result exceeds the
+/// threshold, unanswered prompts of earlier runs are shortened as well.
 fn shrink(
     history: &[Arc<Message>],
     reading: &ContextReading,

@@ -53,8 +53,8 @@ impl AuxiliaryRequest {
         self.origin.invocation_id.clone()
     }
 
-    /// Sends `text` with the system prompt `system`, and returns the reply. `turn`: number of the
-    /// request, from 1. `Err`: reason why there is no reply.
+    /// Sends `text` with the system prompt `system`, and returns the reply, cut to 64 KiB. `turn`:
+    /// number of the request, from 1. `Err`: reason why there is no reply, or the reply is empty.
     pub(crate) async fn ask(
         &self,
         turn: u32,

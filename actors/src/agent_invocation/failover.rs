@@ -61,8 +61,8 @@ impl ModelRoutes {
         ModelRoutes { all: all.into(), policy: Arc::new(Guarded::new(policy)) }
     }
 
-    /// The current model: the one that answered last, or to which a failover has switched since.
-    /// `None` if there are no models.
+    /// The current model: the one that answered last, or to which a failover has switched since; at
+    /// first the configured one. `None` if there are no models.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
         let at = self.policy.lock().at();
         self.all.get(at).map(|route| route.info.clone())
@@ -75,8 +75,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Ends waits because the user wants an attempt: if all models are unavailable, each may be
-    /// tried now.
+    /// Ends waits because the user wants an attempt: if all models are unavailable, or there is
+    /// only one, each may be tried now.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
         if self.policy.lock().retry_now(now, limits) {
             self.send_to_all(|| provider_client::Msg::RetryNow);

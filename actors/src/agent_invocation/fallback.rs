@@ -76,7 +76,8 @@ impl FallbackPolicy {
         FallbackPolicy { links: links.collect(), at: 0 }
     }
 
-    /// Index of the current model: the one that answered last, or the argument of a later `switch`.
+    /// Index of the current model: the one that answered last, or the argument of a later `switch`;
+    /// at first 0.
     pub(crate) fn at(&self) -> usize {
         self.at
     }

@@ -52,7 +52,8 @@ impl OpenTurn {
 
 impl State {
     /// Starts the next model request when the hooks have run and the journal has space. Usually
-    /// there are no hooks and there is space, so it starts at once.
+    /// there are no hooks and there is space, so it starts at once. Otherwise the result of the
+    /// checks arrives as [`Msg::Cleared`].
     pub(super) fn clear_way(&mut self) {
         let heard = self.services.hooks.has_hook(HookEvent::BeforeModelRequest, None);
         if !heard && self.services.transcript.has_capacity() {
@@ -174,7 +175,8 @@ impl State {
     }
 }
 
-/// True if the tool with this name has side effects, so that its calls never run in parallel.
+/// True if the tool with this name has side effects, so that its calls never run in parallel. False
+/// for an unknown tool.
 pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
     let effect = tools.iter().find(|spec| spec.name == tool);
     effect.is_some_and(|spec| spec.side_effect != SideEffect::None)

@@ -30,7 +30,7 @@ pub(super) fn units(history: &[Arc<Message>]) -> Vec<HistorySegment> {
 }
 
 /// Index of the first unit of the latest `turns` replies, including the user messages right before
-/// them.
+/// them. If there are fewer replies, all count; 0 if there is none.
 pub(super) fn latest(units: &[HistorySegment], turns: usize) -> usize {
     let replies = units.iter().enumerate().rev().filter(|(_, unit)| unit.is_reply);
     let Some((first, _)) = replies.take(turns).last() else { return 0 };

@@ -22,13 +22,14 @@ const BEGIN: &str = "[Earlier parts of this conversation are not shown any more.
 const END: &str = "[All that was said is kept: read_file output:history shows it, and \
                    output:ID what the call ID returned. What follows was said after this.]\n";
 
-/// Maximum characters of a prompt or an answer.
+/// Maximum characters of a prompt, an answer, a path or the topic to keep; longer ones are cut.
 const SAID_CHARS_MAX: usize = 600;
 
-/// Maximum characters of a standing instruction.
+/// Maximum characters of a standing instruction; a longer sentence is not recognised as one.
 const RULE_CHARS_MAX: usize = 400;
 
-/// Maximum characters of a sentence that the user wants to keep.
+/// Maximum characters of a sentence that the user wants to keep, which is left out if it is longer,
+/// and of a line about background work, which is cut.
 const KEPT_CHARS_MAX: usize = 300;
 
 /// Minimum characters of a word by which sentences to keep are searched.
@@ -53,7 +54,7 @@ const STANDING: [&str; 14] = [
 ];
 
 /// Label of a summary line. Lines with a later variant are dropped first if the summary is too
-/// long.
+/// long; `Rule` and `Beside` are never dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Label {
     Rule,
@@ -135,14 +136,15 @@ pub(super) fn task(
     if small || !kept.iter().any(|message| is_user(&message)) { task } else { Vec::new() }
 }
 
-/// The task of the whole conversation, if the goal keeps it: the first part of the first message
-/// that is not a summary.
+/// The task of the whole conversation, if the goal keeps it: of the first message, the first part
+/// that is not a summary. `None` otherwise.
 pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option<ContentPart> {
     let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
     own_text(content).next().filter(|_| goal.keeps_task).cloned()
 }
 
-/// The summary of the removed messages `gone`. It includes the lines of an earlier summary in them.
+/// The summary of the removed messages `gone`, of about `goal.summary_tokens` tokens. It includes
+/// the lines of an earlier summary in them, except those about background work.
 pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     let mut lines = SummaryLines::default();
     let failed = gone.iter().filter_map(|message| match &**message {
@@ -306,9 +308,9 @@ impl SummaryLines {
         self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
-    /// The complete text of the summary. Lines are dropped until it fits into `bytes_max`: the
+    /// The complete text of the summary. Lines are dropped until they fit into `bytes_max`: the
     /// least important label first, and within a label the oldest first. Standing instructions and
-    /// lines about background work are never dropped; they have limits of their own.
+    /// lines about background work are never dropped, so the text may be longer.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();
@@ -359,8 +361,9 @@ fn has(sentence: &str, words: &[String]) -> bool {
     words.iter().any(|word| lower.contains(word.as_str()))
 }
 
-/// A history as text for the model that summarises it, in chunks of at most `bytes_max` bytes. Of
-/// long outputs and arguments, and of a text that exceeds a chunk, only the beginning is included.
+/// A history as text for the model that summarises it, in chunks of at most `bytes_max` bytes.
+/// System messages and thinking are left out. Of long outputs and arguments, and of a text that
+/// exceeds a chunk, only the beginning is included.
 pub(crate) fn history_text(messages: &[Arc<Message>], bytes_max: usize) -> Vec<String> {
     let mut chunks = vec![String::new()];
     let mut add = |text: String| {

@@ -45,7 +45,8 @@ struct MeterState {
     tools: Option<u64>,
     /// Ratio of reported to estimated tokens; `None` before a plausible report.
     ratio: Option<f64>,
-    /// The last model whose window was looked up, with the window.
+    /// The last model whose window was looked up, with the window. The lookup for another model
+    /// resets `ratio` and `refused`, because that model counts differently.
     window: Option<(ProviderInfo, Option<u64>)>,
     /// Smallest size in tokens that a provider rejected.
     refused: Option<u64>,
@@ -63,7 +64,8 @@ pub(crate) struct ContextReading {
     pub(crate) total: u64,
     /// Part of `total` that is not conversation: system prompt and tools.
     pub(crate) fixed: u64,
-    /// Size above which the history is compacted.
+    /// Size above which the history is compacted: the threshold of the budget, or 80 % of the
+    /// smallest rejected size if that is lower.
     pub(crate) threshold: u64,
     pub(crate) window: Option<u64>,
     /// Size after the last compaction, or when compaction was last found useless; `None` before.
@@ -100,8 +102,9 @@ impl ContextMeter {
         !std::mem::replace(&mut self.0.lock().told, true)
     }
 
-    /// Counts the new messages of `history` and returns the size of the request. Without `info`, or
-    /// while the request is small and uncalibrated, the context window counts as unknown.
+    /// Counts the new messages of `history` and returns the size of the request. The tools are
+    /// counted at the first call only. Without `info`, or while the request is small and
+    /// uncalibrated, the context window counts as unknown.
     pub(crate) fn read(
         &self,
         history: &[Arc<Message>],
@@ -174,7 +177,7 @@ impl ContextMeter {
     }
 
     /// Composition of the last reading by parts, for display and scripts. Always looks up the
-    /// context window.
+    /// context window of `info`; another model than before resets the calibration.
     pub(crate) fn last(
         &self,
         budget: &ContextBudget,

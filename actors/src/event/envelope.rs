@@ -91,9 +91,9 @@ impl Announcement {
         serde_json::to_vec(&self.line()).unwrap_or_default()
     }
 
-    /// Parses a line of `stream-json`; `None` if the line is no valid event. The result equals the
-    /// announcement, except for the id of the record, which the line does not contain and which is
-    /// set to 0.
+    /// Parses a line of `stream-json`; `None` if the line is no valid event. An event of an unknown
+    /// type becomes [`Event::Unknown`]. Otherwise the result equals the announcement, except for
+    /// the id of the record, which the line does not contain and which is set to 0.
     pub fn parse(line: &[u8]) -> Option<Announcement> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]

@@ -9,14 +9,17 @@ use strum::{IntoStaticStr, VariantArray};
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
 )]
 pub enum HookEvent {
-    /// The session started or was resumed. A block refuses every prompt of the session in this process.
+    /// The session started or was resumed. A block refuses every prompt of the session in this
+    /// process.
     SessionStart,
-    /// The user sent a prompt, which is not in the history yet. A block refuses the prompt.
+    /// The user sent a prompt that starts a run and is not in the history yet. A block refuses the
+    /// prompt.
     UserPromptSubmit,
-    /// A model request is about to be sent. A block ends the run.
+    /// A model request of the conversation or of a subagent is about to be sent. A block ends the
+    /// invocation.
     BeforeModelRequest,
     /// A complete reply arrived, which is not in the history yet. A block discards the reply and
-    /// ends the run.
+    /// ends the invocation.
     AfterModelResponse,
     /// A tool call with valid arguments is about to be judged by the policy. A block refuses the
     /// call.
@@ -28,8 +31,8 @@ pub enum HookEvent {
     /// A call failed, was denied or did not run, and this is recorded. A block withholds the result
     /// from the model.
     ToolError,
-    /// The model gave its final answer. A block makes the run continue, at most `Limits::holds_max`
-    /// times.
+    /// The main agent or a subagent gave its final answer. A block makes the invocation continue,
+    /// at most `Limits::holds_max` times.
     Stop,
     /// The session is about to end. A block has no effect.
     SessionEnd,
@@ -69,8 +72,8 @@ impl HookEvent {
 pub enum HookDecision {
     /// The hook has no objection.
     Pass,
-    /// The hook has no objection. Its message is shown to the user, and before a tool call also
-    /// added to the result for the model.
+    /// The hook has no objection. Its message is shown to the user. Before a tool call, it is also
+    /// added to the result for the model if the call runs.
     Warn,
     /// The hook denies; [`HookEvent`] defines the effect.
     Block,

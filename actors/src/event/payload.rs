@@ -22,13 +22,13 @@ pub struct Branch {
 pub struct ResumedConfig {
     /// Version of posse that resumes the session.
     pub posse: String,
-    /// Working directory of the session.
+    /// Working directory in which the session continues.
     pub cwd: String,
-    /// Name of the main agent.
+    /// Name of the main agent from the resume on.
     pub agent: String,
-    /// Provider profile of the main agent.
+    /// Provider profile of the main agent from the resume on.
     pub provider: String,
-    /// Model of the main agent.
+    /// Model of the main agent from the resume on.
     pub model: String,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     #[serde(default, skip_serializing_if = "SandboxTier::is_unrecorded")]
@@ -47,7 +47,8 @@ pub struct ResumedConfig {
 pub enum JobEnd {
     /// The command exited by itself, or a signal from outside posse ended it.
     Exited,
-    /// posse killed the command, because it ran too long or wrote too much output.
+    /// posse killed the command: it ran too long, wrote too much output, used too much memory, or
+    /// could not be observed any more.
     Killed,
     /// The command was stopped on request of a person or the agent, or with its subagent.
     Stopped,
@@ -65,7 +66,7 @@ pub enum MessageKind {
     /// Calls of the turn that have not started are skipped.
     Steer,
     /// Message of the user, or reason of a `Stop` hook that does not accept the answer. Delivered
-    /// when the agent has given its final answer, which then does not end the run.
+    /// when the agent has given its final answer, which then does not end the run; one at a time.
     FollowUp,
     /// Message of posse, such as the end of background work, delivered before the next model
     /// request. It skips no calls.
@@ -79,13 +80,13 @@ pub enum MessageKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Only the call in question.
+    /// Only the call for which the permission was requested.
     Once,
-    /// This session.
+    /// Matching calls of this session, also after a resume in the same folder and sandbox tier.
     Session,
-    /// All sessions of this project, until the grant expires.
+    /// Matching calls in all sessions of this project, until the grant expires.
     Project,
-    /// All projects, until the grant expires.
+    /// Matching calls in all projects, until the grant expires.
     Global,
 }
 
@@ -145,6 +146,6 @@ pub struct ContextUse {
     pub window: Option<u64>,
     /// True if the estimates are calibrated with a count of the provider.
     pub calibrated: bool,
-    /// Number of compactions of this history in this process.
+    /// Number of compactions of this history since the session was started or resumed.
     pub compactions: u32,
 }

@@ -94,7 +94,8 @@ impl StoredRecord {
         serde_json::to_writer(out, self)
     }
 
-    /// Parses a record. Unknown members are ignored.
+    /// Parses a record. Unknown members are ignored, and an event of an unknown type becomes
+    /// [`Event::Unknown`].
     pub fn parse(json: &[u8]) -> serde_json::Result<StoredRecord> {
         serde_json::from_slice(json)
     }

@@ -13,7 +13,7 @@ macro_rules! word_enum {
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum $name {
             $($(#[$says])* $variant,)+
-            /// A value of another version.
+            /// A value that this version does not know, as its text in JSON.
             Unknown(String),
         }
 
@@ -62,8 +62,7 @@ macro_rules! word_enum {
 word_enum! {
     /// Source of the answer to a permission request.
     DecisionSource {
-        /// A person answered, or the policy denied the call after the person's answer to another
-        /// request.
+        /// A person answered, or the policy denied the call when it judged the open request again.
         User = "user",
         /// The flag `--yes` allowed the call.
         Yes = "--yes",
@@ -77,12 +76,13 @@ word_enum! {
     ToolFailureClass {
         /// The arguments are invalid, or the tool could not prepare the call.
         Invalid = "invalid",
-        /// A rule, a person or a hook denied the call, or no person could be asked.
+        /// A rule, a person or a hook denied the call, its permission request got no answer, or its
+        /// effect kept changing while it was asked about.
         Denied = "denied",
         /// The tool reported a failure, or the intent could not be recorded, so that the tool did
         /// not run.
         Failed = "failed",
-        /// The call was stopped.
+        /// The call was stopped, before or while it ran.
         Cancelled = "cancelled",
         /// The tool, the actor that ran it, or posse itself crashed.
         Crashed = "crashed",
@@ -106,8 +106,8 @@ impl ToolFailureClass {
         }
     }
 
-    /// `result` without the prefix `Denied: `; unchanged for other classes than `Denied`, and if
-    /// the prefix is missing.
+    /// The text `result` of a denied call without its prefix `Denied: `. Returns `result` unchanged
+    /// for other classes than `Denied`, and if the prefix is missing.
     pub fn reason_in<'t>(&self, result: &'t str) -> &'t str {
         let is_denial = *self == ToolFailureClass::Denied;
         result.strip_prefix(DENIED).filter(|_| is_denial).unwrap_or(result)
@@ -117,7 +117,7 @@ impl ToolFailureClass {
 word_enum! {
     /// Reason for a compaction.
     CompactionCause {
-        /// The user requested it.
+        /// The user requested the compaction.
         Request = "request",
         /// The next request would have exceeded the threshold of the context budget.
         Threshold = "threshold",
@@ -134,15 +134,16 @@ word_enum! {
         Completed = "completed",
         /// The last run failed.
         Failed = "failed",
-        /// A signal or a person interrupted it.
+        /// A signal or a person interrupted the session or its last run.
         Interrupted = "interrupted",
-        /// A limit was reached.
+        /// A limit or the budget ended the last run.
         Limit = "limit",
-        /// The session is parked and waits for the user.
+        /// The last run was parked because its provider was unavailable for too long, or the
+        /// session was parked because an actor crashed too often.
         Parked = "parked",
-        /// The provider was unavailable or refused the request.
+        /// The provider failed or rejected a request, and waiting does not help.
         Provider = "provider",
-        /// A permission was needed and no person could be asked.
+        /// The last run gave an answer, but a permission was needed and no person could be asked.
         Permission = "permission",
         /// The front end ended it to continue the same conversation with other settings.
         Switched = "switched",
@@ -152,11 +153,11 @@ word_enum! {
 word_enum! {
     /// Sandbox tier: strength of the confinement of processes, the weakest first.
     SandboxTier {
-        /// No confinement.
+        /// Processes are not confined.
         None = "none",
         /// Confinement by Landlock and seccomp; protected files are checked after each command.
         Reduced = "reduced",
-        /// Confinement also by namespaces and mounts.
+        /// Confinement by namespaces, mounts, Landlock and seccomp.
         Full = "full",
     }
 }

@@ -18,7 +18,7 @@ const NOBODY: &str = "";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
-    /// Number of attempts on which a model worked, retries included.
+    /// Number of attempts on which a model worked or may have worked, retries included.
     pub requests: u64,
     /// Number of these attempts that were retries: not the first one of their model request.
     pub retries: u64,
@@ -67,7 +67,8 @@ pub struct Accounts {
     /// version, counts for the model that was requested last.
     #[serde(with = "pairs")]
     pub models: BTreeMap<(String, String), Account>,
-    /// Spending by the path of the agent, such as `build/explore`.
+    /// Spending by the path of the agent, such as `build/explore`; the path is empty for records
+    /// that name no agent.
     pub agents: BTreeMap<String, Account>,
     /// Highest number of an attempt so far (`Billing::request`); 0 if there was none.
     pub last_request: u64,
@@ -184,7 +185,8 @@ impl Accounts {
         }
     }
 
-    /// Adds the usage record of one attempt. Returns the amount that counts against the budget.
+    /// Adds the usage record of one attempt. Returns the amount of the attempt that counts against
+    /// the budget.
     pub(crate) fn add(
         &mut self,
         origin: Option<&Origin>,

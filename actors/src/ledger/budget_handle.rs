@@ -75,14 +75,14 @@ impl BudgetHandle {
         Budget { nano_usd: least(self.budget.nano_usd, self.share(id)), ..self.budget }
     }
 
-    /// Maximum cost of this invocation in billionths of a dollar; `None` if it has no limit of its
-    /// own.
+    /// Maximum cost of this invocation since its last start, in billionths of a dollar; `None` if
+    /// it has no limit of its own.
     pub(crate) fn share(&self, id: &InvocationId) -> Option<u64> {
         self.shares.lock().get(id).copied()
     }
 
-    /// Sets the maximum cost of this invocation in billionths of a dollar; `None` removes the
-    /// limit.
+    /// Sets the maximum cost of this invocation since its last start, in billionths of a dollar;
+    /// `None` removes the limit.
     pub(crate) fn set_share(&self, id: &InvocationId, nano_usd: Option<u64>) {
         let mut shares = self.shares.lock();
         match nano_usd {

@@ -19,7 +19,8 @@ pub(crate) struct BudgetKeeper {
     shares: BTreeMap<InvocationId, Reservations>,
     /// Subagent of each attempt that counts against a share, by attempt number.
     owners: BTreeMap<u64, InvocationId>,
-    /// Known cost of each subagent in this process, in billionths of a dollar.
+    /// Known cost of each subagent and auxiliary request in this process, in billionths of a
+    /// dollar.
     costs: BTreeMap<InvocationId, u64>,
 }
 

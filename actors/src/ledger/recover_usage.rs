@@ -60,7 +60,9 @@ struct RecoveredRequest {
 impl Accounts {
     /// Usage records that raise these accounts, which contain only verified records, to the minimum
     /// that was spent. An attempt with a reservation and without a usage record counts as its
-    /// reservation, unless that was released.
+    /// reservation, unless that was released. If lines are unreadable, missing attempt numbers are
+    /// charged with the largest reservation found, as many as there are such lines, and one record
+    /// of unknown cost is added.
     pub fn recover(&self, unproved: &UnverifiedRecords) -> Vec<RecoveredUsage> {
         let (requests, older) = found(&unproved.records);
         let worst = requests.values().filter_map(|request| request.held);

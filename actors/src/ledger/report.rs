@@ -9,8 +9,8 @@ const HEAD: [&str; 8] =
     ["", "REQUESTS", "READ", "CACHED", "WRITTEN", "THINKING", "RETRIES", "COST"];
 
 impl Account {
-    /// Cost in words, such as `at least $1.25 (1 request without a known price)`. Unknown cost is
-    /// never shown as zero.
+    /// Cost in words, such as `at least $1.25 (1 request without a known price)`; `nothing` without
+    /// attempts. Unknown cost is never shown as zero.
     pub fn cost_text(&self) -> String {
         let Account { requests, nano_usd, unpriced, .. } = *self;
         let known = match (requests, unpriced, nano_usd) {
@@ -45,7 +45,8 @@ impl Account {
 }
 
 impl Accounts {
-    /// Table of the spending by model and by agent. `clean` escapes names for a terminal.
+    /// Table of the spending by model, by agent if there are several, and in total unless there is
+    /// exactly one model. `clean` escapes names for a terminal.
     pub fn table(&self, clean: impl Fn(&str) -> String) -> String {
         let mut rows = vec![HEAD.map(str::to_owned)];
         for ((provider, model), account) in &self.models {

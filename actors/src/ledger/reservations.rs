@@ -95,8 +95,9 @@ impl Reservations {
         self.held.values().fold(Amount::default(), |sum, amount| sum.plus(*amount))
     }
 
-    /// Reserves the worst case `need` for the attempt `id`, or queues the attempt. A later
-    /// [`settle`](Reservations::settle) decides about a queued attempt.
+    /// Reserves the worst case `need` for the attempt `id`, refuses the attempt, or queues it
+    /// behind those that wait already. A later [`settle`](Reservations::settle) decides about a
+    /// queued attempt.
     pub fn ask(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
         let mut answer = self.decide(id, need);
         // Attempts are served in order.

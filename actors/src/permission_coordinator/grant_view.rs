@@ -69,7 +69,8 @@ impl GrantView {
         GrantView { session, store, clock, transcript, questions: Arc::default() }
     }
 
-    /// All currently valid grants, of the session and of the store.
+    /// All currently valid grants, of the session and of the store. Warns the user if the store
+    /// raises an alarm.
     pub(crate) fn grants(&self) -> Arc<[Grant]> {
         let standing = self.store.active_grants(self.now());
         if let Some(message) = standing.alarm {
@@ -109,8 +110,8 @@ impl GrantView {
         });
     }
 
-    /// Number of requests in this session that no person could answer, and how many of them `--yes`
-    /// does not cover.
+    /// Number of requests in this process that were denied because no person could be asked, and
+    /// how many of them `--yes` does not cover.
     pub(crate) fn unanswered(&self) -> (u32, u32) {
         let questions = self.questions.lock();
         (questions.unanswered, questions.not_by_yes)

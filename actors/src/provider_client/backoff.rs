@@ -42,7 +42,8 @@ impl Deadline {
         self.0.lock().suspended.get_or_insert(now);
     }
 
-    /// Resumes patience after a failed attempt. The time since `suspend` does not count against it.
+    /// Resumes patience: moves its end by the time since `suspend`. No effect if it is not
+    /// suspended.
     pub(super) fn resume(&self, now: Duration) {
         let mut patience = self.0.lock();
         if let Some(since) = patience.suspended.take() {

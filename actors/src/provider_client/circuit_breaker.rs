@@ -1,9 +1,10 @@
 //! Circuit breaker with a queue of requests, one per model. Pure; times are monotonic.
 //!
-//! While the model answers, requests pass at once. After some failures in a row the breaker opens:
-//! a single request at a time probes the model, at intervals. When the reply to a probe begins to
-//! arrive, the breaker becomes half-open and admits a few requests; each further reply admits two
-//! more, so that the waiting requests do not return all at once.
+//! While the model answers, requests pass at once. After some failures in a row, or when the server
+//! requests a wait, the breaker opens: a single request at a time probes the model, at intervals.
+//! When the reply to a probe begins to arrive, the breaker becomes half-open and admits a few
+//! requests; each further reply admits two more, so that the waiting requests do not return all at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -93,7 +94,8 @@ impl CircuitBreaker {
         CircuitBreaker { state, ..CircuitBreaker::new(bounds) }
     }
 
-    /// Number of consecutive failures: those that opened the breaker, and the failed probes since.
+    /// Number of consecutive failures. A breaker that is not closed counts as `failures_max`, also
+    /// if it opened for another reason, plus the failed probes since.
     pub(crate) fn rounds(&self) -> u32 {
         match self.state {
             BreakerState::Closed { failures } => failures,
@@ -196,7 +198,8 @@ impl CircuitBreaker {
         self.settle();
     }
 
-    /// Ends the request `key`, which got a reply, or an error for which a retry is useless.
+    /// Ends the request `key`, which got a reply, or an error for which a retry is useless. Both
+    /// show that the model is available.
     pub(crate) fn answered(&mut self, key: RequestKey) {
         self.alive(key);
         self.in_flight.remove(&key);
@@ -204,15 +207,15 @@ impl CircuitBreaker {
     }
 
     /// Ends an attempt of the request `key`, which failed for a reason that does not concern other
-    /// requests: an invalid reply, or one that was cut off.
+    /// requests: an unusable reply, or one that was cut off.
     pub(crate) fn failed_alone(&mut self, key: RequestKey, now: Duration) {
         self.in_flight.remove(&key);
         self.abandon(key, now);
     }
 
     /// Ends an attempt of the request `key`, which failed because the model is overloaded, over a
-    /// rate limit or quota, or unreachable. `wait`: the backoff of this request; `asked`: wait that
-    /// the server requests from all.
+    /// rate limit or quota, or unreachable. No effect if it is not in flight. `wait`: the backoff
+    /// of this request; `asked`: wait that the server requests from all.
     pub(crate) fn refused(
         &mut self,
         key: RequestKey,

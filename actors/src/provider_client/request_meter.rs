@@ -189,7 +189,8 @@ impl RequestMeter {
     }
 
     /// Ends the accounting with a reply: adds its usage to the accounts, and returns it with its
-    /// usage record.
+    /// usage record. Removes implausible token counts from the reply. Warns if the budget cut the
+    /// reply, or if another model answered. Adds nothing if the accounting has ended already.
     pub(crate) fn answered(self, mut completion: Completion) -> MeteredReply {
         let RequestCounter { args, .. } = &*self.0;
         let (usage, counted, claimed) = read(&completion);

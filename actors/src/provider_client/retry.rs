@@ -46,11 +46,12 @@ impl Attempts {
 /// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// Retry after `wait`. The failure, an invalid reply or one that was cut off, does not concern
-    /// other requests.
+    /// Retry after `wait`. The failure does not concern other requests: an invalid reply, one that
+    /// was cut off, or a response that is not from the provider.
     Again { wait: Duration },
     /// The model is unavailable, also for other requests. Retry after the wait `asked` that the
-    /// server requests from all, or, if it is `None`, after `wait`.
+    /// server requests from all (after an exhausted quota with a random addition), or, if it is
+    /// `None`, after `wait`.
     Refused { wait: Duration, asked: Option<Duration> },
     /// Do not retry.
     Final,

@@ -13,8 +13,8 @@ use crate::ports::{Clock, Delta};
 use crate::provider_client::{RequestMeter, millis};
 use crate::transcript_writer::Transcript;
 
-/// Maximum bytes of the visible text that is kept of an arriving reply; further text is shown and
-/// not kept.
+/// Maximum bytes of the visible text that is kept of an arriving reply; further text is announced
+/// and not kept.
 const DRAFT_BYTES_MAX: usize = 1 << 20;
 
 /// Visible text of a reply that is still arriving, shared by invocation and attempt. It survives a
@@ -104,8 +104,8 @@ pub(crate) struct Relay {
 }
 
 /// Announces the deltas of an attempt until the channel is closed: joined, at most once per
-/// `interval`, with one event for text and one for thinking. Calls `alive` at the first delta that
-/// comes from the server.
+/// `interval`, with one event for text and one for thinking, and a warning for each notice. Passes
+/// token counts to the meter. Calls `alive` at the first delta that comes from the server.
 pub(crate) async fn forward_deltas(
     mut deltas: mpsc::Receiver<Delta>,
     relay: Relay,

@@ -41,7 +41,8 @@ pub struct Arguments {
 /// Parses `raw`, corrects clear deviations, and checks the result against `schema`: an object with
 /// `properties` and `required`.
 ///
-/// The error is for the model. Its code is `ARG001`, or `ARG006` for a `timeout` without a unit.
+/// The error is for the model. Its code is `ARG001`, also for a text of more than `bytes_max`
+/// bytes, or `ARG006` for a `timeout` without a unit.
 pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments, ToolError> {
     if raw.len() > bytes_max {
         let message = format!("the arguments are {} bytes; at most {bytes_max}", raw.len());
@@ -112,7 +113,7 @@ fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<Str
 
 /// Renames a `timeout` with a unit to `timeoutMs` and converts it to milliseconds. Without a unit
 /// it is an error, because a guess could be wrong by a factor of 1,000. A null is removed. No
-/// effect if the schema has a `timeout` or no `timeoutMs`.
+/// effect if the schema has a `timeout` or no `timeoutMs`, or if `timeoutMs` is present.
 fn name_time(
     schema: &Value,
     fields: &mut Map<String, Value>,

@@ -8,8 +8,8 @@ use crate::event::{Event, Origin};
 use crate::guarded::Guarded;
 use crate::tool_call::Services;
 
-/// Open permission request of a call that runs again. Dropping it withdraws the request, so the
-/// request ends with the call.
+/// Open permission request of a call that runs again. Dropping it withdraws the request, unless
+/// [`take`](CallQuestion::take) has taken it, so the request ends with the call.
 pub(super) struct CallQuestion {
     open: Guarded<Option<QuestionId>>,
     services: Arc<Services>,

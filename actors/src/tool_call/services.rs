@@ -44,7 +44,8 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// `call` with the arguments `input`, in the form that hooks receive.
+    /// The call with the arguments `input`, in the form that hooks receive. An unknown tool has
+    /// default annotations.
     pub(crate) fn hooked(&self, call: &ToolCall, input: Value) -> HookedCall {
         let tool = self.tools.get(&call.name);
         let annotations = tool.map(|tool| tool.spec().annotations.clone()).unwrap_or_default();

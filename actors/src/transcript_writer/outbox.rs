@@ -256,7 +256,8 @@ impl Outbox {
         news
     }
 
-    /// Makes new work that needs a record fail with `cause` instead of waiting.
+    /// Makes new work that needs a record fail with `cause` instead of waiting, until there is
+    /// enough space again.
     pub(crate) fn refuse(&self, cause: String) {
         self.entries.lock().refused = Some(Unrecorded { cause });
         self.room.notify_waiters();
@@ -398,9 +399,10 @@ impl Transcript {
         }
     }
 
-    /// Records an event. The future resolves when the event and everything before it are as durable
-    /// as `durability` requires. The position of the record is fixed by this call, even if the
-    /// future is not awaited.
+    /// Records an event, which must be durable. The future resolves to `Ok` when the event and
+    /// everything before it are as durable as `durability` requires, and to `Err` if the writer
+    /// gives up before. The position of the record is fixed by this call, even if the future is not
+    /// awaited.
     pub(crate) fn record(
         &self,
         origin: Option<&Arc<Origin>>,
@@ -429,7 +431,7 @@ impl Transcript {
     }
 
     /// Waits until new work that needs a record may start, such as a request or a side effect.
-    /// `Err` if the writer has given up, or if [`Outbox::refuse`] was called.
+    /// `Err` if the writer has given up, or after [`Outbox::refuse`] while space is missing.
     pub(crate) async fn may_begin(&self) -> Result<(), Unrecorded> {
         let crowded = |entries: &Entries| {
             entries.refused.is_none()

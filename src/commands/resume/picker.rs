@@ -19,7 +19,7 @@ const ROWS_MAX: usize = 12;
 pub(crate) struct SessionRow {
     /// Session id.
     pub(crate) id: String,
-    /// Time since the last use of the session.
+    /// Time since the last use of the session; empty if unknown.
     pub(crate) age: String,
     /// State of the session, such as `finished` or `parked`.
     pub(crate) state: String,

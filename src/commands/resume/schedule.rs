@@ -168,7 +168,8 @@ fn variables(settings: &Settings, profile: &str, environment: &Environment) -> V
 }
 
 /// Names and values of the set variables that determine settings for which the command line has no
-/// flag. The shell that runs the command may not have these variables.
+/// flag, and of two variables of the sandbox that are no settings. The shell that runs the command
+/// may not have these variables.
 fn values(layers: &Layers, environment: &Environment) -> Vec<(String, String)> {
     let leaves = layers.iter().filter(|(key, _)| !SAID.contains(key));
     let set = leaves.filter_map(|(_, leaf)| match leaf.origin {

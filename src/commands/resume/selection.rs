@@ -24,9 +24,9 @@ const PROMPT_MAX: usize = 60;
 /// Maximum number of sessions that an error lists.
 const OFFERED_MAX: usize = 5;
 
-/// Finds the session that `resume` selects: by id among all sessions, otherwise among those of
-/// `cwd` or its project. If no session is named, asks the user, or fails without a terminal. Adds
-/// remarks to `notes`.
+/// Finds the session that `resume` selects: by its id or an unambiguous beginning of it among all
+/// sessions, otherwise among those of `cwd` or its project. If no session is named, asks the user,
+/// or fails without a terminal. Adds remarks to `notes`.
 pub(super) fn find(
     resume: &Resume,
     state: &StateDir,
@@ -59,7 +59,7 @@ pub(super) fn find(
 }
 
 /// The most recently used session of `cwd` or, if it has none, of its project. Skips sessions
-/// without records.
+/// without records, each of `cwd` with a remark in `notes`.
 fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<StoredSession, Failure> {
     for found in state.by_use(Within::Project(cwd))? {
         if journal::has_begun(&found.dir) {
@@ -103,8 +103,8 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
     Ok(all)
 }
 
-/// Adds to `failure`, about the session `found`, a suggestion: the next older undamaged session.
-/// posse does not resume another session without consent.
+/// Adds to `failure`, about the session `found`, a suggestion: the next older undamaged session of
+/// the folder `cwd`. posse does not resume another session without consent.
 pub(super) fn instead(
     failure: Failure,
     found: &StoredSession,
@@ -135,7 +135,8 @@ pub(super) fn instead(
 }
 
 /// Lets the user select one of `sessions`, and returns its index. Fails if none was selected: with
-/// [`Exit::Done`] if the user closed the list.
+/// [`Exit::Done`] if the user closed the list, with the exit code of a signal, or with
+/// [`Exit::Usage`] if the terminal failed.
 pub(crate) fn pick(
     sessions: &[SessionSummary],
     environment: &Environment,

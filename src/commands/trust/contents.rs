@@ -164,8 +164,8 @@ impl TrustContents {
     }
 }
 
-/// Selects the errors about the file or folder at `place`, or about a file below it. Returns one
-/// line for each error, which begins with the error's text in `flaws`.
+/// One line for each error about the file or folder at `place`, or about a file below it. The line
+/// begins with the text that `flaws` pairs with the error.
 fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &str) -> Vec<String> {
     let theirs = |flaw: &Failure| {
         let rest = flaw.place.as_deref().and_then(|at| at.strip_prefix(place));
@@ -177,7 +177,8 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
         .collect()
 }
 
-/// Lines about an agent: description, tools, decisions and rules, delegation, provider.
+/// Lines about an agent: description, mode, tools, decisions, at most [`RULES_MAX`] rules,
+/// delegation, provider.
 fn facts(agent: &Agent) -> Vec<String> {
     let mut facts = vec![agent.description.clone()];
     let reads = if agent.read_only { ", and it only reads" } else { "" };
