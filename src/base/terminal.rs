@@ -15,8 +15,8 @@ use crate::failure::is_invisible;
 /// escaped.
 const PARAMETERS_MAX: usize = 32;
 
-/// Text whose only effects on a terminal are colours, and moving up and erasing to replace own
-/// lines.
+/// Text that changes nothing on a terminal besides printing, except for colours, moving up and
+/// erasing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalText<'a>(Cow<'a, str>);
 

@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// Time limit of one search.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Returns a number for a scanner of secrets.
+/// Returns a number for a scanner of secrets that no other scanner of this process has.
 pub(super) fn next_scanner() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -54,7 +54,8 @@ impl KnownSecrets {
         added
     }
 
-    /// True if the entry `name` of `folder`, with this inode number, is a registered secret.
+    /// True if the entry `name` of `folder`, with this inode number, is a registered secret. True
+    /// in doubt, if its status cannot be read.
     pub(super) fn contains(&self, folder: &OwnedFd, name: &Path, inode: u64) -> bool {
         self.inodes.contains(&inode) && self.is_registered(folder, name)
     }
@@ -73,7 +74,8 @@ impl KnownSecrets {
 }
 
 impl Protection {
-    /// Uses the registry `secret_files`, which several protections and the file tools share.
+    /// Uses the registry `secret_files`, which several protections and the file tools share,
+    /// instead of the previous one.
     pub(crate) fn registering(mut self, secret_files: SecretFiles) -> Protection {
         for watched in &mut self.lock().roots {
             watched.scan.search_for(secret_files.clone());
@@ -91,7 +93,9 @@ impl Protection {
     }
 
     /// Searches for the secrets that earlier scans found and the last one, which was complete, did
-    /// not. `seen`: those that it found. Returns the paths to hide.
+    /// not. `seen`: those that it found. Returns the paths to hide: those found, and the unreadable
+    /// folders in which others may be. Ends the search for the others if all folders could be
+    /// searched.
     pub(super) fn search_missing(
         &self,
         roots: &[Watched],
