@@ -33,11 +33,11 @@ pub enum Exit {
     Internal = 70,
     /// The time limit of the run was reached.
     Timeout = 124,
-    /// Ended by SIGHUP.
+    /// posse was ended by SIGHUP.
     HangUp = 129,
-    /// Ended by SIGINT, or by the user with Ctrl+C.
+    /// posse was ended by SIGINT, or by the user with Ctrl+C.
     Interrupt = 130,
-    /// Ended by SIGTERM.
+    /// posse was ended by SIGTERM.
     Terminate = 143,
 }
 
@@ -136,7 +136,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Escapes control characters, and removes the error numbers that Rust appends to system errors.
+/// Escapes `text` as [`printable`] does, and removes the error numbers that Rust appends to system
+/// errors.
 fn clean_error_text(text: &str) -> String {
     let mut words = printable(text);
     while let Some(at) = words.find(" (os error ") {

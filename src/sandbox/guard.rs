@@ -25,7 +25,7 @@ const DYING_MAX: Duration = Duration::from_millis(2500);
 /// gets further.
 const SURVEYS_MAX: usize = 3;
 
-/// Cache of the [`Protection`]s of a session. Commands with the same roots and unreachable roots
+/// Cache of the [`Protection`]s of a sandbox. Commands with the same roots and unreachable roots
 /// share one.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {

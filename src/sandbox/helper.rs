@@ -341,9 +341,9 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
 }
 
-/// Applies Landlock rules and system call filters to this process, sends the enforcement report,
-/// and executes the command. Returns on failure only. `ahead`: Landlock rules made in advance,
-/// which are used if they are still valid.
+/// Applies Landlock rules and system call filters to this process unless the tier is none, sends
+/// the enforcement report, and executes the command. Returns on failure only. `ahead`: Landlock
+/// rules made in advance, which are used if they are still valid.
 fn become_command(
     control: &UnixStream,
     request: &HelperRequest,

@@ -78,7 +78,8 @@ pub struct Sandbox {
     watch: watchdog::Watch,
     kept: spare_helper::SpareHelper,
     protections: guard::Protections,
-    /// `None`: the default of [`Sandbox::with_memory_limit`].
+    /// Memory limit of each command in bytes. `None`: the default of
+    /// [`Sandbox::with_memory_limit`].
     memory_max: Option<u64>,
 }
 

@@ -43,7 +43,8 @@ pub(crate) const RESOLVER: &str = "/etc/resolv.conf";
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mounted {
     pub(crate) namespaces: Vec<&'static str>,
-    /// True if the command sees only processes of its own PID namespace.
+    /// True if the helper mounted a `/proc` that shows only processes of the command's own PID
+    /// namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
     pub(crate) read_only: usize,

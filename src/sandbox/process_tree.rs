@@ -35,7 +35,8 @@ static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 struct StartTime {
     mark: String,
-    /// True if the process is a helper that waits for its request, and so has no children.
+    /// True if the process is a helper that waits for its request, so that no orphan can come from
+    /// it.
     is_idle: bool,
 }
 
@@ -105,7 +106,7 @@ impl Mark {
 pub(crate) struct ProcessTree {
     leader: Pid,
     mark: Mark,
-    /// Descendants seen so far: process id and start time.
+    /// Processes of the tree seen so far that may still exist: process id and start time.
     seen: BTreeSet<(i32, u64)>,
     /// True if the command has its own PID namespace: no process can leave the tree or survive the
     /// leader.

@@ -135,7 +135,8 @@ struct Baseline {
     items: HashMap<ProtectedPath, BaselineItem>,
     /// For each root, the number of the scan from which the baseline was made.
     scans: Vec<u64>,
-    /// Targets of git settings and of protected links, existing or not, with the index of the root.
+    /// Paths to which git settings, `commondir` files and protected links refer, existing or not,
+    /// with the index of the root.
     pointed: Vec<(usize, ProtectedItem)>,
     /// True if the scan was complete.
     is_complete: bool,
@@ -204,7 +205,7 @@ pub struct Survey {
 pub enum ProtectionMethod {
     /// Read-only mounts: the command cannot change the paths of [`Survey::read_only`].
     ByMounts,
-    /// No protection during the run, only the check afterwards.
+    /// No protection while the command runs, only the check afterwards.
     ByCheck,
 }
 

@@ -208,8 +208,8 @@ fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     pinned.into_iter().collect()
 }
 
-/// Case-insensitive regular expression for a name. Protected names consist of lower-case letters
-/// and punctuation.
+/// Case-insensitive regular expression for a name. Protected names consist of lower-case letters,
+/// digits and punctuation.
 fn without_case(name: &str) -> String {
     let mut pattern = String::new();
     for letter in name.chars() {

@@ -243,9 +243,9 @@ impl ByteReader<'_> {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HelperLine {
-    /// Enforcement report.
+    /// Enforcement report. The helper executes the program next.
     Enforced(Value),
-    /// Reason why no command runs.
+    /// Reason for which the helper does not run the command.
     Failed(String),
     /// Exit status of the command; its descendants may still run.
     Exited(CommandExit),

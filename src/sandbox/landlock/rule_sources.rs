@@ -98,7 +98,8 @@ impl RuleSources {
         self.places.push(RulePath { path: path.to_owned(), found });
     }
 
-    /// True if no mount, listed folder or path has changed since it was recorded. False in doubt.
+    /// True if no mount has changed, each listed folder has the same stamp and entries, and each
+    /// path leads to the same file as when it was recorded. False in doubt.
     pub(super) fn is_unchanged(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts

@@ -408,7 +408,8 @@ impl GuardState {
     }
 
     /// Removes everything from the git file or folder at `key` that may run programs: hooks,
-    /// settings, rebase steps, and references to other repositories.
+    /// settings, rebase steps, and references to other repositories. Moves it to the quarantine as
+    /// a whole if it cannot be cleaned. Does nothing if it is exempt.
     fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
@@ -498,7 +499,7 @@ impl GuardState {
             || self.has_harmless_settings(at, &target)
     }
 
-    /// True if the repository has neither hooks nor settings that run programs.
+    /// True if the repository has neither hooks nor settings that run programs. False in doubt.
     fn has_harmless_settings(&self, at: usize, repository: &Path) -> bool {
         let Ok(folder) = self.roots[at].root.open_folder(repository) else { return false };
         let depth = repository.components().count();
@@ -540,7 +541,7 @@ impl GuardState {
         })
     }
 
-    /// True if the file at `key` is harmless: a `.gitmodules` with locations of modules only, or an
+    /// True if the file at `key` is harmless: a `.gitmodules` with harmless settings only, or an
     /// `hgrc` with remote paths only.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };

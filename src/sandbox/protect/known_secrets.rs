@@ -1,8 +1,8 @@
 //! Search for secrets that were renamed, by device and inode number.
 //!
-//! A scan compares the inode numbers of all entries that it reads with those of the secrets that it
-//! has found by name before. Some folders of a repository are not scanned; they are searched if a
-//! secret is missing.
+//! A scan compares the inode numbers of all entries that it reads with those of the registered
+//! secrets, which scans have found by name before. Some folders of a repository are not scanned;
+//! they are searched if a secret is missing.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -178,8 +178,8 @@ impl Search {
     }
 }
 
-/// Returns the nearest of `path` and the folders above it whose status can be read. `None` for the
-/// root itself.
+/// Returns the nearest of `path` and the folders above it, up to but without the root, whose status
+/// can be read, as an absolute path. `None` if there is none.
 pub(super) fn nearest_accessible(root: &Root, path: &Path) -> Option<PathBuf> {
     let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
     above.find(|path| root.stat(path).is_ok()).map(|path| root.path.join(path))

@@ -305,8 +305,9 @@ impl Scan {
         self.folders.keys().map(Path::new)
     }
 
-    /// Scans `root` and all folders below it, breadth first, up to `bounds`. Reads only folders
-    /// that have changed.
+    /// Scans `root` and the folders below it, breadth first, until all are visited or a limit of
+    /// `bounds` is exceeded, which makes the result incomplete. Reads only folders that have
+    /// changed.
     pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         if let Some(watch) = &mut self.watch {
             watch.update();
@@ -621,8 +622,8 @@ impl Scan {
     }
 }
 
-/// True if there is nothing to scan in a folder that gives this error: it does not exist, or no
-/// program of the user can read it. Any other error makes the scan incomplete.
+/// True if the scan stays complete without a folder that gives this error: it does not exist, or
+/// its permissions deny reading it (see `unreadable`). Any other error makes the scan incomplete.
 fn is_final(errno: Errno) -> bool {
     matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
 }

@@ -20,7 +20,7 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Number of bytes of all stored files from which no further file is stored. The last one may
 /// exceed it.
 const ALL_BYTES_MAX: usize = 8 << 20;
-/// Maximum number of stored entries of one protected folder.
+/// Maximum number of stored entries of one protected folder, with everything below it.
 const ENTRIES_MAX: usize = 4096;
 /// Maximum depth of stored entries within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;

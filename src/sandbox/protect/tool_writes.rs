@@ -163,7 +163,7 @@ impl Log {
 
 impl GuardState {
     /// Returns a copy of `baseline` that includes the writes of posse's own tools since then.
-    /// `None` if there are none.
+    /// `None` if none of them concerns a protected name.
     pub(super) fn with_written(
         &self,
         baseline: &Baseline,
