@@ -10,15 +10,16 @@ pub use codes::ErrorCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Success.
+    /// The run or the command succeeded.
     Done = 0,
     /// The run or the command failed.
     Failed = 1,
     /// Invalid command line, or an argument that cannot be used.
     Usage = 2,
-    /// Configuration, agent file or credentials are invalid.
+    /// The configuration, the environment, an agent or skill file, or the credentials are invalid
+    /// or missing.
     Configuration = 3,
-    /// A permission was needed and no person could be asked.
+    /// A permission, or the confirmation of trust, was needed and no person could be asked.
     Permission = 4,
     /// The provider was unavailable for longer than the configured patience.
     Provider = 5,
@@ -26,23 +27,23 @@ pub enum Exit {
     Limit = 6,
     /// The sandbox is weaker than required.
     Sandbox = 7,
-    /// The session is locked or damaged.
+    /// A session, its journal, or the files of grants and trust cannot be found or used.
     Session = 8,
     /// A bug in posse.
     Internal = 70,
-    /// The overall time limit was reached.
+    /// The time limit of the run was reached.
     Timeout = 124,
-    /// Ended by SIGHUP.
+    /// posse was ended by SIGHUP.
     HangUp = 129,
-    /// Ended by SIGINT.
+    /// posse was ended by SIGINT, or by the user with Ctrl+C.
     Interrupt = 130,
-    /// Ended by SIGTERM.
+    /// posse was ended by SIGTERM.
     Terminate = 143,
 }
 
 /// User-visible error: `error[CODE]: what`, then `where:`, `why:` and `fix:`.
 ///
-/// Texts from files or servers are escaped when displayed.
+/// All texts may be untrusted: control and invisible characters are escaped when displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Error code, such as `CFG001`.
@@ -67,7 +68,8 @@ impl From<Failure> for Vec<Failure> {
     }
 }
 
-/// Collects all values; if any result is a failure, all failures instead.
+/// Returns the values of all results. If any result is a failure, returns all failures instead of
+/// the first only.
 pub fn all_or_failures<T>(
     results: impl Iterator<Item = Result<T, Failure>>,
 ) -> Result<Vec<T>, Vec<Failure>> {
@@ -134,7 +136,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Escapes control characters, and removes the error numbers that Rust appends to system errors.
+/// Escapes `text` as [`printable`] does, and removes the error numbers that Rust appends to system
+/// errors.
 fn clean_error_text(text: &str) -> String {
     let mut words = printable(text);
     while let Some(at) = words.find(" (os error ") {
@@ -231,7 +234,7 @@ fn typos_between(a: &[char], b: &[char]) -> usize {
 }
 
 /// True for characters that reorder or hide text: bidirectional controls, zero-width characters,
-/// blank letters, tags, and further variation selectors.
+/// blank letters, line separators, tags, and variation selectors other than U+FE00 to U+FE0F.
 pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

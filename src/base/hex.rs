@@ -1,4 +1,4 @@
-//! Hexadecimal encoding of bytes.
+//! Hexadecimal encoding of bytes, and SHA-256 in this encoding.
 
 use std::fmt::Write as _;
 

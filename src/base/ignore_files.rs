@@ -4,7 +4,8 @@
 //! Ignore files belong to the workspace and are untrusted: each may be a pipe, a link to a device,
 //! or a file without an end. The crate `ignore` reads them without a limit, so it only walks and
 //! parses patterns; this module finds the files and reads them within limits. A file that is not
-//! regular or exceeds a limit has the same effect as a missing one.
+//! regular or is too large has the same effect as a missing one; patterns beyond the other limits
+//! have no effect.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,13 +28,14 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of patterns that one walk uses. A pattern takes up to a kilobyte of memory.
 const PATTERNS_MAX: usize = 50_000;
 
-/// Maximum number of bytes of all patterns of one walk. A byte becomes about 50 bytes of a matcher.
+/// Number of bytes of patterns after which a walk uses no further pattern; the last one used may
+/// exceed it. A byte becomes about 50 bytes of a matcher.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum length of a pattern in bytes: that of a path. A longer one is skipped.
 const PATTERN_LENGTH_MAX: usize = 4096;
 
-/// Maximum size of `.git` or `commondir`, files that contain one path.
+/// Maximum size in bytes of `.git` or `commondir`, files that contain one path.
 const POINTER_BYTES_MAX: u64 = 8 << 10;
 
 /// Ignore files that a walk obeys.
@@ -42,8 +44,8 @@ pub enum IgnoreScope {
     /// `.gitignore`, `.ignore` and `.git/info/exclude`, in the root, below it and above it. Results
     /// do not depend on the user's global git settings.
     Workspace,
-    /// The files of `Workspace`, and the user's global excludes. Hidden files are left out unless an
-    /// ignore file names them with `!`.
+    /// The files of `Workspace`, and the user's global excludes. Hidden files and folders are left
+    /// out unless an ignore file names them with `!`.
     Visible,
     /// The rules of git for a repository whose top folder is the root: `.gitignore`,
     /// `.git/info/exclude` and the user's global excludes, without files above the root.
@@ -68,7 +70,8 @@ pub fn walk(
     walk
 }
 
-/// Opens a file if it is a regular one, or a link to one, without waiting for it. `None` otherwise.
+/// Opens a regular file, or a link to one, for reading, without waiting. `None` for other kinds of
+/// files, and if it cannot be opened.
 pub fn open_regular(path: &Path) -> Option<File> {
     let open = |flags| {
         let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -86,7 +89,7 @@ pub fn open_regular(path: &Path) -> Option<File> {
     file.ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))
 }
 
-/// Reads a regular file of at most `bytes_max` bytes. `None` if there is none.
+/// Reads a regular file. `None` if it is missing, larger than `bytes_max` bytes, or cannot be read.
 fn read_bounded(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(bytes_max + 1).read_to_end(&mut bytes).ok()?;
@@ -96,8 +99,9 @@ fn read_bounded(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
 /// Rules of one folder, and of the folders above it that have rules.
 #[derive(Debug)]
 struct FolderRules {
-    /// Rules of `.ignore`, `.gitignore` and `.git/info/exclude`. The first file outranks the second,
-    /// and so on, wherever they are; among files of one name, the one in the deepest folder does.
+    /// Rules of `.ignore`, `.gitignore` and `.git/info/exclude`. The first file outranks the
+    /// second, and so on, wherever they are; among files of one name, the one in the deepest folder
+    /// does.
     files: [Gitignore; 3],
     above: Option<Arc<FolderRules>>,
 }
@@ -134,9 +138,9 @@ struct WalkRules {
     number: u64,
     scope: IgnoreScope,
     root: PathBuf,
-    /// The root without links, if that is another path.
+    /// The root without links. `None` if that is the same path, or the root cannot be resolved.
     resolved: Option<PathBuf>,
-    /// Rules of each folder that the walk enters, by its path.
+    /// Rules of each folder below the root that the walk enters, by its path.
     folders: Mutex<HashMap<PathBuf, Arc<FolderRules>>>,
     root_rules: Arc<FolderRules>,
     user_rules: Gitignore,
@@ -172,7 +176,8 @@ impl WalkRules {
         }
     }
 
-    /// Returns true if an entry is part of the walk. Reads the ignore files of a folder that is.
+    /// Returns true if an entry is part of the walk. If it is a folder, reads its ignore files and
+    /// stores its rules.
     fn includes(&self, entry: &DirEntry, filter: &impl Fn(&DirEntry) -> bool) -> bool {
         if entry.depth() == 0 {
             return true;
@@ -207,7 +212,7 @@ impl WalkRules {
         found.is_ignore() || (found.is_none() && self.scope == IgnoreScope::Visible && is_hidden())
     }
 
-    /// Path of an entry below the resolved root.
+    /// Path of an entry below the resolved root. `path` itself if the root has no other path.
     fn resolved<'a>(&self, path: &'a Path) -> std::borrow::Cow<'a, Path> {
         let below = self.resolved.as_ref().zip(path.strip_prefix(&self.root).ok());
         below.map_or(path.into(), |(resolved, below)| resolved.join(below).into())
@@ -221,7 +226,8 @@ impl Drop for WalkRules {
     }
 }
 
-/// Patterns that a walk has used. Folders are many, so a limit for each ignore file is not enough.
+/// Number and total length of the patterns that a walk has read, for its limits. Folders are many,
+/// so a limit for each ignore file is not enough.
 #[derive(Debug, Default)]
 struct PatternBudget {
     patterns: AtomicUsize,
@@ -229,8 +235,9 @@ struct PatternBudget {
 }
 
 impl PatternBudget {
-    /// Reads the ignore files of a folder. Returns its rules, or those of the folder `above` if it
-    /// has none. Makes three system calls for a folder without ignore files.
+    /// Reads the ignore files of a folder. Returns its rules, or `above`, the rules of the folder
+    /// above it, if it has none. Makes at most three system calls for a folder without ignore files
+    /// and without `.git`.
     fn folder_rules(
         &self,
         folder: &Path,
@@ -251,7 +258,8 @@ impl PatternBudget {
         Arc::new(FolderRules { files, above: Some(Arc::clone(above)) })
     }
 
-    /// Reads `.git/info/exclude` of a folder, or of the repository to which its file `.git` points.
+    /// Reads `.git/info/exclude` of a folder. If its `.git` is the file of a linked worktree, reads
+    /// that of the main repository. Empty if there is none, and for submodules.
     fn exclude_rules(&self, folder: &Path) -> Gitignore {
         let git = folder.join(".git");
         let exclude = git.join("info/exclude");
@@ -269,13 +277,16 @@ impl PatternBudget {
         pointed.unwrap_or_else(Gitignore::empty)
     }
 
-    /// Reads the global excludes of the user. Their settings are not part of a workspace.
+    /// Reads the global excludes of the user, with patterns relative to the working directory of
+    /// posse. The settings of the user are not part of a workspace.
     fn user_rules(&self) -> Gitignore {
         let file = gitconfig_excludes_path().zip(std::env::current_dir().ok());
         file.map_or_else(Gitignore::empty, |(file, folder)| self.file_rules(&folder, &file))
     }
 
-    /// Reads an ignore file whose patterns are relative to `folder`.
+    /// Reads an ignore file whose patterns are relative to `folder`. Empty if it cannot be read or
+    /// is too large. Lines beyond a limit of the walk, or after one that is not UTF-8, are left
+    /// out.
     fn file_rules(&self, folder: &Path, file: &Path) -> Gitignore {
         let Some(bytes) = read_bounded(file, FILE_BYTES_MAX) else { return Gitignore::empty() };
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
@@ -299,7 +310,8 @@ impl PatternBudget {
     }
 }
 
-/// Returns the path in the first line of a file, after `prefix`. `None` without such a file.
+/// Returns the path in the first line of a file, after `prefix`. `None` if the file is not regular,
+/// is too large, or has no such line.
 fn pointed_path(file: &Path, prefix: &[u8]) -> Option<PathBuf> {
     let text = read_bounded(file, POINTER_BYTES_MAX)?;
     let line = text.split(|byte| *byte == b'\n').next()?.strip_prefix(prefix)?;

@@ -1,6 +1,6 @@
 //! Shared basics: errors and exit codes, hexadecimal text, names and redaction of secrets,
-//! protected file names, paths as text, walks that obey ignore files, and quoting of words for a
-//! shell.
+//! protected file names, paths as text, walks that obey ignore files, quoting of words for a shell,
+//! and the last guard of terminals.
 
 pub mod failure;
 pub mod hex;

@@ -218,7 +218,8 @@ const NAMES: [(&str, Class); 186] = [
     ("warp.md", Instructions),
 ];
 
-/// Names that are protected in one folder only: folder, name and class.
+/// Names that are protected only directly in a folder of a certain name: name of the folder,
+/// protected name, and class.
 const PAIRS: [(&str, &str, Class); 26] = [
     (".bundle", "config", Pipeline),
     (".cargo", "config", Pipeline),
@@ -251,8 +252,8 @@ const PAIRS: [(&str, &str, Class); 26] = [
 /// Suffixes of files that an editor executes when it opens them.
 const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
 
-/// Folders that package managers fill. The sandbox protects only `.git`, `.posse` and `.agents`
-/// there.
+/// Folders that package managers and build tools fill. There the sandbox protects only
+/// repositories, `.git`, `.posse` and `.agents`, unless a link in an ordinary folder leads there.
 const VENDORED: [&str; 9] = [
     "node_modules",
     "bower_components",
@@ -291,8 +292,8 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Returns the names that are protected only in a folder called `above`, which must be in the form
-/// of [`fold`].
+/// Returns the names, with their classes, that are protected only in a folder called `above`, which
+/// must be in the form of [`fold`].
 pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + use<'_> {
     let pairs = PAIRS.iter().filter(move |(folder, ..)| folder.as_bytes() == above);
     pairs.map(|(_, name, class)| (*name, *class))
@@ -310,7 +311,8 @@ pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("head") && ((has("objects") && has("refs")) || has("commondir"))
 }
 
-/// True if `name` is exactly, with case, that of a folder that package managers fill.
+/// True if `name` is exactly, with case, that of a folder that package managers or build tools fill
+/// (`VENDORED`).
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
@@ -325,8 +327,8 @@ pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
 }
 
 /// Converts `name` to a canonical form that is equal for names which a file system may treat as
-/// equal: case is folded, and ignored characters, a suffix from `:` on (an NTFS stream), and dots
-/// and spaces at the end are removed.
+/// equal: ASCII letters, and others that fold to them, become lower case; ignored characters, a
+/// suffix from `:` on (an NTFS stream), and dots and spaces at the end are removed.
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));

@@ -1,8 +1,8 @@
 //! Names of secret files: one table for the policy, the sandbox, and searches, which skip secret
 //! files.
 //!
-//! Names are compared case-insensitively, because some file systems do that. Secrets known by value
-//! are redacted by a mask (`src/base/secrets/mask.rs`).
+//! [`is_secret`] compares names case-insensitively, because some file systems do that. Secrets
+//! known by value are redacted by a mask (`src/base/secrets/mask.rs`).
 
 pub mod files;
 pub mod mask;
@@ -10,7 +10,7 @@ pub mod mask;
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
-/// Files that contain credentials.
+/// Names of files that contain credentials, in any folder.
 const SECRET_FILES: [&str; 16] = [
     ".netrc",
     "_netrc",
@@ -32,7 +32,8 @@ const SECRET_FILES: [&str; 16] = [
 /// Suffixes of key files.
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
-/// Names that are secret in one folder only: folder and name.
+/// Names of files and folders that are secret only directly in a folder of a certain name: name of
+/// the folder, and secret name.
 const SECRET_PAIRS: [(&str, &str); 9] = [
     (".codex", "auth.json"),
     (".docker", "config.json"),

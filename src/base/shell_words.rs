@@ -1,11 +1,13 @@
 //! Quoting of words for a POSIX shell.
 
-/// True if the character needs no quotes in a shell.
+/// True for ASCII letters, digits and `_-./:=@%+,`, which a POSIX shell takes literally without
+/// quotes. False for all others, also harmless ones such as `ä`.
 pub fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
 }
 
-/// Quotes `word` for a shell, if it contains characters that need quotes or is empty.
+/// Returns `word` as one word of a shell command: unchanged if it is not empty and all its
+/// characters are plain ([`is_plain`]), otherwise in single quotes.
 pub fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

@@ -2,24 +2,27 @@
 //! tools and servers.
 //!
 //! Every front end escapes untrusted text where it puts it into a line. What passes here is
-//! examined once more as a whole: only line feeds, tabs, carriage returns, colours and the few
-//! sequences with which posse erases its own lines reach the terminal. Everything else is escaped.
+//! examined once more as a whole: of all control characters, only line feeds, tabs, carriage
+//! returns, colours and the few sequences with which posse erases its own lines reach the terminal.
+//! All others, and invisible characters, are escaped.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::is_invisible;
 
-/// Maximum bytes of the parameters of a sequence that posse writes.
+/// Maximum number of bytes of the parameters of a sequence that posse writes. A longer sequence is
+/// escaped.
 const PARAMETERS_MAX: usize = 32;
 
-/// Text that cannot control a terminal, except for colours and erased lines.
+/// Text that changes nothing on a terminal besides printing, except for colours, moving up and
+/// erasing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalText<'a>(Cow<'a, str>);
 
 impl<'a> TerminalText<'a> {
-    /// Escapes everything in `text` that a terminal would obey, except the sequences that posse
-    /// itself writes.
+    /// Escapes control and invisible characters in `text`, except line feeds, tabs, carriage
+    /// returns and the sequences that posse itself writes.
     pub fn new(text: &'a str) -> TerminalText<'a> {
         let Some(first) = first_forbidden(text) else { return TerminalText(Cow::Borrowed(text)) };
         let mut safe = String::with_capacity(text.len() + 16);
@@ -41,7 +44,7 @@ impl<'a> TerminalText<'a> {
     }
 }
 
-/// Position in bytes of the first character that must not reach a terminal.
+/// Position in bytes of the first character that must not reach a terminal. `None` if all may.
 fn first_forbidden(text: &str) -> Option<usize> {
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -61,7 +64,7 @@ fn first_forbidden(text: &str) -> Option<usize> {
 }
 
 /// The sequence at the beginning of `text`, if posse writes such ones: `ESC [`, numbers, and `m`
-/// (colours), `K` or `J` (erase to the end of the line or screen) or `A` (up).
+/// (colours), `K` or `J` (erase in the line or screen) or `A` (up). `None` otherwise.
 fn known_sequence(text: &str) -> Option<&str> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
@@ -84,12 +87,17 @@ fn open_sequence(bytes: &[u8]) -> usize {
     if is_open { bytes.len() - at } else { 0 }
 }
 
-/// Writer that passes only [`TerminalText`] if the stream is a terminal, and all bytes otherwise.
+/// Writer that converts its input to [`TerminalText`] if the stream is a terminal, and passes all
+/// bytes unchanged otherwise.
+///
+/// On a terminal, invalid UTF-8 is replaced, and an incomplete character or sequence at the end
+/// waits for the next write; `flush` does not write it.
 #[derive(Debug)]
 pub struct TerminalWriter<W: Write> {
     stream: W,
     is_terminal: bool,
-    /// Beginning of a character or sequence whose further bytes have not been written yet.
+    /// Last bytes of the previous write: the beginning of a character or sequence, which did not
+    /// reach the stream and which the next write continues.
     incomplete: Vec<u8>,
 }
 

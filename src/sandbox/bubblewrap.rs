@@ -22,14 +22,16 @@ use crate::{Context as _, Sandbox};
 const PLACES: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
-/// Maximum number of bytes in all temporary folders of a command together.
+/// Maximum number of bytes in all masked folders and `/dev/shm` of a command together; each gets an
+/// equal share. The folder of `TMPDIR` is not one of them.
 const TEMPORARY_SPACE_BYTES: u64 = 1 << 30;
 
 /// Path of the helper inside the sandbox.
 const INSIDE: &str = "/dev/posse";
 
 impl Sandbox {
-    /// Starts a helper inside bubblewrap.
+    /// Starts a helper inside bubblewrap, in the namespaces of `plan`. Fails if bubblewrap is not
+    /// installed or not trusted.
     pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<ReadyHelper> {
         let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
         command.process_group(0);
@@ -137,7 +139,8 @@ fn add_mounts(command: &mut std::process::Command, plan: &Plan) {
     }
 }
 
-/// Adds arguments that mount pinned paths (writable) and read-only paths within writable ones.
+/// Adds arguments that mount pinned paths over themselves, still writable, and read-only paths over
+/// themselves as read-only. Missing paths are left out.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn fix(command: &mut std::process::Command, plan: &Plan) {
     let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));

@@ -28,7 +28,8 @@ enum Spill {
         file: File,
         bytes: u64,
     },
-    /// The file could not be written, for this reason; the command continues without it.
+    /// The file could not be created or written, for this reason; the command continues without the
+    /// file.
     Broken(String),
 }
 
@@ -69,8 +70,9 @@ impl Capture {
         }
     }
 
-    /// Adds bytes. Returns `false` if the stream has exceeded its size limit and the command must
-    /// end.
+    /// Adds bytes, and writes them to the file if the stream is long. Returns `false` if the stream
+    /// has exceeded its size limit and the command must end. An error of the file is stored and
+    /// does not count.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let fits = self.spill_part(bytes);
         self.total += bytes.len() as u64;

@@ -9,8 +9,9 @@ use std::path::Path;
 /// Path of the shell that runs the editor command line.
 const SHELL: &str = "/bin/sh";
 
-/// Opens `file` with the editor command line `editor`, waits for it, and returns `true` if its
-/// exit status is 0. The editor inherits the terminal and the environment of posse.
+/// Opens `file` with the editor command line `editor`, waits for it, and returns `true` if its exit
+/// status is 0. An editor that does not exist gives `false`; the error is that of starting the
+/// shell. The editor inherits the terminal and the environment of posse.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub fn edit(editor: &str, file: &Path) -> io::Result<bool> {
     // The line may have arguments; the file name is passed separately.

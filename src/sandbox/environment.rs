@@ -69,8 +69,8 @@ const PASSED: &[&str] = &[
     "PKG_CONFIG_PATH",
 ];
 
-/// Variables with a fixed value for every command. They turn off prompts, editors and pagers,
-/// because no person can answer them.
+/// Variables with a fixed value for every command. Most turn off prompts, editors, pagers and
+/// colours, because no person sees or answers them.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -90,8 +90,9 @@ const SET: &[(&str, &str)] = &[
 /// `PATH` of commands if posse itself has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Derives the environment of a command from `ours`, the environment of posse. Variables with a
-/// user name or password in a URL are left out.
+/// Derives the environment of a command from `ours`, the environment of posse. Only variables of
+/// the allow-list are passed on, without those that have a user name or password in a URL. Adds
+/// `PATH` if it is missing, and the variables of `SET`.
 pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();

@@ -18,14 +18,14 @@ use crate::protect::{
 use crate::scratch::Scratch;
 use crate::{RunError, Sandbox, Surroundings};
 
-/// Time after which killed processes are assumed to be gone.
+/// Time after a kill at which all processes of a command are assumed to be gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
 /// Maximum number of surveys in a row while they are incomplete. Folders are cached, so each survey
 /// gets further.
 const SURVEYS_MAX: usize = 3;
 
-/// Cache of the [`Protection`]s of a session. Commands with the same roots and unreachable roots
+/// Cache of the [`Protection`]s of a sandbox. Commands with the same roots and unreachable roots
 /// share one.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
@@ -56,8 +56,9 @@ pub struct Exemptions {
 const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
      in the rest are not protected from the command; run it again, and the user is asked about it";
 
-/// Receiver of findings that no outcome contains, because the command was cancelled or its end is an
-/// error. It is called on any thread, also after the run was dropped, and must not block.
+/// Receiver of findings that no outcome contains, because the command was cancelled or its end is
+/// an error. It is called on any thread, also after the future of the command was dropped, and must
+/// not block.
 #[derive(Clone)]
 pub struct LateFindings(Arc<dyn Fn(Vec<Finding>) + Send + Sync>);
 
@@ -111,7 +112,8 @@ impl Drop for PendingCheck {
     }
 }
 
-/// Waits until the findings about all cancelled commands are reported, at most for `time`.
+/// Waits until the first check of each cancelled command is reported, at most for `time`; logs a
+/// warning if that is over.
 pub async fn cancelled_checks(time: Duration) {
     let mut pending = PENDING_CHECKS.subscribe();
     let none_left = pending.wait_for(|pending| *pending == 0);
@@ -133,8 +135,8 @@ pub(crate) struct Guard {
 
 impl Sandbox {
     /// Surveys protected files and secrets, and adds them to `plan`. Returns `None` without a
-    /// sandbox, where nothing is protected. Fails if the survey is incomplete and `besides` does
-    /// not permit that.
+    /// sandbox, where nothing is protected. Fails if the survey is incomplete after [`SURVEYS_MAX`]
+    /// attempts and `besides` does not permit that, or if a root cannot be opened.
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
@@ -186,8 +188,8 @@ impl Sandbox {
         Ok(Some(Guard { protection, survey: Some(survey), scratch, late: None }))
     }
 
-    /// Limits the number of folders of a scan to `folders`. A number above the default has no
-    /// effect.
+    /// Limits the number of folders that one scan visits below one root to `folders`. A number
+    /// above the default has no effect.
     #[must_use]
     pub fn with_scan_limit(mut self, folders: usize) -> Sandbox {
         let bounds = ScanBounds::default();
@@ -203,7 +205,8 @@ impl Sandbox {
         self
     }
 
-    /// Uses `secret_files` as the registry of the secrets that scans find.
+    /// Uses `secret_files` as the registry of the secrets that scans find, instead of one of its
+    /// own.
     #[must_use]
     pub fn registering(mut self, secret_files: SecretFiles) -> Sandbox {
         self.protections.secret_files = secret_files;
@@ -220,15 +223,17 @@ impl Sandbox {
         self.protections.written.clone()
     }
 
-    /// True if the last survey of the workspace, before or after a command, was incomplete:
-    /// protected files and secrets in folders that were not scanned are not guarded.
+    /// True if the last scan of any set of roots, before or after a command, was incomplete:
+    /// protected files and secrets in folders that were not scanned are not guarded. False before
+    /// the first scan.
     pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }
 
-    /// True if all folders below `root` can be surveyed within the scan limits. Reads folders,
-    /// which blocks for a few seconds at most.
+    /// True if one of at most three surveys in a row covers all folders below `root` within the
+    /// scan limits. `scratch`: folder of temporary folders, which is left out. Reads folders, which
+    /// blocks for some seconds. Fails if `root` cannot be opened.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -241,8 +246,9 @@ impl Sandbox {
         Ok(looked.any(|is_complete| is_complete))
     }
 
-    /// True if `path` is a secret file or credential store that the sandbox of this host hides from
-    /// commands.
+    /// True if the sandbox of this host hides `path` from commands because its name below a root is
+    /// that of a secret, or because it is a credential store of the home folder. False for paths
+    /// below such a store, and if `path` is literally one of the readable secrets.
     pub fn hides(&self, path: &Path) -> bool {
         let Surroundings { roots, home, readable_secrets, .. } = &self.surroundings;
         let tier = self.backend().tier();
@@ -264,7 +270,7 @@ impl Sandbox {
     /// Returns the secrets and posse folders inside the session's roots that commands can read,
     /// because the reduced tier cannot hide them. Empty on any other tier, even without a sandbox.
     /// `scratch` is the folder in which commands have temporary folders. Reads folders, which
-    /// blocks.
+    /// blocks. Fails if a root cannot be opened.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != SandboxTier::Reduced {
             return Ok(Vec::new());
@@ -359,7 +365,7 @@ fn check_cancelled(
 impl Protections {
     /// Returns the protection of the session's roots and of the `writable` folders, from the cache
     /// if possible. The folder `scratch`, which contains the commands' temporary folders, is left
-    /// out.
+    /// out; it is only searched for moved repositories. Fails if a root cannot be opened.
     fn of(
         &self,
         surroundings: &Surroundings,

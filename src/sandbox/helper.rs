@@ -47,13 +47,14 @@ const NOT_PREPARED: u8 = 125;
 /// Kind of a helper. It determines the preparation before the helper knows its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HelperShape {
-    /// No confinement.
+    /// Helper of a command without confinement.
     Bare,
-    /// Confinement without namespaces. `network`: the command may use the host's network.
+    /// Helper that confines its command without namespaces. `network`: the command may use the
+    /// host's network.
     Reduced { network: bool },
-    /// Namespaces created by the helper. `network`: the command uses the host's network.
+    /// Helper that creates namespaces. `network`: the command uses the host's network.
     Namespaces { network: bool },
-    /// PID 1 in a namespace that another program, such as bubblewrap, created.
+    /// Helper that is PID 1 in a namespace that another program, such as bubblewrap, created.
     Inner,
 }
 
@@ -114,8 +115,9 @@ impl HelperShape {
 /// Runs the helper or the watchdog if this process was started as one. Must be the first call in
 /// `main`.
 ///
-/// Returns `None` for any other process. A helper that succeeds executes the command and does not
-/// return; otherwise `main` must return the code at once.
+/// Returns `None` for any other process. The process that executes the command does not return; for
+/// all others, such as init process, watchdog and a helper that failed, `main` must return the code
+/// at once.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mark = arguments.next()?;
@@ -212,8 +214,9 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         Fork::Parent(command) => {
             drop(taken);
             close_output()?;
-            // If posse is killed, this process has to outlive it for a moment: it notices the end of
-            // the socket and kills the command's processes, whatever they did to their environment.
+            // If posse is killed, this process has to outlive it for a moment: it notices the end
+            // of the socket and kills the command's processes, whatever they did to their
+            // environment.
             nix::sys::prctl::set_pdeathsig(None).context("no parent-death signal")?;
             // Everything until the request was taken belongs to the request. The other end closes
             // when the command starts, or with the death of the parent.
@@ -293,8 +296,8 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// Runs as PID 1 of a namespace: waits for the request, applies its plan, and forks into the
-/// command and the init process.
+/// Runs as PID 1 of a namespace: waits for the request, applies its mounts and limits, and forks
+/// into the command (child) and the init process (parent).
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
@@ -338,9 +341,9 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
 }
 
-/// Applies Landlock rules and system call filters to this process, sends the enforcement report,
-/// and executes the command. Returns on failure only. `ahead`: Landlock rules made in advance,
-/// which are used if they are still valid.
+/// Applies Landlock rules and system call filters to this process unless the tier is none, sends
+/// the enforcement report, and executes the command. Returns on failure only. `ahead`: Landlock
+/// rules made in advance, which are used if they are still valid.
 fn become_command(
     control: &UnixStream,
     request: &HelperRequest,

@@ -1,4 +1,4 @@
-//! Processes with prepared standard input and separate standard error, such as hooks.
+//! Prepared standard input and separate standard error of a process, such as a hook.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -74,7 +74,8 @@ pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), Strin
     Ok(())
 }
 
-/// Beginning of a stream, with secrets redacted.
+/// Beginning of a stream, with secrets redacted. Bytes beyond `bytes_max` are discarded; without a
+/// [`Dialogue`], all are.
 #[derive(Debug)]
 pub(crate) struct MaskedPrefix {
     mask: Mask,

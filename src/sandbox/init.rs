@@ -33,7 +33,8 @@ const SIGNALLED: i32 = 128;
 
 /// Waits until `command` and all its descendants have ended, and kills the remaining ones after a
 /// grace period or on request. Reports the exit status and the number of killed processes to
-/// `control`, and returns the exit code of the command. The caller must have blocked SIGCHLD.
+/// `control`. Returns the exit code of the command, or 128 plus the number of the signal that ended
+/// it. The caller must have blocked SIGCHLD.
 pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let deaths = SignalFd::with_flags(&children(), flags).context("no signals")?;
@@ -105,12 +106,13 @@ pub(crate) fn children() -> SigSet {
 struct House {
     command: Pid,
     ended: Option<CommandExit>,
-    /// Number of killed processes. `None` until killing has started.
+    /// Number of killed processes without the command. `None` until killing has started.
     killed: Option<usize>,
 }
 
 impl House {
-    /// Reaps all children that have ended. Returns true if no child is left.
+    /// Reaps all children that have ended: stores the exit status of the command, and counts the
+    /// other killed ones. Returns true if no child is left.
     fn reap(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -28,7 +28,7 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Returns a detached copy of the mounts at `path` and below it.
+/// Returns a detached copy of the mounts at `path` and below it. A link at `path` is not followed.
 pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     let path = path_bytes(path)?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;

@@ -79,7 +79,8 @@ struct RuleSubject {
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
     masked: Vec<PathBuf>,
-    /// Hidden paths that get no access. Empty on the full tier, where mounts hide them.
+    /// Hidden paths outside the writable roots, which get no access. Empty on the full tier, where
+    /// mounts hide them.
     spared: BTreeSet<PathBuf>,
     /// Number of hidden paths that stay readable, because a writable root contains them. 0 on the
     /// full tier.
@@ -118,7 +119,8 @@ fn failed(error: impl std::fmt::Display) -> String {
     format!("Landlock is not in force: {error}")
 }
 
-/// Makes the rules of `subject`. Read access is granted below `top`.
+/// Makes the rules of `subject`. Read access is granted below `top`, the root except in tests, and
+/// to visible and writable paths.
 fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
     // The loopback of an own network namespace is private.
     let tcp = !subject.network && subject.tier == SandboxTier::Reduced;
@@ -170,7 +172,7 @@ impl Made {
 }
 
 /// Moves this process and its future children into a domain that signals cannot leave. Returns
-/// false if the kernel does not support it.
+/// false if the kernel does not support it, or a trial signal to the parent process is not denied.
 ///
 /// A signal that a process in the domain sends to all processes then reaches exactly the domain.
 pub(crate) fn scope_signals() -> bool {
@@ -211,8 +213,9 @@ impl Rules {
         Ok(exposed)
     }
 
-    /// Makes everything below `folder` readable, except for `spared` paths. Adds to `exposed` the
-    /// number of spared paths that become readable nevertheless.
+    /// Makes everything below `folder` readable, except for `spared` paths and symbolic links. The
+    /// entries of a folder that cannot be listed get no rules. Adds to `exposed` the number of
+    /// spared paths that become readable nevertheless.
     fn allow_reading_around(
         &mut self,
         folder: &Path,
@@ -282,7 +285,8 @@ impl Rules {
     }
 
     /// Adds a rule as [`add`](Rules::add) does, for a path whose type is known from a listing. Does
-    /// not record the path. The kernel rejects a rule that does not match the current type.
+    /// not record the path. If the path has another type by now, the kernel rejects the rule, which
+    /// is an error.
     fn add_known(
         &mut self,
         path: &Path,

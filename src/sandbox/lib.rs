@@ -1,9 +1,10 @@
 //! Sandbox: starts and confines processes. No other crate starts processes.
 //!
-//! A process starts as a helper: the posse binary, started with `posix_spawn`, which confines
-//! itself and then executes the command. The helper reports the limits that the kernel enforces;
-//! without that report the command does not run. Dropping the future of [`Sandbox::run`] kills all
-//! processes of the command. If posse itself is killed, a watchdog kills them.
+//! Every process except the user's editor and the watchdog starts as a helper: the posse binary,
+//! started with `posix_spawn`, which confines itself and then executes the command. The helper
+//! reports the limits that the kernel enforces; without that report the command does not run.
+//! Dropping the future of [`Sandbox::run`] kills all processes of the command. If posse itself is
+//! killed, a watchdog kills them (Linux only).
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
@@ -77,7 +78,8 @@ pub struct Sandbox {
     watch: watchdog::Watch,
     kept: spare_helper::SpareHelper,
     protections: guard::Protections,
-    /// `None`: the default of [`Sandbox::with_memory_limit`].
+    /// Memory limit of each command in bytes. `None`: the default of
+    /// [`Sandbox::with_memory_limit`].
     memory_max: Option<u64>,
 }
 
@@ -128,21 +130,25 @@ impl Sandbox {
         self
     }
 
-    /// Sets the maximum number of bytes of memory of each command, with all its processes. The
-    /// default is three quarters of the memory of the machine or of the cgroup of this process.
+    /// Sets the maximum number of bytes of memory and swap of each command, with all its processes.
+    /// The default is three quarters of the memory of the machine or of the limit of this process's
+    /// cgroup, if that is lower. A command that is found above it is killed; the use is measured
+    /// once a second.
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: u64) -> Sandbox {
         self.memory_max = Some(bytes);
         self
     }
 
-    /// Mechanism that confines commands on this host. The first call determines it by trial
-    /// ([`ProbeRequest`]).
+    /// Mechanism that confines commands on this host: the configured one ([`ProbeRequest`]), a
+    /// cached result, or the result of a trial, which blocks. Later calls return the same.
     pub fn backend(&self) -> Backend {
         self.probe.found(&self.helper).backend
     }
 
-    /// True if posse found the full tier on this host at an earlier start, and no longer finds it.
+    /// True if the trials of this process found a weaker tier than full, but the cache file
+    /// contains the full tier, which an earlier process found. False if the backend is configured
+    /// or cached.
     pub fn is_weakened(&self) -> bool {
         self.probe.found(&self.helper).is_weakened
     }
@@ -172,10 +178,10 @@ pub struct Spawn {
     pub program: PathBuf,
     /// Arguments, without the name of the program.
     pub arguments: Vec<OsString>,
-    /// Working directory.
+    /// Working directory of the process.
     pub directory: Directory,
-    /// Environment variables in addition to those that every process gets. Of equal names these
-    /// win.
+    /// Environment variables in addition to those that every process gets. They override variables
+    /// of the same name.
     pub environment: Vec<(OsString, OsString)>,
     /// Confinement that the review permitted: profile, writable roots and network access.
     pub confinement: Confinement,
@@ -184,9 +190,10 @@ pub struct Spawn {
     pub timeout: Duration,
     /// Folder in which the temporary folder of the process is created.
     pub scratch: PathBuf,
-    /// File that receives the whole output if the output is longer than `output_bytes_max`.
+    /// File that receives the output from its beginning, up to `spill_bytes_max`, if the output is
+    /// longer than `output_bytes_max`. Must not exist.
     pub spill: PathBuf,
-    /// Maximum size in bytes of the output in memory: its beginning and its end.
+    /// Maximum size in bytes of the output in memory: half for its beginning, half for its end.
     pub output_bytes_max: usize,
     /// Maximum size of the output in bytes. A process that exceeds it is killed.
     pub spill_bytes_max: u64,
@@ -218,7 +225,7 @@ impl std::fmt::Debug for AtTimeout {
     }
 }
 
-/// A working directory.
+/// Working directory of a process to start.
 #[derive(Debug)]
 pub enum Directory {
     /// The folder at this path when the process starts.
@@ -230,7 +237,8 @@ pub enum Directory {
 /// Progress report of a running process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// The helper has confined the process and executes the program now.
+    /// The helper has applied the required confinement, if any, and executes the program now. If
+    /// the program cannot be executed, an error follows.
     Enforced {
         /// Sandbox tier in force.
         tier: SandboxTier,
@@ -247,8 +255,8 @@ pub enum Update {
 pub struct ProcessOutcome {
     /// Reason for the end of the process.
     pub exit: Exit,
-    /// Standard output and standard error in order of printing. With a [`Dialogue`], standard
-    /// output only.
+    /// Standard output and standard error in order of printing, with secrets redacted. With a
+    /// [`Dialogue`], standard output only.
     pub output: Captured,
     /// Beginning of standard error, with secrets redacted. Empty without a [`Dialogue`].
     pub errors: Vec<u8>,
@@ -266,23 +274,24 @@ pub struct ProcessOutcome {
 /// Reason for the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Exited with this code.
+    /// The command exited with this code.
     Code(i32),
-    /// Killed by this signal, which posse did not send.
+    /// The command was killed by this signal, which posse did not send.
     Signal(i32),
-    /// Ended by posse after the time limit.
+    /// The command was ended by posse after the time limit.
     TimedOut,
-    /// Killed because the output exceeded [`Spawn::spill_bytes_max`].
+    /// The command was killed because its output exceeded [`Spawn::spill_bytes_max`].
     OutputFull,
-    /// Killed because its processes used more memory than one command may use
+    /// The command was killed because its processes used more memory than one command may use
     /// ([`Sandbox::with_memory_limit`]).
     MemoryFull,
-    /// Ended by posse on request ([`Spawn::stop`]).
+    /// The command was ended by posse on request ([`Spawn::stop`]).
     Stopped,
 }
 
 impl Exit {
-    /// Name of the signal, such as `SIGSEGV`. `None` unless this is [`Exit::Signal`].
+    /// Name of the signal, such as `SIGSEGV`, or `signal N` for a number without a name. `None`
+    /// unless this is [`Exit::Signal`].
     pub fn signal_name(self) -> Option<String> {
         let Exit::Signal(number) = self else { return None };
         let known = nix::sys::signal::Signal::try_from(number);
@@ -303,8 +312,8 @@ pub enum RunError {
     /// The working directory cannot be opened, or no longer exists.
     #[error("the working directory is gone")]
     NoDirectory,
-    /// The required confinement could not be planned or enforced, or the program could not be
-    /// executed.
+    /// The required confinement could not be planned, or was not enforced in time; the survey of
+    /// protected files failed or was incomplete; or the program could not be executed.
     #[error("the process was not started: {reason}")]
     NotPrepared {
         /// Cause, as text.
@@ -324,8 +333,8 @@ impl<T, E: Display> Context<T> for Result<T, E> {
     }
 }
 
-/// Returns the path of bash, or `/bin/sh` if bash is not installed. Call it once per sandbox: a
-/// search takes up to eight failed system calls.
+/// Returns the path of bash, or `/bin/sh` if bash is not installed. Call it once per sandbox: the
+/// search takes a system call for each possible path.
 fn shell() -> PathBuf {
     find_program("bash", &["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"])
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))

@@ -1,8 +1,8 @@
 //! Memory limit of a command: how much memory its processes may use together, and how much they do.
 //!
 //! A limit of one process (`RLIMIT_AS`, `RLIMIT_DATA`) would refuse programs that reserve addresses
-//! without using them, such as runtimes of JavaScript and address sanitizers, and most users may not
-//! create cgroups. So the use is measured once a second. For faster growth, the helper raises
+//! without using them, such as runtimes of JavaScript and address sanitizers, and most users may
+//! not create cgroups. So the use is measured once a second. For faster growth, the helper raises
 //! `oom_score_adj`: the kernel ends the command before posse.
 
 use std::fs;
@@ -12,8 +12,9 @@ use std::sync::OnceLock;
 /// Share of the memory that one command may use: three quarters.
 const SHARE: (u64, u64) = (3, 4);
 
-/// Maximum number of bytes that one command may use. `None` if the memory of this machine cannot be
-/// read.
+/// Default limit of the memory of one command in bytes: three quarters of the memory of the machine
+/// or of the limit of this process's cgroup, if that is lower. `None` if the memory of the machine
+/// cannot be read.
 pub(crate) fn default_limit() -> Option<u64> {
     static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -22,13 +23,14 @@ pub(crate) fn default_limit() -> Option<u64> {
     })
 }
 
-/// Memory of the machine in bytes, from `/proc/meminfo`.
+/// Total memory of the machine in bytes, from `/proc/meminfo`.
 fn machine_memory() -> Option<u64> {
     kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
 /// True if `processes`, listed on demand, use more than `limit` bytes of memory and swap together.
-/// Pages that several of them share count once.
+/// Pages that several of them share count once, if the kernel tells the shares. Always false while
+/// the whole machine uses no more than `limit`.
 pub(crate) fn is_exceeded(limit: u64, processes: impl FnOnce() -> Vec<i32>) -> bool {
     // The cheap tests come first: one file, then one small file per process. The last one walks the
     // page tables of each process.
@@ -41,6 +43,7 @@ pub(crate) fn is_exceeded(limit: u64, processes: impl FnOnce() -> Vec<i32>) -> b
 }
 
 /// Bytes of memory and swap in use on the machine, without caches that the kernel can give up.
+/// `None` if they cannot be read.
 fn machine_use() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let field = |name| kibibytes(&text, name);
@@ -49,7 +52,8 @@ fn machine_use() -> Option<u64> {
     Some(memory + swap)
 }
 
-/// Bytes of memory and swap of a process. Shared pages count in each process that uses them.
+/// Bytes of memory and swap of a process; 0 if they cannot be read. Shared pages count in each
+/// process that uses them.
 fn resident(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name| kibibytes(&text, name).unwrap_or(0);
@@ -64,13 +68,15 @@ fn proportional(pid: i32) -> u64 {
     read.ok().and_then(share).unwrap_or_else(|| resident(pid))
 }
 
-/// Value of the line that begins with `name`, given in KiB, as bytes.
+/// Value of the line that begins with `name`, given in KiB, as bytes. `None` if there is no such
+/// line, or its value is not a number followed by `kB`.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Memory limit of the cgroup of this process, as a container has one. `None` without a limit.
+/// Lowest memory limit in bytes of the cgroup of this process, as a container has one, and of all
+/// above it. `None` if none can be read. A number close to 2^63 means that there is no limit.
 fn cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let limits = limit_files(&groups).into_iter().filter_map(|file| {

@@ -18,8 +18,9 @@ use nix::unistd::{getegid, geteuid};
 use crate::plan::Plan;
 use crate::{Context as _, kernel};
 
-/// Mount options of the tmpfs that holds all temporary folders of a command: at most 1 GiB and
-/// 524,288 files. The kernel needs memory for a file even if it is empty.
+/// Mount options of the tmpfs that holds the private content of all masked folders and of
+/// `/dev/shm`: at most 1 GiB and 524,288 files and folders. The kernel needs memory for a file even
+/// if it is empty. The folder of `TMPDIR` is not in it.
 const TEMPORARY_SPACE: &str = "size=1g,nr_inodes=512k,mode=755";
 
 /// Mount options of a tmpfs that only posse writes to.
@@ -42,14 +43,15 @@ pub(crate) const RESOLVER: &str = "/etc/resolv.conf";
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mounted {
     pub(crate) namespaces: Vec<&'static str>,
-    /// True if the command sees only processes of its own PID namespace.
+    /// True if the helper mounted a `/proc` that shows only processes of the command's own PID
+    /// namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
     pub(crate) masked: usize,
-    /// Process limit of the namespace. `None` if the kernel does not enforce one.
+    /// Process limit of the namespace. `None` if the namespace has none of its own.
     pub(crate) processes_max: Option<u32>,
 }
 
@@ -172,8 +174,8 @@ fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
     all.iter().filter(outermost).map(PathBuf::as_path)
 }
 
-/// Copies of writable and visible paths, taken before the tree becomes read-only and is covered.
-/// They are mounted afterwards.
+/// Copies of writable paths and of covered visible paths, and the targets of [`SYSTEM_LINKS`],
+/// taken before the tree becomes read-only and is covered. They are restored afterwards.
 struct WritableMounts {
     /// Copies by path. Sorted, so a folder precedes its contents.
     trees: BTreeMap<PathBuf, Layer>,
@@ -291,8 +293,8 @@ fn memory(folder: &Path, options: &str) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(options))?)
 }
 
-/// Creates the folder `name` in the temporary space, writable by all users, and returns it as a
-/// detached mount. All such folders share the size limit of the space.
+/// Creates the folder `name` in the temporary space ([`TEMPORARY_SPACE`]), writable by all users,
+/// and returns it as a detached mount. All such folders share the size limit of the space.
 fn temporary_folder(name: &str) -> io::Result<OwnedFd> {
     let folder = Path::new(STAGING).join(name);
     fs::create_dir(&folder)?;
@@ -332,8 +334,8 @@ fn covers(plan: &Plan) -> Result<BTreeMap<PathBuf, Layer>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().context(FAILED)
 }
 
-/// Mounts the cover `nothing` over `path`, unless `path` is already invisible, because one of its
-/// parents is covered. Returns true in both cases.
+/// Mounts the cover `nothing` over `path`. Does nothing if `path` is missing or already invisible,
+/// because one of its parents is covered. Returns true in all cases.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),

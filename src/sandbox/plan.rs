@@ -15,7 +15,7 @@ pub enum Backend {
     Namespaces,
     /// Namespaces created by bubblewrap, with Landlock and seccomp inside.
     Bubblewrap,
-    /// Landlock and seccomp.
+    /// Landlock and seccomp, without namespaces.
     Landlock,
     /// No confinement.
     #[default]
@@ -56,26 +56,32 @@ impl Backend {
 pub(crate) struct Plan {
     /// Tier that the helper must enforce; otherwise the command does not run.
     pub(crate) tier: SandboxTier,
-    /// Mechanism to use.
+    /// Mechanism that applies the plan.
     pub(crate) backend: Backend,
     /// Writable roots: absolute and resolved, including the command's temporary folder.
     pub(crate) writable: Vec<PathBuf>,
     /// Session roots and working directory. They stay readable if a masked or hidden folder
     /// contains them.
     pub(crate) visible: Vec<PathBuf>,
-    /// Folders that the command sees as empty private folders.
+    /// Folders that the command sees as private folders, empty except for writable and visible
+    /// paths in them. Ignored on the reduced tier, where they stay readable.
     pub(crate) masked: Vec<PathBuf>,
-    /// Existing protected files and folders below `writable` that stay read-only.
+    /// Existing protected files and folders below `writable`, which stay read-only. Ignored on the
+    /// reduced tier, where only the check after the command protects them.
     pub(crate) read_only: Vec<PathBuf>,
-    /// Folders between a writable root and a read-only path that controls git, and folders that contain
-    /// an exempt path. They are bind-mounted onto themselves, because a mount point cannot be renamed:
-    /// renaming a parent would unprotect the path. Parents of other read-only paths are not pinned.
+    /// Folders between a writable root and a read-only path that controls git, and folders that
+    /// contain an exempt path. They are bind-mounted onto themselves, because a mount point cannot
+    /// be renamed: renaming a parent would unprotect the path. Parents of other read-only paths are
+    /// not pinned. Ignored on the reduced tier.
     pub(crate) pinned: Vec<PathBuf>,
-    /// Secret files, credential folders and posse's own folders, which the command must not read.
+    /// Secret files, credential folders, posse's own folders and the hidden places of
+    /// `places.toml`, which the command must not read. On the reduced tier, those below `writable`
+    /// stay readable.
     pub(crate) hidden: Vec<PathBuf>,
     /// True if the command uses the host's network; false if network access is denied.
     pub(crate) network: bool,
-    /// Maximum number of processes and threads of the command. 0: no limit.
+    /// Maximum number of processes and threads of the command; on the reduced tier, a quarter of
+    /// the maximum of all processes of the user. 0: no limit.
     pub(crate) processes_max: u32,
 }
 
@@ -98,7 +104,7 @@ impl Plan {
     }
 
     /// True if the plan can be applied as written: its tier is that of its backend, and all paths
-    /// are absolute, without `.` or `..`, and not `/`.
+    /// are absolute, without `..`, and not `/`.
     pub(crate) fn is_sound(&self) -> bool {
         let mut paths = self.lists().into_iter().flatten();
         self.tier == self.backend.tier()

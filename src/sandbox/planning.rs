@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::wire::is_plain;
 use crate::{RunError, Sandbox, Spawn};
 
-/// Texts of the built-in profiles, one TOML file per profile.
+/// Texts of all sandbox profiles, one TOML file per profile.
 const PROFILES: [&str; 3] = [
     include_str!("../../sandbox-profiles/off.toml"),
     include_str!("../../sandbox-profiles/read-only.toml"),
@@ -26,16 +26,18 @@ pub struct Surroundings {
     /// Roots of the session: the workspace folders. Commands see them even inside masked and hidden
     /// folders.
     pub roots: Vec<PathBuf>,
-    /// Additional folders that are writable for commands with write access.
+    /// Additional folders that are writable for commands with write access. Missing ones are left
+    /// out.
     pub also_writable: Vec<PathBuf>,
-    /// Folders of posse, which no command can read or change.
+    /// Folders of posse, which a confined command must not read or change. On the reduced tier,
+    /// those below its writable roots stay accessible.
     pub own: Vec<PathBuf>,
     /// Home directory of the user. `None` if unknown.
     pub home: Option<PathBuf>,
     /// Folder with the sockets of the user's services (`XDG_RUNTIME_DIR`). `None` if there is none.
     pub runtime_dir: Option<PathBuf>,
-    /// Paths that commands may read although their names look like secrets. Absolute, below `~`, or
-    /// relative to the first root.
+    /// Paths that commands may read, with their contents, although they are secret files or
+    /// credential stores. Absolute, below `~`, or relative to the first root.
     pub readable_secrets: Vec<PathBuf>,
 }
 
@@ -117,15 +119,16 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 }
 
 impl Sandbox {
-    /// Discards the cached probe result, because a command could not be confined as the result
-    /// promised.
+    /// Invalidates the cached probe result, because a command could not be confined as the result
+    /// promised. The next process probes again; this one keeps its result.
     pub(crate) fn discard_probe_result(&self) {
         self.probe.discard_probe_result();
     }
 
     /// Computes the plan of `spawn`. `directory` is its open working directory, `scratch` its
-    /// temporary folder. The guard adds protected files and secrets later. Fails if the profile is
-    /// unknown or a writable root cannot be resolved.
+    /// temporary folder. The guard adds protected files and secrets later. The plan confines
+    /// nothing if the profile is `off` or there is no sandbox. Fails if the profile is unknown or a
+    /// writable root cannot be resolved.
     pub(crate) fn plan(
         &self,
         spawn: &Spawn,

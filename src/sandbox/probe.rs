@@ -1,12 +1,12 @@
 //! Probing of the sandbox mechanisms of this host by trial.
 //!
 //! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
-//! only running a command in a confinement proves that the mechanism works. The result is valid
-//! until reboot or a new binary, and is cached in the state directory, where no command can write.
-//! A weaker result is cached only if the failures of all stronger mechanisms are permanent; a lack
-//! of memory, for example, is not. Even then each start tries the stronger mechanisms again in the
-//! background, for the next start. Enforcement does not depend on the cache: each helper reports
-//! for itself.
+//! only running a command in a confinement proves that the mechanism works. The result is valid for
+//! one boot, binary, user and user namespace, and is cached in the state directory, where no
+//! command can write. A weaker result is cached only if the failures of all stronger mechanisms are
+//! permanent; a lack of memory, for example, is not. Even then each start tries the stronger
+//! mechanisms again in the background, for the next start. No later process uses the result that
+//! nothing works. Enforcement does not depend on the cache: each helper reports for itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -28,7 +28,8 @@ use crate::plan::{Backend, Plan};
 use crate::wire::{HelperLine, HelperRequest};
 use crate::{Context as _, bubblewrap};
 
-/// Maximum time for which a trial waits for each message of the helper, and then for its end.
+/// Maximum time for which a trial waits for each read from the helper, and then for the end of the
+/// helper.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
 /// Name of the cache file.
@@ -53,8 +54,8 @@ const FILE_BYTES_MAX: u64 = 512;
 pub enum ProbeRequest {
     /// The strongest backend that works on this host.
     Strongest {
-        /// State directory, in which the result is cached and compared with an earlier one. `None`: no
-        /// cache, and `is_weakened` is never set.
+        /// State directory, in which the result is cached and compared with an earlier one. `None`:
+        /// no cache, and `is_weakened` is never set.
         kept_in: Option<PathBuf>,
     },
     /// This backend, without a trial; if it does not work, commands do not run.
@@ -69,14 +70,15 @@ pub struct ProbeResult {
     /// Trials, strongest backend first. Empty if the result was cached or the backend was
     /// configured.
     pub tried: Vec<Tried>,
-    /// True if an earlier process found the full tier, and this one does not.
+    /// True if the trials found a weaker tier than full, but the cache file contains the full tier,
+    /// which an earlier process found. False if the result is cached or configured.
     pub is_weakened: bool,
 }
 
 /// Trial of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// The mechanism.
+    /// Mechanism that was tried.
     pub backend: Backend,
     /// Error, or `None` if the backend works.
     pub failure: Option<String>,
@@ -84,7 +86,7 @@ pub struct Tried {
     pub report: Option<String>,
 }
 
-/// Requested backend, and the result of the probe.
+/// Requested backend, and the result of the probe, which is `None` before it is needed.
 #[derive(Debug)]
 pub(crate) struct Probe {
     wanted: ProbeRequest,
@@ -140,7 +142,8 @@ impl Probe {
 }
 
 impl ProbeResult {
-    /// True if all failed trials have permanent causes.
+    /// True if the error text of each failed trial names an error of [`PERMANENT`]. Also true if no
+    /// trial failed.
     fn is_permanent(&self) -> bool {
         let mut failures = self.tried.iter().filter_map(|tried| tried.failure.as_deref());
         failures.all(|failure| {
@@ -150,8 +153,8 @@ impl ProbeResult {
     }
 }
 
-/// True if the cache file or the one that turned out wrong names a backend of the full tier, also
-/// from another boot or binary.
+/// True if the cache file in `folder`, or the one whose result turned out wrong, names a backend of
+/// the full tier, also from another boot or binary.
 fn was_full(folder: &Path) -> bool {
     [FILE, WRONG_FILE].iter().any(|name| {
         let text = read_cache(&folder.join(name)).unwrap_or_default();
@@ -160,7 +163,8 @@ fn was_full(folder: &Path) -> bool {
     })
 }
 
-/// Tries the backends, strongest first, and returns the first one that works.
+/// Tries the backends, strongest first, and returns the first one that works, with all trials so
+/// far; [`Backend::Nothing`] if none does.
 pub(crate) fn strongest_backend(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
@@ -345,8 +349,8 @@ fn cached_backend(folder: &Path, name: &str) -> Option<Backend> {
     Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
 }
 
-/// Returns the text of a cache file. `None` if it cannot be read, or another user may have written
-/// it.
+/// Returns the text of a cache file, at most [`FILE_BYTES_MAX`] bytes. `None` if it cannot be read,
+/// or another user may have written it.
 fn read_cache(path: &Path) -> Option<String> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);

@@ -27,14 +27,16 @@ const CHASE_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of further reads of a process's children while the list keeps changing.
 const READS_MAX: usize = 8;
 
-/// Processes that posse started directly, by process id. They are not orphans.
+/// Helpers that posse started for commands, which may have become the commands, by process id. They
+/// are not orphans.
 static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 
-/// Mark of a process that posse started, and a flag for idle helpers.
+/// Mark of a helper that posse started, and a flag for idle ones.
 #[derive(Debug)]
 struct StartTime {
     mark: String,
-    /// True if the process is a helper that waits for its request, and so has no children.
+    /// True if the process is a helper that waits for its request, so that no orphan can come from
+    /// it.
     is_idle: bool,
 }
 
@@ -93,18 +95,18 @@ impl Mark {
         Mark(format!("{}.{}", family.0, CALLS.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Environment variable with the mark.
+    /// Environment variable with the mark: name and value.
     pub(crate) fn variable(&self) -> (OsString, OsString) {
         (MARK.into(), self.0.clone().into())
     }
 }
 
-/// Process tree of one command. Dropping it kills the tree.
+/// Process tree of one command. Dropping it kills the tree, unless it was cleared or dismissed.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     leader: Pid,
     mark: Mark,
-    /// Descendants seen so far: process id and start time.
+    /// Processes of the tree seen so far that may still exist: process id and start time.
     seen: BTreeSet<(i32, u64)>,
     /// True if the command has its own PID namespace: no process can leave the tree or survive the
     /// leader.
@@ -139,7 +141,7 @@ impl ProcessTree {
         }
     }
 
-    /// Kills a leader that never received a request.
+    /// Kills a leader that never received a request, and only it: an idle leader has no command.
     pub(crate) fn dismiss(mut self) {
         self.is_gone = true;
         let _ = kill(self.leader, Signal::SIGKILL);
@@ -189,8 +191,8 @@ impl ProcessTree {
         reap(&orphans);
     }
 
-    /// Kills remaining processes until none is left or the time is over, and returns the number of
-    /// killed processes. Call it after the leader was reaped.
+    /// Kills remaining processes until none is left or [`CHASE_MAX`] is over. Returns the number of
+    /// processes that still ran, without watchdogs. Call it after the leader was reaped.
     pub(crate) async fn clear(&mut self) -> usize {
         let mut killed = BTreeSet::new();
         let begin = Instant::now();
@@ -216,7 +218,8 @@ impl ProcessTree {
         killed.len()
     }
 
-    /// All recorded processes of the tree except the leader, including zombies.
+    /// Finds and records the processes of the tree. Returns all except the leader, including
+    /// zombies.
     fn members(&mut self) -> Vec<i32> {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
@@ -225,7 +228,8 @@ impl ProcessTree {
     }
 
     /// Finds and records the processes of the tree: `orphans`, the leader unless the tree is
-    /// enclosed, processes recorded earlier that still exist, and all descendants of these.
+    /// enclosed, processes recorded earlier that still exist, and all descendants of these. Returns
+    /// their process ids.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
         if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
@@ -247,7 +251,10 @@ impl ProcessTree {
         members.into_iter().collect()
     }
 
-    /// Children of posse that posse did not start, and that belong to this command or have ended.
+    /// Children of posse that posse did not start, and that are treated as orphans of this command:
+    /// those with its mark or the mark of a command that is over, those recorded in this tree, and,
+    /// while no other command runs, those without a mark of this posse. Also children that have
+    /// ended, to reap them.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };

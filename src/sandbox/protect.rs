@@ -1,9 +1,9 @@
 //! Protection of protected files and secrets below the roots of commands.
 //!
 //! [`Protection::survey`] finds them before a command starts. On the full tier, existing protected
-//! files are then mounted read-only. [`Protection::check_after`] finds created and changed ones,
-//! moves them to the quarantine and restores the originals. No placeholder files are created: `git
-//! add` would add them.
+//! files are then mounted read-only. [`Protection::check_after`] finds created, changed and removed
+//! ones, and moves them to the quarantine, restores the originals, removes dangerous settings, or
+//! only reports them. No placeholder files are created: `git add` would add them.
 
 mod check;
 mod exemptions;
@@ -44,33 +44,36 @@ use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
 
-/// Maximum number of protected paths that are mounted read-only for a command. Further paths are
-/// only checked afterwards.
+/// Maximum number of protected names that are mounted read-only for a command. Further names are
+/// only checked afterwards. Other hard links of mounted files come in addition, and as many entries
+/// of folders that are split around exempt paths.
 const MOUNTS_MAX: usize = 400;
 
 /// Duration in microseconds up to which a scan counts as fast: switching to another thread would
 /// take longer.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Protects files and secrets below a set of roots. Commands with the same roots share one
-/// `Protection`.
+/// Protects files and secrets below a set of roots. Commands with the same roots and the same
+/// read-only ones among them share one `Protection`.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
-    /// Scan limits.
+    /// Limits of a scan of one root.
     pub(crate) bounds: ScanBounds,
-    /// True if the last scan was complete. Readable without the lock that a running scan holds.
+    /// True if the last scan of the roots was complete, or there was none. Readable without the
+    /// lock that a running scan holds.
     is_complete: AtomicBool,
-    /// Duration of the last scan in microseconds.
+    /// Duration of the last survey or check in microseconds. `u64::MAX` before the first.
     took: AtomicU64,
     /// Folders that contain temporary folders of commands. They are searched for moved
     /// repositories.
     temporary: Temporary,
     /// Registry of writes by posse's own tools. Lock `inner` before it.
     pub(crate) written: ToolWrites,
-    /// Registry of the secrets that scans have found, and the number of this protection in it.
+    /// Registry of the secrets that scans have found. `scanner` is the number of this protection in
+    /// it.
     secret_files: SecretFiles,
     scanner: u64,
     inner: Mutex<GuardState>,
@@ -102,7 +105,7 @@ struct GuardState {
     /// cleaned: everything that may run programs is removed.
     born: HashMap<Identity, ProtectedPath>,
     new_worktrees: NewWorktrees,
-    /// Findings of the current round of a check.
+    /// Findings that the current round of a check has collected so far.
     findings: Vec<Finding>,
     /// Findings about commands that were given up. The next check reports them.
     untold: Vec<Finding>,
@@ -134,7 +137,8 @@ struct Baseline {
     items: HashMap<ProtectedPath, BaselineItem>,
     /// For each root, the number of the scan from which the baseline was made.
     scans: Vec<u64>,
-    /// Targets of git settings and of protected links, existing or not, with the index of the root.
+    /// Paths to which git settings, `commondir` files and protected links refer, existing or not,
+    /// with the index of the root.
     pointed: Vec<(usize, ProtectedItem)>,
     /// True if the scan was complete.
     is_complete: bool,
@@ -155,8 +159,8 @@ struct BaselineItem {
     /// items, or if the file system does not store it.
     birth: Option<SystemTime>,
     parent: Option<Identity>,
-    /// Folder around the parent folder, if the name of the parent folder gives the item its meaning,
-    /// as for `.cargo/config.toml`. `None` for other items.
+    /// Folder around the parent folder, if the name of the parent folder gives the item its
+    /// meaning, as for `.cargo/config.toml`. `None` for other items.
     above: Option<Identity>,
     is_mounted: bool,
 }
@@ -181,10 +185,11 @@ fn is_covered(known: Option<&BaselineItem>, item: &ProtectedItem) -> bool {
 /// command has ended. If it is dropped instead, a later check covers the command.
 #[derive(Debug)]
 pub struct Survey {
-    /// Existing protected files and folders, to be mounted read-only.
+    /// Existing protected files and folders, to be mounted read-only: without exempt and hidden
+    /// ones, and those beyond the maximum number of mounts.
     pub read_only: Vec<PathBuf>,
-    /// Folders between a root and a protected path that controls git, and folders that contain an exempt
-    /// path; to be bind-mounted onto themselves, so that they cannot be renamed.
+    /// Folders between a root and a protected path that controls git, and folders that contain an
+    /// exempt path; to be bind-mounted onto themselves, so that they cannot be renamed.
     pub pinned: Vec<PathBuf>,
     /// Existing secrets and posse's own folders, which the command must not read.
     pub hidden: Vec<PathBuf>,
@@ -202,7 +207,7 @@ pub struct Survey {
 pub enum ProtectionMethod {
     /// Read-only mounts: the command cannot change the paths of [`Survey::read_only`].
     ByMounts,
-    /// No protection during the run, only the check afterwards.
+    /// No protection while the command runs, only the check afterwards.
     ByCheck,
 }
 
@@ -211,9 +216,9 @@ pub enum ProtectionMethod {
 pub struct Finding {
     /// Path of the protected name.
     pub path: PathBuf,
-    /// Kind of the change.
+    /// Kind of the change that the command made.
     pub what: ProtectedChange,
-    /// Reaction to the change.
+    /// Reaction of posse to the change.
     pub action: ProtectAction,
     /// Command or commands that can have made the change.
     #[serde(skip_serializing_if = "Whose::is_this")]
@@ -251,22 +256,24 @@ impl Finding {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProtectedChange {
-    /// Created.
+    /// A protected file, link or folder was created.
     Created,
-    /// Changed.
+    /// A protected file, link or folder was changed.
     Changed,
-    /// Removed.
+    /// A protected file, link or folder was removed, renamed or moved away.
     Removed,
-    /// A repository is missing, and another file or folder has its name.
+    /// A repository is missing, and another file or folder is at its path.
     Replaced,
-    /// Git settings or rebase steps that may run programs, by name. Empty: the file cannot be
-    /// parsed.
+    /// A git file got settings or rebase steps that may run programs. Contains their names; empty
+    /// if the file cannot be parsed.
     Settings(Vec<String>),
-    /// Created, and refers git to a repository that is not scanned.
+    /// A `.git` file or a `commondir` was created or changed, and refers git to a folder that is
+    /// not scanned, or to a repository that may run programs.
     LeadsOutside,
-    /// Created together with the new work tree that contains it.
+    /// A protected file was created together with the new work tree that contains it.
     CameWithRepository,
-    /// The scan limit was exceeded, so changes below this root may be missed.
+    /// A scan limit was exceeded, so changes may be missed. The path is the first root, even if the
+    /// limit was exceeded below another one.
     TooMuch,
 }
 
@@ -274,15 +281,18 @@ pub enum ProtectedChange {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProtectAction {
-    /// Moved to this path.
+    /// The file or folder was moved to this path in the quarantine. A path without a folder is its
+    /// new name in the old folder, because the quarantine could not be used.
     MovedAside(PathBuf),
-    /// Restored. The version that the command left is at this path; `None` if it left none.
+    /// The earlier state was restored. The version that the command left is at this path, as in
+    /// [`ProtectAction::MovedAside`]; `None` if it left none.
     Restored(Option<PathBuf>),
-    /// The settings or steps were removed; the original text is at this path.
+    /// The dangerous settings or steps were removed from the file; the text that the command left
+    /// is at this path.
     Cleaned(PathBuf),
-    /// Left as the command made it.
+    /// The change was left as the command made it.
     Left,
-    /// Handling failed, with the reason.
+    /// The change could not be handled, for this reason.
     Failed(String),
 }
 
@@ -412,7 +422,9 @@ impl Protection {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Surveys protected files and secrets before a command. Blocks while it reads folders.
+    /// Surveys protected files and secrets before a command, which counts as running from then on.
+    /// First makes a check that is owed, unless commands are running. Blocks while it reads
+    /// folders.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         self.survey_without(&[])
     }
@@ -469,8 +481,8 @@ impl Protection {
         }
     }
 
-    /// Returns the existing secrets below the roots, which only mounts can hide. Blocks while it
-    /// reads folders.
+    /// Returns the existing secrets, credential stores and folders of posse below the roots, which
+    /// only mounts can hide. Blocks while it reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let (_, secrets, complete) = inner.scan(self.bounds);
@@ -510,7 +522,7 @@ impl Protection {
         findings
     }
 
-    /// Discards the survey of a command that did not run.
+    /// Discards the survey of a command that did not run, so that no check is owed for it.
     pub(crate) fn take_back(&self, mut survey: Survey) {
         survey.protection = None;
         let mut inner = self.lock();
@@ -534,7 +546,8 @@ impl Protection {
     }
 
     /// Checks the effects of a command that was given up; the next check reports the findings.
-    /// Unless `is_dead`, processes of the command may still run, and another check stays due.
+    /// Unless `is_dead`, processes of the command may still run, and another check stays due. Does
+    /// nothing if no check is owed.
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
@@ -559,8 +572,8 @@ impl Drop for Survey {
 }
 
 impl GuardState {
-    /// Scans every root. Returns the protected names within reach of commands, the secrets, and
-    /// true if the scan was complete.
+    /// Scans every root. Returns the protected names within reach of commands, the secrets in all
+    /// roots, and true if all scans were complete.
     fn scan(
         &mut self,
         bounds: ScanBounds,
@@ -577,7 +590,8 @@ impl GuardState {
         (items, secrets, complete)
     }
 
-    /// Creates a baseline of the current state of `items`.
+    /// Creates a baseline of the current state of `items` and of the paths to which they refer.
+    /// Forgets repositories created by commands, and files left in new work trees, that are gone.
     fn new_baseline(
         &mut self,
         items: Vec<(usize, ProtectedItem)>,
@@ -616,7 +630,8 @@ impl GuardState {
         Arc::new(baseline)
     }
 
-    /// Returns the current state of an item. `None` if the item does not exist.
+    /// Returns the current state of an item. `None` if the item does not exist or cannot be
+    /// examined.
     fn item_state(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
@@ -639,11 +654,14 @@ impl GuardState {
         Some(BaselineItem { sort, state, identity, birth: None, parent, above, is_mounted })
     }
 
-    /// Hook folders and settings files to which git settings among `items` refer, and targets of
-    /// protected links. Paths that are already protected are left out.
+    /// Paths to protect because `items` refer to them: hook folders and settings files to which git
+    /// settings refer, the git files in the target of a `commondir`, and targets of protected
+    /// links. Settings and links add no path that is already protected, and none outside their
+    /// root.
     fn referenced(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
         let mut pointed = self.link_targets(items);
-        // A folder to which a `commondir` leads has the settings of a repository, even without a `HEAD`.
+        // A folder to which a `commondir` leads has the settings of a repository, even without a
+        // `HEAD`.
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Common) {
             let Some((at, target)) = self.pointer_target(&(*at, Arc::clone(&item.path))) else {
                 continue;
@@ -726,8 +744,8 @@ impl GuardState {
         targets
     }
 
-    /// Returns the paths to mount read-only, including all hard links of a file, and the parents
-    /// that must not be renamed.
+    /// Returns the paths to mount read-only, including all hard links of a file, and the folders
+    /// above those that control git, up to but without the root, which must not be renamed.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let mut keys: Vec<&ProtectedPath> = baseline
             .items

@@ -50,7 +50,7 @@ const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 /// an init process are recorded.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Size of the read buffer in bytes.
+/// Size in bytes of the buffer for reading output.
 const READ_BYTES: usize = 32 << 10;
 
 /// Maximum number of unprocessed bytes from a helper. A helper that exceeds it is no longer read.
@@ -60,7 +60,8 @@ const REPORT_BYTES_MAX: usize = 4 << 10;
 const SAID_BYTES_MAX: usize = 400;
 
 impl Sandbox {
-    /// Runs `spawn` until none of its processes is left, and reports progress to `watch`.
+    /// Runs `spawn` until none of its processes is left, and reports progress to `watch`. Stops
+    /// waiting for processes that do not end when they are killed.
     ///
     /// Must be awaited on a thread that lives as long as the process, such as a runtime thread: the
     /// process is killed when the thread that started it ends. Dropping the future kills the
@@ -81,8 +82,8 @@ impl Sandbox {
     /// [`RunError::NotPrepared`] if the survey of protected files is incomplete and `besides` does
     /// not permit that.
     ///
-    /// `late` receives the findings that no outcome contains, also if the future is dropped. Without
-    /// it, the next check reports those of a dropped future.
+    /// `late` receives the findings that no outcome contains, also if the future is dropped.
+    /// Without it, the next check reports those of a dropped future, and the others are logged.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
@@ -181,7 +182,8 @@ impl Sandbox {
         })
     }
 
-    /// Takes the spare helper or starts a helper, and sends it the request.
+    /// Takes the spare helper or starts a helper, and sends it `request`, to whose environment it
+    /// adds the mark of the helper.
     fn acquire_helper(
         &self,
         request: &mut HelperRequest,
@@ -242,7 +244,8 @@ struct RunningCommand {
     status: Option<ExitStatus>,
     /// Reason for which posse ended the command. `None` if posse did not.
     forced: Option<Exit>,
-    /// Request to stop the command. `None` if it cannot be stopped, or after the request.
+    /// Receiver of the request to stop the command. `None` if it cannot be stopped, or after the
+    /// request.
     stop: Option<oneshot::Receiver<()>>,
     kills: u32,
     begin: Instant,
@@ -261,7 +264,8 @@ struct RunningCommand {
 impl RunningCommand {
     /// Reads output and enforces deadlines until the command has ended and its output is read.
     ///
-    /// Calls `meanwhile` once, after the enforcement report, while the command runs.
+    /// Calls `meanwhile` once, after the enforcement report, while the command runs; never without
+    /// a report.
     async fn drive(
         &mut self,
         watch: &mut (impl FnMut(Update) + Send),
@@ -366,7 +370,8 @@ impl RunningCommand {
         decide()
     }
 
-    /// Kills the command if its processes use more memory than it may.
+    /// Kills the command if its processes use more memory than it may, and records the reason
+    /// [`Exit::MemoryFull`].
     fn limit_memory(&mut self) {
         if self.status.is_some() || self.forced.is_some() {
             return;
@@ -469,7 +474,7 @@ impl RunningCommand {
     }
 
     /// Kills remaining processes, reads their last output, and builds the outcome. Fails if the
-    /// required confinement was not reported.
+    /// helper reported an error, or not the required confinement.
     async fn end(
         mut self,
         watch: &mut (impl FnMut(Update) + Send),
@@ -552,7 +557,8 @@ fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
 }
 
-/// Opens the working directory. Fails with [`RunError::NoDirectory`] if it was removed.
+/// Opens the working directory. Fails with [`RunError::NoDirectory`] if the path cannot be opened
+/// as a folder, or the open folder was removed.
 fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
     match directory {
         Directory::Path(path) => {

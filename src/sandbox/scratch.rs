@@ -49,8 +49,9 @@ fn is_new(folder: &Path) -> bool {
     ours && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Empty folder that only the user can enter. When dropped, it goes back to the slot or is removed
-/// with its content.
+/// Empty folder that only the user can enter. When dropped, it goes back to the slot if it is empty
+/// and the slot is free; otherwise it is removed with its content, in the background unless it is
+/// empty.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
@@ -59,7 +60,8 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Takes the folder of the slot or creates a new one in `parent`, which is created if missing.
-    /// Fails if `parent` belongs to another user.
+    /// Fails if `parent` is not a folder or belongs to another user, or the folder cannot be
+    /// created.
     pub(crate) fn new(parent: &Path, spare: &Spare) -> io::Result<Scratch> {
         let spare = spare.clone();
         if let Some(folder) = spare.take(parent) {

@@ -133,7 +133,8 @@ impl SeatbeltProfile {
         profile
     }
 
-    /// Arguments of [`PROGRAM`] that run `program` under this profile.
+    /// Arguments of [`PROGRAM`] that run `program` under this profile. The caller appends the
+    /// arguments of `program`.
     pub(crate) fn arguments(&self, program: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["-p".into(), self.text.clone().into()];
         for (name, path) in &self.parameters {
@@ -154,8 +155,8 @@ impl SeatbeltProfile {
         self.parameters[begin..].iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds rules that deny writing to protected names below the parameter `root`, for existing and
-    /// missing files; except to `.git` and `.gitmodules`.
+    /// Adds rules that deny writing to every protected name below the path of the parameter `root`,
+    /// whether a file exists or not; except to `.git`, `git~1` and `.gitmodules`.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
             // Only parts of a `.git` are denied, and `git clone` creates one: its content is
@@ -182,8 +183,8 @@ impl SeatbeltProfile {
     }
 }
 
-/// Parent folders of the paths in `read_only` that are named `config` or `hooks`. These include all
-/// git folders, and some others, such as `.cargo`.
+/// Parent folders of the paths in `read_only` that are named `config` or `hooks`. They are git
+/// folders with a protected `config` or `hooks`, and some others, such as `.cargo`.
 fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     let controls = read_only
         .iter()
@@ -193,8 +194,8 @@ fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     folders.into_iter().map(Path::to_owned).collect()
 }
 
-/// Paths that a command may not rename or remove: protected and hidden paths, their parents within
-/// writable roots, and the roots.
+/// Paths that a command may not rename or remove: the pinned paths of the plan, protected and
+/// hidden paths within writable roots, their parents there, and the roots.
 fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     let mut pinned: std::collections::BTreeSet<PathBuf> = allowed.pinned.iter().cloned().collect();
     for path in allowed.read_only.iter().chain(allowed.hidden) {
@@ -207,8 +208,8 @@ fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     pinned.into_iter().collect()
 }
 
-/// Case-insensitive regular expression for a name. Protected names consist of lower-case letters
-/// and punctuation.
+/// Case-insensitive regular expression for a name. Protected names consist of lower-case letters,
+/// digits and punctuation.
 fn without_case(name: &str) -> String {
     let mut pattern = String::new();
     for letter in name.chars() {

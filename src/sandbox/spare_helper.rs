@@ -20,7 +20,7 @@ use crate::helper::{self, HelperShape};
 use crate::plan::Plan;
 use crate::process_tree::{Family, Mark, ProcessTree};
 
-/// Time limit for a helper to read its request.
+/// Time for which one write to the socket of a helper may block, because the helper does not read.
 const SEND_MAX: Duration = Duration::from_secs(5);
 
 /// Delay before starting a spare helper, so that a command that has just started is not slowed
@@ -46,7 +46,7 @@ pub(crate) struct ReadyHelper {
 /// Spare helper and the thread that starts it.
 ///
 /// Starting a helper blocks the thread until the new process runs, and the helper is killed when
-/// the thread ends. So one thread exists for the lifetime of the sandbox.
+/// the thread ends. So one thread starts all spare helpers and lives as long as the sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct SpareHelper {
     slot: Arc<Mutex<Slot>>,
@@ -56,7 +56,7 @@ pub(crate) struct SpareHelper {
 #[derive(Debug, Default)]
 struct Slot {
     ready: Option<ReadyHelper>,
-    /// True after [`SpareHelper::dismiss`]: no more helpers are started.
+    /// True after [`SpareHelper::dismiss`]: no more spare helpers are started.
     is_closed: bool,
 }
 
@@ -64,7 +64,8 @@ struct Slot {
 #[derive(Debug)]
 struct HelperOrder {
     shape: HelperShape,
-    /// Plan that the next command will probably have. `None`: nothing to prepare from it.
+    /// Plan that the next command will probably have. `None`: the helper prepares no rules in
+    /// advance.
     expected: Option<Plan>,
     runtime: Handle,
 }

@@ -1,8 +1,9 @@
-//! System call numbers by name, for this architecture.
+//! Numbers of the system calls of `sandbox-profiles/seccomp.toml` by name, for this architecture.
 
 use nix::libc;
 
-/// Returns the number of the system call `name`. `None` if this architecture does not have it.
+/// Returns the number of the system call `name`. `None` if this architecture does not have it, or
+/// the tables below lack it.
 pub(crate) fn number(name: &str) -> Option<i64> {
     KNOWN.iter().chain(OLD).find(|(known, _)| *known == name).map(|&(_, number)| number)
 }
@@ -11,7 +12,7 @@ macro_rules! calls {
     ($($name:ident = $number:ident),* $(,)?) => { &[$((stringify!($name), libc::$number)),*] };
 }
 
-/// Calls that all supported architectures have.
+/// Listed calls that all supported architectures have.
 const KNOWN: &[(&str, i64)] = calls![
     unshare = SYS_unshare,
     clone = SYS_clone,
@@ -102,7 +103,7 @@ const KNOWN: &[(&str, i64)] = calls![
     mknodat = SYS_mknodat,
 ];
 
-/// Additional calls of x86-64.
+/// Listed calls that only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[(&str, i64)] = calls![
     chmod = SYS_chmod,
@@ -118,6 +119,6 @@ const OLD: &[(&str, i64)] = calls![
     _sysctl = SYS__sysctl,
 ];
 
-/// Additional calls of other architectures: none.
+/// Listed calls that only other architectures have: none.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[(&str, i64)] = calls![];

@@ -2,8 +2,8 @@
 //!
 //! After SIGKILL no code of posse runs, and only the first process of each command dies together
 //! with posse. So a sandbox starts one watchdog before its first command and holds one end of a
-//! pipe that the watchdog reads. When the pipe closes, the watchdog kills every process with the
-//! sandbox's mark in its environment, and exits.
+//! pipe that the watchdog reads. When the pipe closes without [`BYE`], the watchdog kills every
+//! process with the sandbox's mark in its environment. Then it exits.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -43,14 +43,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Stack size in bytes of the thread that waits for the watchdog: its calls are shallow.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Pipe to the watchdog process of one sandbox. When it is dropped, the watchdog kills remaining
-/// processes and exits.
+/// Pipe to the watchdog process of one sandbox. When the pipe is dropped without
+/// [`Watch::dismiss`], the watchdog kills remaining processes and exits.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(OnceLock<Option<io::PipeWriter>>);
 
 impl Watch {
-    /// Starts a watchdog for `family` on the first call. Does not wait until it runs. Does nothing
-    /// on systems other than Linux.
+    /// Starts a watchdog for `family` on the first call. Does not wait until it runs; a failure is
+    /// logged and not tried again. Does nothing on systems other than Linux.
     pub(crate) fn ensure(&self, helper: &Path, family: &Family) {
         self.0.get_or_init(|| {
             if !cfg!(target_os = "linux") {
@@ -114,7 +114,8 @@ fn has_first_argument(pid: i32, expected: &str) -> bool {
 }
 
 /// Runs the watchdog: waits for the end of the pipe on standard input, then kills the processes
-/// unless the pipe delivered [`BYE`]. The first of `arguments` names the family.
+/// unless the pipe delivered [`BYE`]. The first of `arguments` names the family; if that is
+/// malformed, fails at once.
 pub(crate) fn watcher_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let family = arguments.next().and_then(|family| Family::parse(family.to_str()?));
     let Some(family) = family else { return ExitCode::FAILURE };

@@ -29,7 +29,8 @@ const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"),
 /// that is not reading yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a request in bytes. The kernel accepts at most 2 MB of arguments.
+/// Maximum size of a request in bytes, without its header. The kernel accepts at most 2 MB of
+/// arguments.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
 /// Request to a helper to execute `program` confined by `plan`.
@@ -113,8 +114,8 @@ impl HelperRequest {
         is_whole.then_some(HelperRequest { plan, program, arguments, environment })
     }
 
-    /// Sends the request, and the working directory as a descriptor. Fails if the request is too
-    /// large.
+    /// Sends the request, and the working directory as a descriptor. Fails if the request is larger
+    /// than [`REQUEST_BYTES_MAX`] or the socket does not take it.
     pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
@@ -134,7 +135,8 @@ impl HelperRequest {
 }
 
 impl HelperMessage {
-    /// Waits for a message. `None` at the end of the stream. An invalid message is an error.
+    /// Waits for a message. `None` if the stream ends before it. An incomplete or invalid message,
+    /// or one of another version, is an error.
     pub(crate) fn receive(from: &UnixStream) -> Result<Option<HelperMessage>, String> {
         let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
@@ -241,9 +243,9 @@ impl ByteReader<'_> {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HelperLine {
-    /// Enforcement report.
+    /// Enforcement report. The helper executes the program next.
     Enforced(Value),
-    /// Reason why no command runs.
+    /// Reason for which the helper does not run the command.
     Failed(String),
     /// Exit status of the command; its descendants may still run.
     Exited(CommandExit),
@@ -283,7 +285,8 @@ impl HelperLine {
     }
 }
 
-/// True if `path` is absolute and contains no `.` or `..`.
+/// True if `path` is absolute and contains no `..`. A `.` within it is not noticed, because
+/// [`Path::components`] omits it.
 pub(crate) fn is_plain(path: &Path) -> bool {
     use std::path::Component;
     path.is_absolute()

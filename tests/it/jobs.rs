@@ -145,6 +145,77 @@ fn job_starts_at_once_is_read_in_parts_and_its_end_reported() {
 }
 
 #[test]
+fn command_that_exceeds_the_default_limit_becomes_a_job() {
+    let endless = "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 3";
+    let server = ModelServer::start(vec![
+        calls(&[("bash", json!({"command": endless}))]),
+        calls(&[("bash", json!({"command": "touch go"}))]),
+        ModelAnswer::By(reads),
+        says("done"),
+    ]);
+    let more = json!({"tools": {"bash": {"timeout": "1s"}}});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let [continued, _, last] = &results[..] else { panic!("{results:?}") };
+    assert!(continued.starts_with("one\n(job c"), "{continued}");
+    assert!(continued.contains("still runs after 1 s and continues in the background as job c"));
+    assert!(last.starts_with("two\n") && last.contains("exit 3 after"), "{last}");
+    assert!(last.ends_with("8 of 8 bytes read)"), "{last}");
+    let count = |kind: &str| of_type(&events, kind).len();
+    assert_eq!((count("job.started"), count("job.ended"), count("sandbox.enforced")), (1, 1, 2));
+    machine.verify();
+}
+
+#[test]
+fn command_with_a_requested_limit_is_ended() {
+    let call = json!({"command": "echo one; sleep 100", "timeoutMs": 1000});
+    let server = ModelServer::start(vec![calls(&[("bash", call)]), says("done")]);
+    let machine = Machine::with(&server);
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let result = &server.tool_results()[0];
+    assert!(result.contains("killed after its timeout of 1000 ms"), "{result}");
+    assert_eq!(of_type(&events, "job.started").len(), 0);
+}
+
+#[test]
+fn command_is_ended_at_the_default_limit_if_no_job_may_run() {
+    let call = json!({"command": "echo one; sleep 100"});
+    let more = json!({"tools": {"bash": {"timeout": "1s", "jobs": 1}}});
+    let server = ModelServer::start(vec![
+        starts("sleep 100"),
+        calls(&[("bash", call)]),
+        ModelAnswer::By(stops),
+        says("done"),
+    ]);
+    let machine = Machine::configured(&server, &more, &json!({}));
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let result = &server.tool_results()[1];
+    assert!(result.contains("killed after its timeout of 1000 ms"), "{result}");
+    assert_eq!(of_type(&events, "job.started").len(), 1);
+}
+
+#[test]
+fn end_of_a_run_ends_commands_before_and_after_their_limit() {
+    let endless = "echo $$ >> pids; exec sleep 1000";
+    let server = ModelServer::start(vec![
+        calls(&[("bash", json!({"command": endless}))]),
+        calls(&[("bash", json!({"command": endless, "timeoutMs": 600_000}))]),
+    ]);
+    let more = json!({"tools": {"bash": {"timeout": "1s"}}});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    let (ended, _) = run(&machine, &["--timeout", "4s"]);
+    assert_ne!(ended.code, Some(0));
+    // The job and the command end with the session.
+    for pid in pids(&machine.work("pids"), 2) {
+        eventually("the command has ended", SURVIVAL_MAX, || !lives(&pid));
+    }
+}
+
+#[test]
 fn job_end_is_a_message_at_the_next_step() {
     let server = ModelServer::start(vec![
         starts("echo ready"),

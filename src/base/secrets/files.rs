@@ -1,4 +1,5 @@
-//! Identities of secret files and folders, which stay secret when they or their folders are renamed.
+//! Identities of secret files and folders, which stay secret when they or their folders are
+//! renamed.
 //!
 //! A scan that finds a secret by its name registers it by device and inode number. An inode number
 //! is reused when its file is removed; the creation time tells the files apart.
@@ -10,10 +11,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
-/// Number of registered files at which those are dropped that no scan finds any more.
+/// At each multiple of this number of registered files, those are dropped that no scan finds any
+/// more.
 const FILES_MAX: usize = 100_000;
 
-/// Maximum number of registered targets of links.
+/// Maximum number of registered targets of links. Further targets are not registered.
 const TARGETS_MAX: usize = 1000;
 
 /// Device and inode number of a file or folder.
@@ -41,16 +43,17 @@ struct SecretFile {
     /// Creation time. `None` if the file system does not store it.
     birth: Option<SystemTime>,
     changed: ChangeTime,
-    /// Number of the addition that registered it.
+    /// Number of the addition that registered the file.
     added: u64,
-    /// Scanner that found it last.
+    /// Number of the scanner that found the file last.
     scanner: u64,
-    /// True if the scanner does not find it any more.
+    /// True if the scanner does not find the file any more.
     is_lost: bool,
 }
 
 impl SecretFile {
-    /// True if a file with this creation time has the same inode number and is another file.
+    /// True if a file with the same inode number and the creation time `birth` is another file.
+    /// False if one of the two times is unknown.
     fn is_other(&self, birth: Option<SystemTime>) -> bool {
         self.birth.is_some() && birth.is_some() && self.birth != birth
     }
@@ -64,7 +67,8 @@ impl SecretFiles {
     }
 
     /// Registers the secret `id`, which `scanner` found, with the time of its last change.
-    /// `metadata` is called only if the file is new or has changed.
+    /// `metadata` is called only if the file is new or has changed; if it returns `None` or those
+    /// of another file, nothing is registered.
     pub fn register(
         &self,
         id: FileId,
@@ -145,7 +149,8 @@ impl SecretFiles {
         (added.map(|(id, _)| *id).collect(), registry.last)
     }
 
-    /// Returns the identities that `scanner` found last and that are not in `found`.
+    /// Returns the identities that `scanner` found last, that are not lost yet, and for which
+    /// `found` returns false.
     pub fn missing(&self, scanner: u64, found: impl Fn(&FileId) -> bool) -> Vec<FileId> {
         let registry = self.read();
         let of_scanner = registry.files.iter().filter(|(_, file)| file.scanner == scanner);
@@ -153,8 +158,8 @@ impl SecretFiles {
         missing.map(|(id, _)| *id).collect()
     }
 
-    /// Ends the search for `lost`, which a complete scan did not find. Files are forgotten only if a
-    /// reuse of their inode number could not be noticed.
+    /// Ends the search for `lost`, which a complete scan did not find. Files are forgotten only if
+    /// a reuse of their inode number could not be noticed.
     pub fn set_lost(&self, lost: &[FileId]) {
         let mut registry = self.write();
         for id in lost {

@@ -29,7 +29,7 @@ struct KnownSecrets {
     /// Longest first, so that a secret with another one as prefix is redacted completely.
     secrets: Vec<SecretString>,
     /// Substring searchers that use the rarest bytes of each secret: text without secrets is cheap.
-    /// Empty if there are more than [`SEARCHED_MAX`] secrets.
+    /// Empty if there are more than [`SEARCHED_MAX`] secrets; then `begins` is used alone.
     finders: Vec<Finder<'static>>,
     /// For each byte value, true if a secret begins with it.
     begins: [bool; 256],
@@ -66,7 +66,8 @@ impl Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
-    /// Redacts a complete text. `None` if it contains no secret.
+    /// Redacts a complete text. `None` if that changes nothing. More than half of a secret at the
+    /// end of the text is redacted, too.
     pub fn text(&self, text: &str) -> Option<String> {
         if !self.may_contain_secret(text.as_bytes()) {
             return None;
@@ -95,8 +96,8 @@ impl Mask {
         }
     }
 
-    /// True if `bytes` may contain a secret, or end with the beginning of one. False only if
-    /// redaction would not change them.
+    /// True if `bytes` may contain a secret, or end with the beginning of one; always true with
+    /// more than [`SEARCHED_MAX`] secrets. False only if redaction would not change them.
     fn may_contain_secret(&self, bytes: &[u8]) -> bool {
         if self.known.secrets.is_empty() {
             return false;
@@ -106,8 +107,8 @@ impl Mask {
             || self.tail(bytes) < bytes.len()
     }
 
-    /// Returns the index of a possible secret that continues after `bytes`; the length of `bytes`
-    /// if there is none.
+    /// Returns the first index at which a secret may begin that continues after `bytes`; the length
+    /// of `bytes` if there is none.
     fn tail(&self, bytes: &[u8]) -> usize {
         // Sorted by length.
         let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());

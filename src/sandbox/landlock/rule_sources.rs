@@ -69,7 +69,8 @@ struct FolderStamp {
 }
 
 impl RuleSources {
-    /// Starts a record with up to `entries_max` entries per folder.
+    /// Starts an empty record, and watches mounts from now on. `entries_max`: limit with which the
+    /// folders are listed, see [`list`].
     pub(super) fn begin(entries_max: usize) -> RuleSources {
         // The first poll reports changes before this point.
         let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
@@ -84,20 +85,21 @@ impl RuleSources {
         self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
-    /// Sets the entries of the folder that was added last. `None`: it cannot be listed.
+    /// Sets the entries of the folder that was added last. `None`: the folder cannot be listed.
     pub(super) fn add_listing(&mut self, entries: Option<&[FolderEntry]>) {
         if let Some(folder) = self.folders.last_mut() {
             folder.entries = entries.map(<[FolderEntry]>::to_vec);
         }
     }
 
-    /// Adds a path with a rule of its own, and its open file. `None`: it cannot be opened.
+    /// Adds a path with a rule of its own. `opened`: its open file; `None` if it cannot be opened.
     pub(super) fn add_path(&mut self, path: &Path, opened: Option<File>) {
         let found = opened.and_then(|file| Some((FolderStamp::of(&file.metadata().ok()?), file)));
         self.places.push(RulePath { path: path.to_owned(), found });
     }
 
-    /// True if no mount, listed folder or path has changed since it was recorded. False in doubt.
+    /// True if no mount has changed, each listed folder has the same stamp and entries, and each
+    /// path leads to the same file as when it was recorded. False in doubt.
     pub(super) fn is_unchanged(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts
@@ -144,7 +146,7 @@ impl FolderStamp {
 }
 
 /// Returns the stamp of a path, without following a symbolic link. `None` if the path does not
-/// exist.
+/// exist or cannot be examined.
 fn stamp(path: &Path) -> Option<FolderStamp> {
     std::fs::symlink_metadata(path).ok().as_ref().map(FolderStamp::of)
 }
@@ -172,7 +174,8 @@ pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<F
     entries.take(entries_max + 1).map(entry).collect::<io::Result<_>>().map(Some)
 }
 
-/// True if the mount table has changed since the previous call. `None` if that is unknown.
+/// True if the mount table has changed since the previous call for `mounts`. `None` if that is
+/// unknown.
 fn changed(mounts: &File) -> Option<bool> {
     let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
     poll(&mut asked, PollTimeout::ZERO).ok()?;

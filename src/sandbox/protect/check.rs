@@ -26,15 +26,16 @@ use crate::protect::{
 };
 
 /// Maximum number of rounds of a check. A round follows if the previous one changed something,
-/// because processes may still be running.
+/// because processes may still be running. The first one is repeated with enlarged scan limits if
+/// its scan is incomplete and the one before the command was complete.
 const ROUNDS_MAX: usize = 4;
 
 /// Maximum number of entries of a hooks folder that are examined. With more entries, the repository
 /// counts as one with hooks.
 const HOOKS_MAX: usize = 100;
 
-/// Maximum number of handled findings in the report of one check. Further ones are handled but not
-/// reported.
+/// Number of findings from which a check no longer reports those that it handled. It still handles
+/// them, and reports those that are left in place.
 const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
@@ -84,8 +85,8 @@ impl GuardState {
         findings
     }
 
-    /// Scans the roots that commands can write. Returns the protected items that exist, with those of
-    /// the baseline to which settings point. Notes if the scan was complete.
+    /// Scans the roots that commands can write. Returns the protected items that exist, with those
+    /// of the baseline to which settings point. Stores whether the scan was complete.
     fn current_items(
         &mut self,
         baseline: &Baseline,
@@ -184,7 +185,8 @@ impl GuardState {
         findings
     }
 
-    /// True if the repository at `key` is in the baseline, at any path.
+    /// True if the repository at `key` is in the baseline, at any path, or the last scan found no
+    /// folder at `key`.
     fn is_known_repository(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
@@ -247,7 +249,7 @@ impl GuardState {
 
     /// Restores the state `old` of `name` and reports it as `path`. The command's version `new`
     /// goes to the quarantine; `None` if the command removed it. Folders are restored entry by
-    /// entry.
+    /// entry. Does nothing if `path` is exempt.
     fn restore(
         &mut self,
         folder: &OwnedFd,
@@ -329,8 +331,9 @@ impl GuardState {
         if self.new_worktrees.was_left(before.identity) || is_progress {
             return;
         }
-        // Without its parent there is nothing to protect: the parent was removed or renamed. A folder
-        // in its place is the same for programs, and so is one that only holds protected names.
+        // Without its parent there is nothing to protect: the parent was removed or renamed. A
+        // folder in its place is the same for programs, and so is one that only holds protected
+        // names.
         let Ok((folder, name)) = self.parent_of_removed(key, before) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
@@ -397,14 +400,16 @@ impl GuardState {
         self.move_aside(&folder, name, &path, ProtectedChange::Created);
     }
 
-    /// Leaves a protected file because it belongs to a new work tree, and reports it.
+    /// Leaves a protected file because it belongs to a new work tree, records its identity, and
+    /// reports it.
     fn left(&mut self, key: &ProtectedPath, current: &BaselineItem, what: ProtectedChange) {
         self.new_worktrees.note_left(current.identity);
         self.found(&self.path(key), what, ProtectAction::Left);
     }
 
     /// Removes everything from the git file or folder at `key` that may run programs: hooks,
-    /// settings, rebase steps, and references to other repositories.
+    /// settings, rebase steps, and references to other repositories. Moves it to the quarantine as
+    /// a whole if it cannot be cleaned. Does nothing if it is exempt.
     fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
@@ -473,8 +478,8 @@ impl GuardState {
     /// `.git`, or a worktree or module in one; a repository that a command created, which is
     /// cleaned; or a repository whose settings and hooks run no program.
     ///
-    /// The target of a `commondir` must be a repository: git does not look for a `HEAD` there, so it
-    /// would use the settings in any other folder, too.
+    /// The target of a `commondir` must be a repository: git does not look for a `HEAD` there, so
+    /// it would use the settings in any other folder, too.
     pub(super) fn points_to_protected(&self, key: &ProtectedPath, sort: Sort) -> bool {
         let Some((at, target)) = self.pointer_target(key) else { return false };
         let scan = &self.roots[at].scan;
@@ -494,7 +499,7 @@ impl GuardState {
             || self.has_harmless_settings(at, &target)
     }
 
-    /// True if the repository has neither hooks nor settings that run programs.
+    /// True if the repository has neither hooks nor settings that run programs. False in doubt.
     fn has_harmless_settings(&self, at: usize, repository: &Path) -> bool {
         let Ok(folder) = self.roots[at].root.open_folder(repository) else { return false };
         let depth = repository.components().count();
@@ -516,8 +521,8 @@ impl GuardState {
         is_harmless && !has_hooks
     }
 
-    /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None` if
-    /// it leads elsewhere.
+    /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None`
+    /// if it leads elsewhere, to a root itself, or cannot be read.
     pub(super) fn pointer_target(&self, key: &ProtectedPath) -> Option<ProtectedPath> {
         let (folder, name) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         let bytes = place::read(&folder, name, 4096).ok()??;
@@ -536,7 +541,7 @@ impl GuardState {
         })
     }
 
-    /// True if the file at `key` is harmless: a `.gitmodules` with locations of modules only, or an
+    /// True if the file at `key` is harmless: a `.gitmodules` with harmless settings only, or an
     /// `hgrc` with remote paths only.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };

@@ -35,7 +35,9 @@ impl Lifted {
     }
 
     /// Removes exempt paths from `read_only` and `pinned`. A read-only folder that contains an
-    /// exempt path is replaced by its other entries, and is pinned so that it cannot be renamed.
+    /// exempt path is replaced by its other entries except links, and is pinned so that it cannot
+    /// be renamed. If it cannot be read or has too many entries, it stays read-only as a whole,
+    /// with the exempt path.
     pub(super) fn remove_exempt(&self, read_only: &mut Vec<PathBuf>, pinned: &mut Vec<PathBuf>) {
         if self.is_empty() {
             return;
@@ -66,8 +68,8 @@ impl Lifted {
     }
 
     /// Adds the entries of `folder` that are not exempt to `beside`, and the folders that contain
-    /// exempt paths to `above`. `None` if there are more than `left` entries, or more than `depth`
-    /// levels.
+    /// exempt paths to `above`. Leaves out links. `None` if a folder cannot be read, there are more
+    /// than `left` entries, or more than `depth` levels.
     fn split_folder(
         &self,
         folder: &Path,

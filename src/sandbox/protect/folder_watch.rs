@@ -34,7 +34,7 @@ mod linux {
         .union(AddWatchFlags::IN_MOVE_SELF)
         .union(AddWatchFlags::IN_ONLYDIR);
 
-    /// Limit of watches per user, shared with editors and other programs.
+    /// File with the maximum number of watches of a user, which other programs use, too.
     const WATCHES_MAX_FILE: &str = "/proc/sys/fs/inotify/max_user_watches";
 
     /// File systems that report every change. Network file systems do not report those of other
@@ -59,7 +59,8 @@ mod linux {
     }
 
     impl FolderWatch {
-        /// `None` if the system offers no notifications.
+        /// Starts without a watched folder, and watches the mount table. `None` if the system
+        /// offers no notifications.
         pub(in crate::protect) fn begin() -> Option<FolderWatch> {
             let limit: usize = fs::read_to_string(WATCHES_MAX_FILE).ok()?.trim().parse().ok()?;
             let mounts = File::open("/proc/self/mountinfo").ok()?;
@@ -77,7 +78,8 @@ mod linux {
             })
         }
 
-        /// Reads the notifications so far. Later ones count for the next scan.
+        /// Reads the notifications so far, and marks their folders as changed; all of them if
+        /// notifications were lost or a mount changed. Later ones count for the next scan.
         pub(in crate::protect) fn update(&mut self) {
             let mut is_lost = has_changed(&self.mounts) != Some(false);
             loop {
@@ -112,7 +114,8 @@ mod linux {
             }
         }
 
-        /// Watches `folder`. Must be called before the folder is examined.
+        /// Watches `folder`, unless the limit is reached or its file system does not report every
+        /// change. Must be called before the folder is examined.
         pub(in crate::protect) fn add(&mut self, folder: &OwnedFd, identity: Identity) {
             if self.left == 0 || self.descriptors.contains_key(&identity) {
                 return;
@@ -141,7 +144,7 @@ mod linux {
             self.descriptors.contains_key(&identity) && !self.changed.contains(&identity)
         }
 
-        /// True if no watched folder has changed since it was examined.
+        /// True if no watched folder has changed since the last [`FolderWatch::finish`].
         pub(in crate::protect) fn has_no_changes(&self) -> bool {
             self.changed.is_empty()
         }

@@ -1,12 +1,13 @@
 //! Cleaning of git configuration that a command created.
 //!
-//! A setting stays if it is on a list of harmless ones. Any other setting is removed: too many
-//! settings run a program, and each version of git adds new ones.
+//! A setting stays if it is on a list of harmless ones and its value is harmless. Any other setting
+//! is removed: too many settings run a program, and each version of git adds new ones.
 
 /// Maximum size of a configuration file in bytes.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
 
-/// Harmless settings: section and key in lower case. `*` matches any key.
+/// Settings that are harmless unless [`is_harmless`] rejects the value: section and key in lower
+/// case. `*` matches any key.
 const HARMLESS: [(&str, &str); 78] = [
     ("advice", "*"),
     ("am", "threeway"),
@@ -132,7 +133,8 @@ pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
 }
 
 /// True if `new` differs from `old` only in harmless settings of branches and submodules, such as
-/// those that `git submodule update --init` and `git switch --track` write.
+/// those that `git submodule update --init` and `git switch --track` write. False if none of these
+/// differ, if a registered submodule is changed, or if a text cannot be parsed.
 pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
     let (Some(old), Some(new)) = (Registrations::of(old), Registrations::of(new)) else {
         return false;
@@ -244,7 +246,8 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     listed && !names_a_program && !runs && !leads_away && !is_hidden
 }
 
-/// True if the relative path `path` does not lead above the folder that is `depth` levels up.
+/// True if the path `path` is relative and does not lead above the folder that is `depth` levels
+/// up.
 fn stays_below(path: &str, depth: usize) -> bool {
     if path.starts_with(['/', '~', '%', '\\']) {
         return false;

@@ -1,8 +1,8 @@
 //! Search for secrets that were renamed, by device and inode number.
 //!
-//! A scan compares the inode numbers of all entries that it reads with those of the secrets that it
-//! has found by name before. Some folders of a repository are not scanned; they are searched if a
-//! secret is missing.
+//! A scan compares the inode numbers of all entries that it reads with those of the registered
+//! secrets, which scans have found by name before. Some folders of a repository are not scanned;
+//! they are searched if a secret is missing.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// Time limit of one search.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Returns a number for a scanner of secrets.
+/// Returns a number for a scanner of secrets that no other scanner of this process has.
 pub(super) fn next_scanner() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -54,7 +54,8 @@ impl KnownSecrets {
         added
     }
 
-    /// True if the entry `name` of `folder`, with this inode number, is a registered secret.
+    /// True if the entry `name` of `folder`, with this inode number, is a registered secret. True
+    /// in doubt, if its status cannot be read.
     pub(super) fn contains(&self, folder: &OwnedFd, name: &Path, inode: u64) -> bool {
         self.inodes.contains(&inode) && self.is_registered(folder, name)
     }
@@ -73,7 +74,8 @@ impl KnownSecrets {
 }
 
 impl Protection {
-    /// Uses the registry `secret_files`, which several protections and the file tools share.
+    /// Uses the registry `secret_files`, which several protections and the file tools share,
+    /// instead of the previous one.
     pub(crate) fn registering(mut self, secret_files: SecretFiles) -> Protection {
         for watched in &mut self.lock().roots {
             watched.scan.search_for(secret_files.clone());
@@ -91,7 +93,9 @@ impl Protection {
     }
 
     /// Searches for the secrets that earlier scans found and the last one, which was complete, did
-    /// not. `seen`: those that it found. Returns the paths to hide.
+    /// not. `seen`: those that it found. Returns the paths to hide: those found, and the unreadable
+    /// folders in which others may be. Ends the search for the others if all folders could be
+    /// searched.
     pub(super) fn search_missing(
         &self,
         roots: &[Watched],
@@ -174,8 +178,8 @@ impl Search {
     }
 }
 
-/// Returns the nearest of `path` and the folders above it whose status can be read. `None` for the
-/// root itself.
+/// Returns the nearest of `path` and the folders above it, up to but without the root, whose status
+/// can be read, as an absolute path. `None` if there is none.
 pub(super) fn nearest_accessible(root: &Root, path: &Path) -> Option<PathBuf> {
     let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
     above.find(|path| root.stat(path).is_ok()).map(|path| root.path.join(path))

@@ -1,4 +1,4 @@
-//! Hard links of protected files: a write through any name changes the file.
+//! Hard links of protected and secret files: any name leads to the content.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::protect::Watched;
 use crate::protect::place::{self, Identity, PlaceKind, Stat};
 
-/// Maximum number of entries of one folder that are compared.
+/// Maximum number of entries of one folder that are compared. Names after them are not found.
 const ENTRIES_MAX: usize = 1_000_000;
 
 /// Cache of all names of files with several hard links. A new link alters the time of the file's
@@ -17,8 +17,8 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Returns all names of `files` below the roots, including the names under which they were
-    /// found.
+    /// Returns all names of `files` in the scanned folders below the roots, including the names
+    /// under which they were found.
     pub(super) fn names(&mut self, files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
         let is_known = |stat: &&Stat| {
             self.known.get(&stat.identity).is_some_and(|(changed, _)| *changed == stat.changed)

@@ -38,7 +38,7 @@ type RepositoryPlace = (OwnedFd, PathBuf);
 
 impl GuardState {
     /// Moves back every `.git` that was moved alone, without its parent folder, and that can be
-    /// found. Returns one finding for each.
+    /// found. A replacement in its place goes to the quarantine. Returns one finding for each.
     pub(super) fn move_back(
         &mut self,
         baseline: &Baseline,
@@ -97,8 +97,8 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// Reports every `.git` of the baseline that is missing. A `.git` in a folder of a package
-    /// manager is ignored if its parent folder was removed or replaced.
+    /// Reports every `.git` of the baseline that is at no path below the roots any more. A `.git`
+    /// in a folder of a package manager is ignored if its parent folder was removed or replaced.
     pub(super) fn lost(
         &self,
         baseline: &Baseline,
@@ -207,7 +207,8 @@ fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
     openat(folder, name, FOLDER, Mode::empty()).is_ok_and(|opened| is(&opened, which))
 }
 
-/// True if the open folder is the given repository.
+/// True if the open folder is the given repository. Without a known creation time, the identity
+/// decides alone.
 fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
     Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
         && (birth.is_none() || place::creation_time(opened) == birth)

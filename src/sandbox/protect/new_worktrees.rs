@@ -44,7 +44,8 @@ impl NewWorktrees {
 }
 
 impl GuardState {
-    /// Records the work trees that appeared since the baseline.
+    /// Records the work trees that appeared since the baseline: folders at a new path with a
+    /// complete `.git`, or with one that leads to a protected repository.
     pub(super) fn note_new_worktrees(
         &mut self,
         baseline: &Baseline,
@@ -129,8 +130,8 @@ fn is_whole(root: &Root, path: &Path) -> bool {
 }
 
 impl Watched {
-    /// True if `folder` was created together with the work tree or later. False if the file system
-    /// does not store creation times.
+    /// True if `folder` was created together with the work tree or later. False if the folder
+    /// cannot be opened, or the file system does not store creation times.
     fn is_newer(&self, folder: &Path, worktree: &NewWorktree, at: usize) -> bool {
         let Ok(opened) = self.root.open_folder(folder) else { return false };
         let Ok(stat) = Stat::at(&opened, Path::new("")) else { return false };
@@ -142,7 +143,8 @@ impl Watched {
     }
 }
 
-/// True if the name is protected only because of the name of its parent folder.
+/// True if the name is protected only because of the name of its parent folder. False also if it is
+/// not protected.
 pub(super) fn is_named_by_parent(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let above = path.parent().and_then(Path::file_name).unwrap_or_default().as_encoded_bytes();

@@ -1,4 +1,5 @@
-//! Access to files below a root, by descriptors and without following links.
+//! Access to files below a root, by descriptors. Links below the root are not followed, except by
+//! [`Stat::at`] and [`Root::stat`] before the end of a path.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -81,8 +82,8 @@ impl Stat {
         }
     }
 
-    /// Returns the status of `name` in `folder`, without following a link. An empty name means the
-    /// folder itself.
+    /// Returns the status of `name` in `folder`. A link at the end of `name` is not followed. An
+    /// empty name means the folder itself.
     pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
@@ -118,7 +119,8 @@ impl Root {
         open_beneath(&folder, &piece)
     }
 
-    /// Returns the status of `relative`. A link at its end is not followed.
+    /// Returns the status of `relative`. A link at its end is not followed. Links before its end
+    /// are, unless the path has [`PATH_BYTES_MAX`] bytes or more; then they are an error.
     pub(super) fn stat(&self, relative: &Path) -> Result<Stat, Errno> {
         if relative.as_os_str().len() < PATH_BYTES_MAX {
             return Stat::at(&self.folder, relative);
@@ -184,6 +186,7 @@ pub(super) fn creation_time(folder: &OwnedFd) -> Option<SystemTime> {
 }
 
 /// Returns the metadata of `name` in `folder`, with the creation time. A link is not followed.
+/// `None` if `name` cannot be opened.
 pub(super) fn metadata(folder: &OwnedFd, name: &Path) -> Option<Metadata> {
     #[cfg(target_os = "linux")]
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -249,7 +252,8 @@ pub(super) fn read(
     Ok((length as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Returns the target of a link, as text that is not resolved.
+/// Returns the target of a link, as text that is not resolved. Fails if it is longer than
+/// [`LINK_BYTES_MAX`].
 pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
     let target = readlinkat(folder, name)?;
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }

@@ -1,4 +1,5 @@
-//! Quarantine: folder for files that a command planted or replaced. Nothing is deleted.
+//! Quarantine: folder for files that a command planted or replaced. Files, folders and links are
+//! kept; pipes, sockets and devices are lost if the quarantine is on another file system.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
@@ -12,7 +13,8 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::protect::place::{self, FOLDER, PlaceKind, Stat};
 
-/// Maximum size in bytes of a copy. Files are copied if the quarantine is on another file system.
+/// Maximum size in bytes of a copied file or folder. Both are copied if the quarantine is on
+/// another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 const COPY_ENTRIES_MAX: usize = 10_000;
 const COPY_DEPTH_MAX: usize = 32;
@@ -33,7 +35,8 @@ impl Quarantine {
     }
 
     /// Moves `name` from `folder` to the quarantine; returns its new path. If that fails, renames
-    /// it within `folder` to a harmless name and returns this name.
+    /// it within `folder` to a harmless name and returns this name, without a folder. Fails with
+    /// `ENOENT` if `name` does not exist.
     pub(super) fn take(&mut self, folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
         match self.open() {
             Ok(quarantine) => {
@@ -106,7 +109,8 @@ struct QuarantineBudget {
 }
 
 /// Copies `name` from `folder` to `new` in `to`, with everything below it. Links are copied as
-/// links. Fails if a limit is exceeded.
+/// links; pipes, sockets and devices are skipped. Fails if a limit is exceeded, and leaves an
+/// incomplete copy then.
 fn copy(
     folder: &OwnedFd,
     name: &Path,

@@ -37,7 +37,8 @@ const UNWATCHED_MAX: usize = 1000;
 /// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
 
-/// Limits of a scan.
+/// Limits of the scan of one root: visited folders, entries in them, and time. A scan that exceeds
+/// one is incomplete.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScanBounds {
     pub(crate) folders: usize,
@@ -87,32 +88,34 @@ enum FolderRole {
 /// Folders in which protected names count, seen from one folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameScope {
-    /// They do not, except for repositories.
+    /// They do not count, except for repositories and, in folders of package managers, `.posse` and
+    /// `.agents`.
     Nowhere,
-    /// In the folder, and not in the folders below it.
+    /// They count in the folder, but not in the folders below it.
     Here,
-    /// In the folder and in all folders below it.
+    /// They count in the folder and in all folders below it.
     Below,
 }
 
 /// Kind of a protected name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Protected as a whole.
+    /// Name that is protected as a whole, with the reason.
     Name(Class),
     /// Folder that git uses, or will use, as a repository: only some of its content is protected.
     Repository,
     /// File or link called `.git`, which refers to a repository.
     Pointer,
-    /// `hooks` of a repository.
+    /// Folder `hooks` of a repository.
     Hooks,
-    /// `config` or `config.worktree` of a repository.
+    /// File `config` or `config.worktree` of a repository.
     Settings,
-    /// `info/attributes` of a repository.
+    /// File `info/attributes` of a repository, or `info` itself if it is a link.
     Attributes,
     /// `git-rebase-todo`: the steps of an interrupted rebase, some of which run commands.
     Todo,
-    /// Merge strategy of an interrupted rebase or cherry-pick: some run a program.
+    /// File with the merge strategy of an interrupted rebase or cherry-pick: some strategies run a
+    /// program.
     Strategy,
     /// Link in a `.git` in place of a file or folder of git, which leads to another one.
     InnerLink,
@@ -152,8 +155,9 @@ struct ScannedFolder {
     below: Vec<(Arc<Path>, FolderRole, NameScope)>,
     items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
-    /// Links in the folder, with their target text; empty unless the role is ordinary. A link
-    /// cannot change without a change of its folder.
+    /// Links in the folder, with their target text; empty unless `names` is [`NameScope::Below`].
+    /// Links with the name of a folder of package managers are left out. A link cannot change
+    /// without a change of its folder.
     links: Vec<(Arc<Path>, PathBuf)>,
 }
 
@@ -163,8 +167,8 @@ struct ScanPath<'a> {
     path: &'a Arc<Path>,
     role: FolderRole,
     names: NameScope,
-    /// True if the path is known to lead to the same folder as in the last scan: for the root, and if
-    /// the folder above was not read again. False if that has to be examined.
+    /// True if the path is known to lead to the same folder as in the last scan: for the root, and
+    /// if the folder above was not read again. False if that has to be examined.
     is_same_path: bool,
 }
 
@@ -174,7 +178,8 @@ pub(super) struct ScanResult {
     pub(super) items: Vec<ProtectedItem>,
     pub(super) secrets: Vec<Arc<Path>>,
     pub(super) is_complete: bool,
-    /// Number of folders that were read, not only checked for changes.
+    /// Number of folders that were read, not only checked for changes. A folder that was read in
+    /// several passes counts each time.
     pub(super) folders_read: usize,
 }
 
@@ -230,7 +235,8 @@ impl Default for Scan {
 }
 
 impl Scan {
-    /// Finds the files in `known` under any name.
+    /// Makes later scans report the files that are registered in `known` as secrets, under any
+    /// name.
     pub(super) fn search_for(&mut self, known: SecretFiles) {
         self.known = KnownSecrets::new(known);
     }
@@ -240,7 +246,8 @@ impl Scan {
         &self.unreadable
     }
 
-    /// Paths of the folders of which some folders are not scanned.
+    /// Paths, below the root, of the folders whose subfolders are not all scanned: repositories,
+    /// and their folders of objects.
     pub(super) fn partly_scanned(&self) -> impl Iterator<Item = &Path> {
         let folders = self.folders.iter();
         let partly = folders
@@ -263,7 +270,8 @@ impl Scan {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.path_met <= number)
     }
 
-    /// True if the folder existed in scan `number`, at any path.
+    /// True if the folder existed in scan `number`, at any path. False if the last scan did not
+    /// find it.
     pub(super) fn existed(&self, folder: Identity, number: u64) -> bool {
         self.identities.get(&folder).is_some_and(|first| *first <= number)
     }
@@ -273,7 +281,8 @@ impl Scan {
         self.folders.get(path.as_os_str()).map(|folder| folder.identity)
     }
 
-    /// True if git would use the folder at `path` as a repository.
+    /// True if the last scan found a folder at `path` that git accepts as a repository, or that is
+    /// a `.git`, even an incomplete one.
     pub(super) fn is_repository(&self, path: &Path) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.is_repository)
     }
@@ -296,8 +305,9 @@ impl Scan {
         self.folders.keys().map(Path::new)
     }
 
-    /// Scans `root` and all folders below it, breadth first, up to `bounds`. Reads only folders
-    /// that have changed.
+    /// Scans `root` and the folders below it, breadth first, until all are visited or a limit of
+    /// `bounds` is exceeded, which makes the result incomplete. Reads only folders that have
+    /// changed.
     pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         if let Some(watch) = &mut self.watch {
             watch.update();
@@ -333,8 +343,8 @@ impl Scan {
         }
     }
 
-    /// Returns the result of the last scan if nothing changed since. `None` also without watches or
-    /// a stored result.
+    /// Returns the result of the last scan if nothing changed since. `None` if something may have
+    /// changed, and without watches or a stored result.
     fn repeat_last(&self, root: &Root) -> Option<ScanResult> {
         let (watch, last) = (self.watch.as_ref()?, self.last.as_ref()?);
         let is_same = |path: &OsString| {
@@ -357,7 +367,7 @@ impl Scan {
     }
 
     /// Makes the result `found` storable for [`Scan::repeat_last`]. `None` if a change of a folder
-    /// might not alter its time stamp.
+    /// might not alter its time stamp, or a folder could not be read.
     fn last_scan(&self, watch: &FolderWatch, found: &ScanResult) -> Option<LastScan> {
         if !self.unreadable.is_empty() || !self.folders.values().all(|folder| folder.is_settled) {
             return None;
@@ -374,7 +384,8 @@ impl Scan {
         })
     }
 
-    /// Scans until the targets of links are stable.
+    /// Scans until the targets of links are stable, in at most [`LINK_ROUNDS_MAX`] passes and a
+    /// last one. The result is incomplete if they are not stable then.
     fn run_rounds(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
@@ -453,13 +464,13 @@ impl Scan {
         found
     }
 
-    /// Returns the folders to which links in ordinary folders lead, and which are not scanned as
-    /// ordinary folders because of their path.
+    /// Returns the result of [`Scan::resolve`] for the links in all folders.
     fn resolve_links(&self, root: &Root) -> BTreeSet<Arc<Path>> {
         self.resolve(root, self.folders.values())
     }
 
-    /// Like [`Scan::resolve_links`], but only for the links in `folders`.
+    /// Returns the folders to which the links in `folders` lead, and which are not scanned as
+    /// ordinary folders because of their path. Other links add nothing.
     fn resolve<'a>(
         &self,
         root: &Root,
@@ -493,7 +504,8 @@ impl Scan {
     }
 
     /// Returns the content of the folder at `path`; reads it only if it has changed. `None` if it
-    /// is not a folder any more or cannot be read.
+    /// is not a folder any more or cannot be read; unless it is missing or inaccessible, `found` is
+    /// incomplete then.
     fn visit(
         &mut self,
         root: &Root,
@@ -539,7 +551,8 @@ impl Scan {
     }
 
     /// Reads the folder at `place` into the cache. `identity`: identity of the folder as just
-    /// determined. `None` if the folder cannot be read.
+    /// determined. `None` if the folder cannot be read, as for [`Scan::visit`]. Counts the folder
+    /// in `found`.
     fn read(
         &mut self,
         root: &Root,
@@ -609,8 +622,8 @@ impl Scan {
     }
 }
 
-/// True if there is nothing to scan in a folder that gives this error: it does not exist, or no
-/// program of the user can read it. Any other error makes the scan incomplete.
+/// True if the scan stays complete without a folder that gives this error: it does not exist, or
+/// its permissions deny reading it (see `unreadable`). Any other error makes the scan incomplete.
 fn is_final(errno: Errno) -> bool {
     matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
 }
@@ -749,7 +762,8 @@ fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
 }
 
-/// Returns the role of the folder `name` in a parent of this `role`. `None`: it is not scanned.
+/// Returns the role of the folder `name` in a parent of this `role`, and the scope of protected
+/// names in it. `sort`: kind of `name` if it is protected. `None`: it is not scanned.
 fn role_below(
     (role, names): (FolderRole, NameScope),
     is_repository: bool,
@@ -798,7 +812,9 @@ fn role_below(
     }
 }
 
-/// True if `name` is a secret in the folder `above`. `named` is a scratch buffer.
+/// True if `name` is named like a secret in the folder `above`. False if the name of `above` is
+/// itself that of a secret, which covers its content, for names that are not UTF-8, and for pipes,
+/// sockets and devices. `named` is a scratch buffer.
 fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
     if kind == PlaceKind::Other {
         return false;

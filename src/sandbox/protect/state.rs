@@ -17,9 +17,10 @@ use crate::protect::scan::is_timestamp_final;
 
 /// Maximum size of a stored file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum size of all stored files in bytes.
+/// Number of bytes of all stored files from which no further file is stored. The last one may
+/// exceed it.
 const ALL_BYTES_MAX: usize = 8 << 20;
-/// Maximum number of stored entries of one protected folder.
+/// Maximum number of stored entries of one protected folder, with everything below it.
 const ENTRIES_MAX: usize = 4096;
 /// Maximum depth of stored entries within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
@@ -46,8 +47,9 @@ pub(super) enum State {
 }
 
 impl State {
-    /// True if both have equal content. Permissions count for files, not for folders. Files without
-    /// stored bytes are equal if identity, time of change and size are.
+    /// True if both have equal content. Permissions count for files, not for folders. Files of
+    /// which one has no stored bytes are equal if identity, time of change and size are. Pipes,
+    /// sockets, devices and what cannot be read are equal if identity and kind are.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -80,7 +82,8 @@ impl State {
     }
 
     /// Sets the state of `path` below this folder, or removes `path` if `state` is `None`. Missing
-    /// folders in between are created.
+    /// folders in between are created. Anything else than a folder, here or in between, becomes
+    /// one.
     pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
@@ -112,7 +115,8 @@ pub(super) struct FileStateReader {
     pub(super) reads_again: bool,
     copies: HashMap<Identity, Copied>,
     bytes: usize,
-    /// Number of surveys so far. Bytes that the last surveys did not use are dropped.
+    /// Number of surveys so far. Bytes that were not used since the last but one survey are
+    /// dropped.
     round: u64,
 }
 
@@ -125,7 +129,7 @@ struct Copied {
 }
 
 impl FileStateReader {
-    /// Drops the bytes that the last surveys did not use. Called once per survey.
+    /// Drops the bytes that were not used since the last but one survey. Called once per survey.
     pub(super) fn drop_unused(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -148,7 +152,7 @@ impl FileStateReader {
         }
     }
 
-    /// Reads the state of `name` in `folder`. `None` if it does not exist.
+    /// Reads the state of `name` in `folder`. `None` if it does not exist or cannot be examined.
     pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
         let mut left = ENTRIES_MAX;
         self.state_below(folder, name, DEPTH_MAX, &mut left)
@@ -222,7 +226,8 @@ impl FileStateReader {
 }
 
 /// Creates `name` in `folder` with the given state. The name must not exist, unless both are files
-/// or both are folders. Fails with `EFBIG` if the content was not stored.
+/// or both are folders. Fails with `EFBIG` if the content was not stored or this kind of file
+/// cannot be created again; then a folder is restored in part.
 pub(super) fn restore(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {

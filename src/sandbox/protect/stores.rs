@@ -51,9 +51,9 @@ impl Keys {
 
 impl Protection {
     /// Returns every existing path to hide: secrets among `found`, credential stores, and posse's
-    /// own folders. Secrets that the user lets commands read are left out. The others are
-    /// registered by identity; if the scan was complete, registered ones that it did not find are
-    /// searched for.
+    /// own folders. Public certificates, and secrets that the user lets commands read, are left
+    /// out. The files and folders among `found` are registered by identity; if the scan was
+    /// complete, registered ones that it did not find are searched for.
     pub(super) fn hidden(
         &self,
         inner: &mut GuardState,

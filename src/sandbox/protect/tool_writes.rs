@@ -19,10 +19,11 @@ use crate::protect::scan::{ProtectedItem, Sort};
 use crate::protect::state::{self, State};
 use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath, depends_on_parent};
 
-/// Maximum number of bytes of paths and contents in the registry.
+/// Maximum number of bytes of paths and contents in the registry. A content that does not fit is
+/// not stored; the paths of protected files are recorded even beyond it.
 const BYTES_MAX: usize = 8 << 20;
-/// Number of bytes in the registry up to which unprotected paths are recorded. Git settings can
-/// turn an unprotected file into a hook.
+/// Number of bytes in the registry up to which writes to unprotected paths are recorded. Git
+/// settings can turn an unprotected file into a hook.
 const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
 
 /// Registry of writes by the tools of this process. Clones share one registry.
@@ -83,7 +84,8 @@ impl ToolWrites {
 
 impl Writing<'_> {
     /// Records that `path`, absolute and without links, is now the file described by `metadata`,
-    /// with exactly `bytes` and the permissions `mode`.
+    /// with exactly `bytes` and the permissions `mode`. Records nothing if no check will query it,
+    /// or an unprotected path does not fit.
     pub fn wrote(&mut self, path: &Path, metadata: &Metadata, mode: u32, bytes: &[u8]) {
         if !self.is_asked() {
             return;
@@ -161,7 +163,7 @@ impl Log {
 
 impl GuardState {
     /// Returns a copy of `baseline` that includes the writes of posse's own tools since then.
-    /// `None` if there are none.
+    /// `None` if none of them concerns a protected name.
     pub(super) fn with_written(
         &self,
         baseline: &Baseline,
