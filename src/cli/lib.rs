@@ -112,8 +112,9 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
     }
 }
 
-/// Name of the subcommand in `args`, with its own subcommand if given: `sessions list`. `None` if
-/// the first argument names no subcommand.
+/// Name of the subcommand in `args`, which begin with the program name, followed by the name of its
+/// own subcommand if that is the next argument: `sessions list`. An alias gives the main name.
+/// `None` if the argument after the program name is no subcommand.
 fn subcommand(args: &[OsString]) -> Option<String> {
     let root = command();
     let first = root.find_subcommand(args.get(1)?)?;

@@ -110,7 +110,7 @@ pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookReport {
             (ErrorCode::HookAnswerInvalid, "it printed too much and was killed".to_owned())
         }
         Exit::MemoryFull => {
-            let text = "it used most of the machine's memory and was killed";
+            let text = "its processes used more than three quarters of the memory and were killed";
             (ErrorCode::HookFailed, text.to_owned())
         }
         Exit::Stopped => (ErrorCode::HookFailed, "it was stopped".to_owned()),

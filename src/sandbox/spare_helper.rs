@@ -148,7 +148,9 @@ impl Sandbox {
         }
     }
 
-    /// Starts a helper of this `shape`, and waits until its process exists.
+    /// Starts a helper of this `shape`, and waits until its process exists. Not for
+    /// [`HelperShape::Inner`], which needs bubblewrap. Call it in a Tokio runtime, on a thread that
+    /// outlives the helper: the kernel may kill the helper when the thread ends.
     pub(crate) fn helper(&self, shape: HelperShape) -> io::Result<ReadyHelper> {
         self.begin(command(&self.helper), shape)
     }

@@ -68,7 +68,8 @@ pub(crate) fn may_fall_back(error: &ProviderError) -> bool {
 }
 
 impl FallbackPolicy {
-    /// Creates the policy for the configured model and its fallbacks, given by their capabilities.
+    /// Creates the policy for the configured model, which gets the index 0, and its fallbacks.
+    /// `fallbacks`: capabilities of the fallbacks only, in configured order; their indices begin at 1.
     pub(crate) fn new(fallbacks: impl IntoIterator<Item = Abilities>) -> FallbackPolicy {
         let candidate = |abilities| Candidate { abilities, ..Candidate::default() };
         let links =

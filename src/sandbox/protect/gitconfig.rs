@@ -132,9 +132,11 @@ pub(super) fn clean(bytes: &[u8], depth: usize) -> Option<Cleaned> {
     Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
 }
 
-/// True if `new` differs from `old` only in harmless settings of branches and submodules, such as
-/// those that `git submodule update --init` and `git switch --track` write. False if none of these
-/// differ, if a registered submodule is changed, or if a text cannot be parsed.
+/// True if `new` differs from `old` only in settings of single branches and submodules, as after
+/// `git submodule update --init` or `git switch --track`. Any of them may be removed. Added and
+/// changed ones must be harmless, and a branch's remote must be `.` or configured in `old`. False
+/// if none of these differ, if an existing setting of a submodule has another value, or if a text
+/// cannot be parsed.
 pub(super) fn only_registers(old: &[u8], new: &[u8]) -> bool {
     let (Some(old), Some(new)) = (Registrations::of(old), Registrations::of(new)) else {
         return false;

@@ -92,10 +92,10 @@ impl Protection {
         });
     }
 
-    /// Searches for the secrets that earlier scans found and the last one, which was complete, did
-    /// not. `seen`: those that it found. Returns the paths to hide: those found, and the unreadable
-    /// folders in which others may be. Ends the search for the others if all folders could be
-    /// searched.
+    /// Searches the folders that scans leave out for the secrets that earlier scans found and the last
+    /// one, which was complete, did not. `seen`: those that it found. Returns the paths to hide: those
+    /// found, and all folders that could not be searched. If there are no such folders and the search
+    /// reached no limit, secrets still missing are not searched for again.
     pub(super) fn search_missing(
         &self,
         roots: &[Watched],
@@ -111,16 +111,15 @@ impl Protection {
             begin: Instant::now(),
             entries_left: ENTRIES_MAX,
             found: Vec::new(),
+            unreadable: Vec::new(),
         };
         let is_complete = roots.iter().all(|watched| search.in_unscanned(watched));
         let mut hidden: Vec<PathBuf> = search.found;
         // A command could make these folders readable again.
-        let unreadable: Vec<PathBuf> = roots
-            .iter()
-            .flat_map(|Watched { root, scan, .. }| {
-                scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
-            })
-            .collect();
+        let scanned = roots.iter().flat_map(|Watched { root, scan, .. }| {
+            scan.unreadable().iter().filter_map(|path| nearest_accessible(root, path))
+        });
+        let unreadable: Vec<PathBuf> = search.unreadable.into_iter().chain(scanned).collect();
         if is_complete && unreadable.is_empty() {
             let lost: Vec<FileId> = search.missing.into_iter().map(id_of).collect();
             self.secret_files.set_lost(&lost);
@@ -137,6 +136,8 @@ struct Search {
     begin: Instant,
     entries_left: usize,
     found: Vec<PathBuf>,
+    /// Folders that cannot be opened.
+    unreadable: Vec<PathBuf>,
 }
 
 impl Search {
@@ -157,7 +158,15 @@ impl Search {
 
     /// Searches one folder, and adds the folders in it that are not scanned to `open`.
     fn list(&mut self, root: &Root, scan: &Scan, path: &Path, open: &mut Vec<Arc<Path>>) {
-        let Ok(folder) = root.open_folder(path) else { return };
+        let folder = match root.open_folder(path) {
+            Ok(folder) => folder,
+            Err(Errno::EACCES) => {
+                self.unreadable.extend(nearest_accessible(root, path));
+                return;
+            }
+            // It no longer exists, or is no longer a folder.
+            Err(_) => return,
+        };
         let Ok((listed, _)) = place::list(&folder, self.entries_left) else { return };
         self.entries_left -= listed.len();
         for entry in listed {

@@ -635,8 +635,9 @@ pub(crate) fn is_timestamp_final(changed: (i64, i64), now: Duration) -> bool {
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
-/// Sorts the entries `listed` of a folder into the lists of `folder`: protected names, secrets,
-/// links and folders to scan.
+/// Sorts the entries `listed` of the folder `path` into the lists of `folder`: protected names,
+/// secrets (by name, or in `known`), links, folders to scan, and inodes of what is not secret. An
+/// entry may be in several. Also sets `is_repository`. `role` and `names` must be set before.
 fn classify_content(
     path: &Arc<Path>,
     opened: &OwnedFd,

@@ -18,8 +18,8 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// Description, for the model, of the end of a command that was killed because of its use of
 /// memory.
-pub(crate) const MEMORY_FULL: &str = "killed: it used more than three quarters of the memory of \
-                                      this machine; run fewer jobs at once, or work in parts";
+pub(crate) const MEMORY_FULL: &str = "killed: its processes used more than three quarters of the \
+                                      memory; run fewer of them at once, or work in parts";
 
 /// Creates the result of a call from the `outcome` of its command: output, exit status, notes and
 /// metadata. Only a timeout, too much output and too much memory make the result an error.
