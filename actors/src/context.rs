@@ -17,14 +17,19 @@ pub(crate) use weights::{bytes_in, sent_bytes};
 /// The reserve for the reply is a quarter of the context window, but at most this number of tokens.
 const RESERVE_MAX: u64 = 16_384;
 
-/// Context budget in tokens if neither the configuration nor the model table gives one.
-const UNKNOWN_TOKENS_MAX: u64 = 48_000;
+/// Context window in tokens that is assumed for an unknown model of a remote provider.
+const REMOTE_WINDOW: u64 = 128_000;
+
+/// Context window in tokens that is assumed for an unknown model of a server on this machine. Some
+/// of them cut a longer prompt without an error.
+const LOCAL_WINDOW: u64 = 32_000;
 
 /// Context budget of an agent, and settings of its compaction. Sizes are in tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextBudget {
     /// Maximum size of a request; [`tokens_max`](ContextBudget::tokens_max) lowers it to the
-    /// context window of the model. `None`: the window limits it, or 48,000 if that is unknown.
+    /// context window of the model. `None`: only the window limits it, or the assumed one if it is
+    /// unknown.
     pub tokens_max: Option<u64>,
     /// Fraction of the maximum, 0 to 1, above which the history is compacted.
     pub compact_at: f64,
@@ -44,10 +49,10 @@ pub struct ContextBudget {
 }
 
 impl ContextBudget {
-    /// Default budget of a main agent: 48,000 tokens, compacted at 70 %.
+    /// Default budget of a main agent: the context window of its model, compacted at 70 %.
     pub fn main() -> ContextBudget {
         ContextBudget {
-            tokens_max: Some(UNKNOWN_TOKENS_MAX),
+            tokens_max: None,
             compact_at: 0.7,
             summary_tokens: 3000,
             recent_turns: 6,
@@ -57,10 +62,9 @@ impl ContextBudget {
         }
     }
 
-    /// Default budget of a subagent: 12,000 tokens, compacted at 70 %.
+    /// Default budget of a subagent: the context window of its model, compacted at 70 %.
     pub fn child() -> ContextBudget {
         ContextBudget {
-            tokens_max: Some(12_000),
             summary_tokens: 1200,
             recent_turns: 3,
             recent_turns_min: 1,
@@ -69,22 +73,32 @@ impl ContextBudget {
     }
 
     /// Maximum size of a request in tokens for a model with the context window `window` (`None`:
-    /// unknown): the field `tokens_max`, but at most `window - min(window / 4, 16,384)`. 48,000 if
-    /// neither is known.
-    pub fn tokens_max(&self, window: Option<u64>) -> u64 {
-        let fits = window.map(|window| window - (window / 4).min(RESERVE_MAX));
-        match (self.tokens_max, fits) {
-            (Some(wanted), Some(fits)) => wanted.min(fits),
-            (Some(known), None) | (None, Some(known)) => known,
-            (None, None) => UNKNOWN_TOKENS_MAX,
+    /// unknown): the field `tokens_max`, but at most `window - min(window / 4, 16,384)`. Without
+    /// both, that of the window `assumed` ([`assumed_window`]).
+    pub fn tokens_max(&self, window: Option<u64>, assumed: u64) -> u64 {
+        let fits = |window: u64| window - (window / 4).min(RESERVE_MAX);
+        match (self.tokens_max, window) {
+            (Some(wanted), Some(window)) => wanted.min(fits(window)),
+            (Some(wanted), None) => wanted,
+            (None, window) => fits(window.unwrap_or(assumed)),
         }
     }
 
     /// Size of a request in tokens above which the history is compacted: the fraction `compact_at`
     /// of the maximum.
-    pub fn threshold(&self, window: Option<u64>) -> u64 {
-        part(self.tokens_max(window), self.compact_at)
+    pub fn threshold(&self, window: Option<u64>, assumed: u64) -> u64 {
+        part(self.tokens_max(window, assumed), self.compact_at)
     }
+}
+
+/// Context window in tokens that is assumed for a model whose window is unknown: 32,000 for a server
+/// on this machine, otherwise 128,000.
+pub fn assumed_window(info: &ProviderInfo) -> u64 {
+    let address = info.endpoint.split_once("://").map_or("", |(_, address)| address);
+    let host = address.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let is_local = ["localhost", "127.", "[::1]"].iter().any(|local| host.starts_with(local));
+    if is_local { LOCAL_WINDOW } else { REMOTE_WINDOW }
 }
 
 /// The fraction `ratio` of `tokens`, rounded down.
@@ -139,20 +153,42 @@ mod tests {
 
     #[test]
     fn budget_fits_the_window() {
-        let main = ContextBudget::main();
-        let auto = ContextBudget { tokens_max: None, ..ContextBudget::main() };
+        let auto = ContextBudget::main();
+        let fixed = ContextBudget { tokens_max: Some(48_000), ..ContextBudget::main() };
         let table = [
-            (&main, None, 48_000, 33_600),
-            (&main, Some(200_000), 48_000, 33_600),
-            (&main, Some(8192), 6144, 4300),
+            (&fixed, None, 48_000, 33_600),
+            (&fixed, Some(200_000), 48_000, 33_600),
+            (&fixed, Some(8192), 6144, 4300),
             (&auto, Some(200_000), 183_616, 128_531),
             (&auto, Some(8000), 6000, 4200),
-            (&auto, None, 48_000, 33_600),
-            (&ContextBudget::child(), None, 12_000, 8400),
+            (&auto, None, 24_000, 16_800),
+            (&ContextBudget::child(), Some(200_000), 183_616, 128_531),
         ];
         for (budget, window, max, threshold) in table {
-            let seen = (budget.tokens_max(window), budget.threshold(window));
+            let seen =
+                (budget.tokens_max(window, LOCAL_WINDOW), budget.threshold(window, LOCAL_WINDOW));
             assert_eq!(seen, (max, threshold), "{window:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_window_is_smaller_on_this_machine() {
+        let table = [
+            ("http://127.0.0.1:8080/v1", LOCAL_WINDOW),
+            ("http://localhost:11434", LOCAL_WINDOW),
+            ("http://[::1]:1234/v1", LOCAL_WINDOW),
+            ("https://api.example.com/v1", REMOTE_WINDOW),
+            ("https://example.com/localhost", REMOTE_WINDOW),
+            ("https://localhost.example@example.com/", REMOTE_WINDOW),
+            ("", REMOTE_WINDOW),
+        ];
+        for (endpoint, window) in table {
+            let info = ProviderInfo {
+                profile: "p".to_owned(),
+                model: "m".to_owned(),
+                endpoint: endpoint.to_owned(),
+            };
+            assert_eq!(assumed_window(&info), window, "{endpoint}");
         }
     }
 }

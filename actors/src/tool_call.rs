@@ -61,6 +61,8 @@ pub(crate) struct Args {
     pub(crate) question: Option<QuestionId>,
     /// True if the call has already started a subagent and waits for it again.
     pub(crate) attached: bool,
+    /// Bytes of text that the context budget leaves for the result.
+    pub(crate) room_bytes: usize,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
@@ -109,6 +111,7 @@ impl Actor for ToolCallRun {
             call,
             question,
             attached,
+            room_bytes,
             origin,
             services,
             visible,
@@ -121,6 +124,7 @@ impl Actor for ToolCallRun {
         let pipeline = Pipeline {
             asked,
             attached,
+            room_bytes,
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),

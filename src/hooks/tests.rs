@@ -193,6 +193,7 @@ fn secrets_in_tool_results_are_masked() {
             facts,
             post_call: posse_actors::ports::PostCallSink::new(drop),
             output_bytes_max: 1000,
+            room_bytes: usize::MAX,
         };
         tool.run(permitted, context).await
     });

@@ -109,14 +109,15 @@ async fn run(env: Arc<ToolEnvironment>, reading: OpenFile, context: RunContext) 
     if image::is_image(&reading.file) {
         return blocking(move || image::read(reading, &env, &context.call)).await;
     }
-    sized(reading.size, move || reading.run(&env, &context.call, &stop)).await
+    sized(reading.size, move || reading.run(&env, &context, &stop)).await
 }
 
 impl OpenFile {
-    fn run(self, env: &ToolEnvironment, call: &CallContext, stop: &Stop) -> RunResult {
+    fn run(self, env: &ToolEnvironment, context: &RunContext, stop: &Stop) -> RunResult {
         let OpenFile { file, size, shown, slice, path } = self;
         let mut file = Hashing { file, hash: Sha256::new() };
-        let lines = page::read(&mut file, size, slice, stop);
+        let bytes_max = context.room_bytes.min(page::PAGE_BYTES_MAX);
+        let lines = page::read(&mut file, size, slice, bytes_max, stop);
         let Some(lines) = lines.map_err(|error| failed(&shown, &error))? else {
             let what = || {
                 format!("{shown} is binary ({size} bytes); look at it with bash: `file` or `xxd`")
@@ -124,12 +125,12 @@ impl OpenFile {
             let image = image::other(&file.file, &shown);
             return Err(image.unwrap_or_else(|| ToolError::new("ARG003", what())));
         };
-        let content = lines.complete.then(|| hex(&file.hash.finalize()));
+        let digest = lines.complete.then(|| hex(&file.hash.finalize()));
         let output = lines.into_output(&shown)?;
         let Some(path) = path else { return Ok(output) };
         let part = FilePart::Lines(slice.offset, slice.limit);
         let text = text_of(&output.content);
-        Ok(match env.reads.read(call, &path, content, part, &text) {
+        Ok(match env.reads.read(&context.call, &path, digest, part, &text) {
             Some(earlier) if env.dedup_reads => unchanged(&shown, &earlier, output.metadata),
             _ => output,
         })

@@ -107,6 +107,7 @@ impl ToolFixture {
             facts,
             post_call: PostCallSink::new(drop),
             output_bytes_max: 32 << 10,
+            room_bytes: usize::MAX,
         };
         let permitted = permit_for_test(call, prepared, confinement);
         block_on(self.tools.get(tool).unwrap().run(permitted, run))

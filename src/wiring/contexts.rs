@@ -90,6 +90,6 @@ mod tests {
         };
         let own = budget(&own, &main);
         assert_eq!((own.recent_turns, own.recent_turns_min, own.compacts), (1, 1, false));
-        assert_eq!((own.summary_tokens, own.threshold(None)), (1000, 2000));
+        assert_eq!((own.summary_tokens, own.threshold(None, 0)), (1000, 2000));
     }
 }

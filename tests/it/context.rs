@@ -361,3 +361,36 @@ fn title_role_names_the_session_in_lists() {
     assert!(cost.contains("build/title") && cost.contains("small-1"), "{cost}");
     machine.verify();
 }
+
+#[test]
+fn requests_stay_within_the_context_budget_with_a_large_file_and_a_large_output() {
+    let budget = 20_000;
+    let several = ["big.txt", "other.txt", "third.txt"];
+    let several = several.map(|path| ("read_file", json!({"path": path, "limit": 5000})));
+    let server = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "big.txt", "limit": 5000}))]),
+        calls(&[("read_file", json!({"path": "big.txt", "offset": 1500, "limit": 5000}))]),
+        calls(&several),
+        calls(&[("bash", json!({"command": "cat big.txt"}))]),
+        calls(&several),
+        says("done"),
+    ]);
+    let settings = json!({"context": {"main": {"maxContextTokens": budget}}});
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    let text = "one line of a long file, and none of them matters much\n".repeat(6000);
+    for name in ["big.txt", "other.txt", "third.txt"] {
+        machine.write(name, &text);
+    }
+    let (ended, events) = machine.stream(&["--yes", "--sandbox", "off", "-p", "look"]);
+    ended.assert_code(0);
+    // The same estimate as in the kernel: four bytes of text are a token.
+    let sizes: Vec<usize> =
+        server.requests().iter().map(|request| request.to_string().len() / 4).collect();
+    assert_eq!(sizes.len(), 6, "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= budget + budget / 20), "{sizes:?}");
+    assert!(sizes.iter().any(|size| *size > budget / 2), "{sizes:?}");
+    // A page that is shorter than requested names the next line.
+    let first = events.iter().find(|event| event["type"] == "tool.completed").unwrap();
+    assert!(first["content"].to_string().contains("offset"), "{first}");
+    assert!(events.iter().any(|event| event["type"] == "context.compacted"));
+}

@@ -468,6 +468,7 @@ mod tool {
                 facts: facts_tx,
                 post_call: PostCallSink::new(drop),
                 output_bytes_max: 32 << 10,
+                room_bytes: usize::MAX,
             };
             Shell { folder, env, output, facts, context }
         }

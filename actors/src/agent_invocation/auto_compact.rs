@@ -18,7 +18,9 @@ use crate::compaction::{
     CompactedHistory, CompactionGoal, compact, history_text, messages_since_reply, size_of,
     summary_instruction,
 };
-use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
+use crate::context::{
+    ContextBudget, ContextMeter, ContextReading, ContextSettings, assumed_window, bytes_in,
+};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{CompactionCause, Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
@@ -104,6 +106,9 @@ impl State {
     /// request can be sent now; false if a model writes the summary first.
     pub(super) fn fit(&mut self) -> bool {
         let reading = self.reading();
+        if let Some(message) = self.unknown_window(&reading) {
+            self.note(Event::Warning { message });
+        }
         let ContextFitter { budget, meter, .. } = &self.fitter;
         if !budget.compacts || !reading.is_due() {
             return true;
@@ -132,6 +137,25 @@ impl State {
                 true
             }
         }
+    }
+
+    /// Warning that the context window is unknown, with the assumed one and the setting. `Some` once,
+    /// when a request of the main agent reaches half of the size at which it is compacted.
+    fn unknown_window(&self, reading: &ContextReading) -> Option<String> {
+        let ContextFitter { budget, meter, .. } = &self.fitter;
+        let info = self.model_routes.info()?;
+        let is_main = self.origin.parent_invocation_id.is_none();
+        let is_assumed = reading.window.is_none() && budget.tokens_max.is_none();
+        let matters = is_main && is_assumed && reading.total > reading.threshold / 2;
+        (matters && meter.take_window_report()).then(|| {
+            format!(
+                "the context window of {} is unknown; {} tokens are assumed: set \
+                 providers.{}.contextWindow to the right number",
+                info.model,
+                assumed_window(&info),
+                info.profile
+            )
+        })
     }
 
     /// Content that compactions of this invocation keep: the list of its background work and, for a

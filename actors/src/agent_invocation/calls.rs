@@ -7,10 +7,12 @@ use std::sync::Arc;
 use ractor::{ActorId, ActorRef};
 
 use crate::agent_invocation::agent_loop::{LoopInput, TurnCall};
+use crate::agent_invocation::auto_compact::ContextFitter;
 use crate::agent_invocation::ending::failed_event;
 use crate::agent_invocation::model_turn::{requested_event, runs_alone};
 use crate::agent_invocation::{Msg, State, UnfinishedCall};
-use crate::conversation::{CallId, QuestionId, ToolCall};
+use crate::context::bytes_in;
+use crate::conversation::{CallId, Message, QuestionId, ToolCall};
 use crate::delegation::ActionLog;
 use crate::event::{Origin, ToolFailureClass};
 use crate::mailbox::{HandlerResult, Lost, Report, spawn_unless_lost, tell};
@@ -80,6 +82,20 @@ impl State {
         }
     }
 
+    /// Bytes of text that the context budget leaves for the result of each call of the last reply.
+    fn room_bytes(&self) -> usize {
+        let calls = self.agent_loop.history().iter().rev().find_map(|message| match &**message {
+            Message::Assistant(said) => Some(said.tool_calls.len()),
+            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
+        });
+        let ContextFitter { budget, settings, meter, .. } = &self.fitter;
+        let info = self.model_routes.info();
+        let tools = &self.tools;
+        meter.read(self.agent_loop.history(), tools, budget, settings, info.as_ref());
+        let room = meter.room(budget, settings, info.as_ref());
+        bytes_in(room / u64::try_from(calls.unwrap_or(1).max(1)).unwrap_or(u64::MAX))
+    }
+
     pub(super) async fn start_call(&mut self, call: ToolCall) -> HandlerResult {
         let progress = Arc::<IntentProgress>::default();
         let id = call.id.clone();
@@ -87,6 +103,7 @@ impl State {
             call: call.clone(),
             question: self.asked.remove(&id),
             attached: self.attached.remove(&id),
+            room_bytes: self.room_bytes(),
             origin: Arc::clone(&self.origin),
             services: Arc::clone(&self.services),
             visible: Arc::clone(&self.visible),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::weights::{of_bytes, of_tools, tokens_of};
-use crate::context::{ContextBudget, ContextSettings, part};
+use crate::context::{ContextBudget, ContextSettings, REMOTE_WINDOW, assumed_window, part};
 use crate::conversation::Message;
 use crate::event::ContextUse;
 use crate::guarded::Guarded;
@@ -23,6 +23,10 @@ const REFUSED: f64 = 0.8;
 /// the larger of `threshold` and `fixed` in [`ContextReading`]. Each compaction makes the provider
 /// process the whole history again.
 const PAUSE: u64 = 4;
+
+/// Divisor for the smallest room of tool results: a full context still leaves a sixteenth of the
+/// budget for them, so that the agent can go on, and is compacted before the next request.
+const ROOM_MIN: u64 = 16;
 
 /// Size of a request in tokens up to which the context window does not matter, because no window is
 /// smaller.
@@ -48,6 +52,8 @@ struct MeterState {
     /// The last model whose window was looked up, with the window. The lookup for another model
     /// resets `ratio` and `refused`, because that model counts differently.
     window: Option<(ProviderInfo, Option<u64>)>,
+    /// Window that is assumed for the last model of a reading if its window is unknown.
+    assumed: Option<u64>,
     /// Smallest size in tokens that a provider rejected.
     refused: Option<u64>,
     /// Size in tokens after the last compaction, or when compaction was last found useless.
@@ -55,6 +61,8 @@ struct MeterState {
     compactions: u32,
     /// True if the user was warned that prompt and tools leave too little space.
     told: bool,
+    /// True if the user was told which context window is assumed.
+    told_window: bool,
 }
 
 /// Estimated size of a request and its limits, in calibrated tokens.
@@ -102,6 +110,12 @@ impl ContextMeter {
         !std::mem::replace(&mut self.0.lock().told, true)
     }
 
+    /// Returns true at the first call and false later, so that the unknown context window is reported
+    /// once.
+    pub(crate) fn take_window_report(&self) -> bool {
+        !std::mem::replace(&mut self.0.lock().told_window, true)
+    }
+
     /// Counts the new messages of `history` and returns the size of the request. The tools are
     /// counted at the first call only. Without `info`, or while the request is small and
     /// uncalibrated, the context window counts as unknown.
@@ -124,6 +138,7 @@ impl ContextMeter {
             }
             _ => None,
         };
+        measured.assumed = info.map(assumed_window);
         let ratio = measured.ratio.unwrap_or(1.0);
         ContextReading {
             total: part(spoken + tools, ratio),
@@ -134,6 +149,26 @@ impl ContextMeter {
             refused: measured.refused,
             ratio,
         }
+    }
+
+    /// Tokens that the budget leaves for the results of one reply after the last reading,
+    /// uncalibrated: so few that they and the latest turns, which compaction keeps, fit together.
+    /// Looks up the context window of `info`.
+    pub(crate) fn room(
+        &self,
+        budget: &ContextBudget,
+        settings: &ContextSettings,
+        info: Option<&ProviderInfo>,
+    ) -> u64 {
+        let mut measured = self.0.lock();
+        let window = info.and_then(|info| measured.window(info, settings));
+        let tokens_max = budget.tokens_max(window, measured.assumed());
+        let ratio = measured.ratio.unwrap_or(1.0);
+        let fixed = part(measured.system + measured.tools.unwrap_or_default(), ratio);
+        let turns = u64::try_from(budget.recent_turns_min).unwrap_or(u64::MAX).saturating_add(1);
+        let share = tokens_max.saturating_sub(fixed) / turns;
+        let room = tokens_max.saturating_sub(measured.total()).min(share);
+        part(room.max(tokens_max / ROOM_MIN), 1.0 / ratio)
     }
 
     /// Calibrates the estimate with `tokens`, the provider's count for the last reading.
@@ -187,6 +222,7 @@ impl ContextMeter {
         let mut measured = self.0.lock();
         // An explicit query loads the model table.
         let window = measured.window(info, settings);
+        measured.assumed = Some(assumed_window(info));
         let threshold = measured.threshold(budget, window);
         let ratio = measured.ratio.unwrap_or(1.0);
         let told = of_bytes(settings.instructions_bytes).min(measured.system);
@@ -202,7 +238,7 @@ impl ContextMeter {
             tool_results,
             total: system + instructions + tools + messages + tool_results,
             compacts_at: budget.compacts.then_some(threshold),
-            tokens_max: budget.tokens_max(window),
+            tokens_max: budget.tokens_max(window, measured.assumed()),
             window,
             calibrated: measured.ratio.is_some(),
             compactions: measured.compactions,
@@ -232,7 +268,12 @@ impl MeterState {
 
     fn threshold(&self, budget: &ContextBudget, window: Option<u64>) -> u64 {
         let refused = self.refused.map_or(u64::MAX, |refused| part(refused, REFUSED));
-        budget.threshold(window).min(refused)
+        budget.threshold(window, self.assumed()).min(refused)
+    }
+
+    /// Before the first reading with a known model, that of a remote one.
+    fn assumed(&self) -> u64 {
+        self.assumed.unwrap_or(REMOTE_WINDOW)
     }
 
     fn guessed(&self) -> u64 {
@@ -266,13 +307,17 @@ mod tests {
         Arc::new(Message::User { content: vec![ContentPart::text("x".repeat(bytes))] })
     }
 
+    fn budget() -> ContextBudget {
+        ContextBudget { tokens_max: Some(48_000), ..ContextBudget::main() }
+    }
+
     fn info(model: &str) -> ProviderInfo {
         ProviderInfo { profile: "p".to_owned(), model: model.to_owned(), endpoint: String::new() }
     }
 
     fn read(meter: &ContextMeter, history: &[Arc<Message>]) -> ContextReading {
         let settings = ContextSettings::default();
-        meter.read(history, &[], &ContextBudget::main(), &settings, Some(&info("a")))
+        meter.read(history, &[], &budget(), &settings, Some(&info("a")))
     }
 
     #[test]
@@ -318,7 +363,7 @@ mod tests {
             windows: Some(Arc::new(|info| (info.model == "b").then_some(16_000))),
             ..ContextSettings::default()
         };
-        let budget = ContextBudget::main();
+        let budget = budget();
         let other = meter.read(&history, &[], &budget, &settings, Some(&info("b")));
         assert_eq!((other.window, other.threshold), (Some(16_000), 8400));
     }

@@ -285,6 +285,10 @@ pub struct RunContext {
     /// Maximum bytes of text that a tool should return. The tool itself cuts longer text or spills
     /// it to a file; the kernel cuts only at `Limits::result_bytes_max`.
     pub output_bytes_max: usize,
+    /// Bytes of text that the context budget of the agent leaves for the result. At least
+    /// `output_bytes_max`, which is lower if little is left. Tools that return more than
+    /// `output_bytes_max` on request, such as pages of a file, return at most this.
+    pub room_bytes: usize,
 }
 
 impl fmt::Debug for RunContext {

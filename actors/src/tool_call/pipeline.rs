@@ -49,9 +49,15 @@ pub(crate) struct Pipeline {
     /// True if the call had already started its subagent before it was interrupted, so that it only
     /// waits for the end of the subagent.
     pub(super) attached: bool,
+    /// Bytes of text that the context budget leaves for the result.
+    pub(super) room_bytes: usize,
 }
 
 type Refusal = CallEnd;
+
+/// Bytes beside the output itself, such as the number of the next line, for which the result of a
+/// tool has space beyond [`Pipeline::room_bytes`].
+const NOTES_BYTES: usize = 2048;
 
 /// Arguments that match the tool's schema, after changes by hooks.
 struct Accepted {
@@ -338,7 +344,8 @@ impl Pipeline {
             output: output_tx,
             facts: facts_tx,
             post_call: self.services.notices.post_call(&self.services.transcript, &self.origin),
-            output_bytes_max: self.services.limits.output_bytes_max,
+            output_bytes_max: self.services.limits.output_bytes_max.min(self.room_bytes),
+            room_bytes: self.room_bytes,
         };
         let mut run = tool.run(permitted, context);
         let mut output = loop {
@@ -358,8 +365,14 @@ impl Pipeline {
             self.watch(piece, &mut output_rx);
         }
         // For tools that do not cut their own output.
-        cap_parts(&mut output.content, self.services.limits.result_bytes_max);
+        cap_parts(&mut output.content, self.result_bytes_max());
         (output, self.services.clock.monotonic().saturating_sub(start))
+    }
+
+    /// Maximum size of the result in bytes. A tool that has kept to its limit may have added notes,
+    /// which are not cut off.
+    fn result_bytes_max(&self) -> usize {
+        self.services.limits.result_bytes_max.min(self.room_bytes.saturating_add(NOTES_BYTES))
     }
 
     fn watch(&self, piece: OutputDelta, more: &mut mpsc::Receiver<OutputDelta>) {

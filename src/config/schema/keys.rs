@@ -67,8 +67,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     later("context.main.ledgerTargetTokens", TOKENS, Trusted,
         "Size of the list of subagent actions, in tokens."),
     key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::None, Trusted,
-        "Context of the main agent, in tokens. auto: the context window of its model. Default: \
-         48000.")
+        "Context of the main agent, in tokens. auto: the context window of its model; if that is \
+         unknown, 32000 for a server on this machine, otherwise 128000. Default: auto.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
     later("context.main.maxDelegateResultTokens", TOKENS, Trusted,
         "Size of a subagent's result, in tokens.")
@@ -94,8 +94,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Method of compaction: by rules, and by the model in roles.compact if that is set; \
          none: only on request. Default: deterministic."),
     key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::None, Trusted,
-        "Context of a subagent, in tokens. auto: the context window of its model. Default: \
-         12000.")
+        "Context of a subagent, in tokens. auto: as for the main agent. Default: auto.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
     key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Trusted,
         "Maximum size of the context passed with a task, in tokens.")

@@ -16,9 +16,8 @@ use crate::text::{BOM, is_binary, lines_ended};
 pub(super) const LINES_DEFAULT: u64 = 2000;
 /// Maximum number of lines per call.
 pub(super) const LINES_MAX: u64 = 5000;
-/// Approximate maximum bytes of output per call: no further line is added with less than
-/// `LINE_BYTES_MAX` left.
-const PAGE_BYTES_MAX: usize = 256 << 10;
+/// Maximum of the `bytes_max` of [`read`].
+pub(super) const PAGE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes shown of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
 /// Offset in bytes up to which lines are always counted. If counting ends there, the count is a
@@ -56,11 +55,13 @@ pub(super) struct FileLines {
 
 /// Reads the lines of `slice` from `file`, whose size is about `size` bytes. `None` if the file is
 /// binary: it has a NUL byte in its first 8 KiB. When `stop` is cancelled, returns the lines read
-/// so far.
+/// so far. The output has about `bytes_max` bytes at most: no further line is added if less than
+/// `LINE_BYTES_MAX` or a quarter of it is left.
 pub(super) fn read(
     mut file: impl Read,
     size: u64,
     slice: Slice,
+    bytes_max: usize,
     stop: &Stop,
 ) -> io::Result<Option<FileLines>> {
     let mut chunk = vec![0; usize::try_from(size.min(SMALL_BYTES)).unwrap_or(0).max(4095) + 1];
@@ -69,7 +70,8 @@ pub(super) fn read(
         return Ok(None);
     }
     let lines = FileLines { slice, ..FileLines::default() };
-    let mut scan = Scan { line: 1, lines, ..Scan::default() };
+    let full_at = bytes_max - (bytes_max / 4).min(LINE_BYTES_MAX);
+    let mut scan = Scan { line: 1, lines, full_at, ..Scan::default() };
     let mut start = if chunk[..length].starts_with(BOM) { BOM.len() } else { 0 };
     let mut done = 0;
     while length > 0 {
@@ -120,6 +122,8 @@ struct Scan {
     /// line.
     length: usize,
     lines: FileLines,
+    /// Size of the output in bytes after which no further line is added.
+    full_at: usize,
 }
 
 impl Scan {
@@ -202,8 +206,7 @@ impl Scan {
     }
 
     fn is_full(&self) -> bool {
-        self.lines.shown >= self.lines.slice.limit
-            || self.lines.text.len() + LINE_BYTES_MAX > PAGE_BYTES_MAX
+        self.lines.shown >= self.lines.slice.limit || self.lines.text.len() > self.full_at
     }
 
     fn finish(mut self, complete: bool) -> FileLines {

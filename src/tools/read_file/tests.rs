@@ -22,7 +22,7 @@ fn read(file: impl Read, size: u64, slice: Slice, stopped: bool) -> FileLines {
     if stopped {
         drop(guard);
     }
-    page::read(file, size, slice, &stop).unwrap().expect("it is text")
+    page::read(file, size, slice, page::PAGE_BYTES_MAX, &stop).unwrap().expect("it is text")
 }
 
 /// Output for a file with `bytes`.

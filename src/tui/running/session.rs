@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posse_actors::context::assumed_window;
 use posse_actors::conversation::{ContentPart, InvocationId, SessionId};
 use posse_actors::cost::usd;
 use posse_actors::event::{
@@ -118,7 +119,7 @@ impl CurrentSession {
             None => settings.accounts.clone(),
         };
         let window = settings.context.windows.as_ref().and_then(|windows| windows(&info));
-        let context_max = settings.limits.context_main.tokens_max(window);
+        let context_max = settings.limits.context_main.tokens_max(window, assumed_window(&info));
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
         let attach_socket = session_server.start(&session);

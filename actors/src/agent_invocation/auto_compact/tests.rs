@@ -70,7 +70,7 @@ proptest! {
             summary_tokens: tokens_max / 20,
             ..ContextBudget::main()
         };
-        let threshold = usize::try_from(budget.threshold(None)).unwrap();
+        let threshold = usize::try_from(budget.threshold(None, 0)).unwrap();
         // Up to three eighths of the threshold are instructions.
         let fixed = threshold * 4 / 8 * fixed / 4;
         let room = threshold - fixed / 4;

@@ -93,6 +93,7 @@ impl State {
             call: call.clone(),
             question: None,
             attached: false,
+            room_bytes: usize::MAX,
             origin: Arc::clone(&origin),
             services: Arc::clone(&self.base.services),
             visible,
