@@ -78,8 +78,13 @@ pub enum Unavailable {
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
     /// A query of git, copying or comparing took too long; each has its own limit.
-    #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
-    TimedOut,
+    #[error("{action} took longer than {} s", limit.as_secs())]
+    TimedOut {
+        /// Text that names the action, such as `copying the workspace`.
+        action: &'static str,
+        /// Time limit of the action.
+        limit: Duration,
+    },
     /// The subagent has no worktree: it never had one, it was removed, or its metadata cannot be
     /// read.
     #[error("its worktree is not there any more")]

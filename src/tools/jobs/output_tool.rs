@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::builtin_tool::{BuiltinTool, RunResult};
 use crate::jobs::page::{self, OutputPage};
 use crate::jobs::{Job, Jobs};
-use crate::{ToolEnvironment, bash, digest, output, prepared, spec, spill};
+use crate::{ToolEnvironment, bash, digest, prepared, spec, spill};
 
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
@@ -188,8 +188,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> RunResult {
         let _ =
             writeln!(text, "[… {left_out} bytes left out; {name} or from {read_to} has them …]");
     }
-    // Escaped control characters make it longer.
-    text.push_str(output::prefix_within(&printed, room));
+    text.push_str(&printed);
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }

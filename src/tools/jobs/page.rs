@@ -57,8 +57,14 @@ pub(super) fn read(
     let whole = if from == 0 { &bytes[..] } else { output::whole_start(&bytes) };
     let skipped = bytes.len() - whole.len();
     let is_end = from + length as u64 == total;
-    let used = if is_end && !grows { whole } else { output::whole_end(whole) };
-    let text = output::clean(used);
+    let mut used = if is_end && !grows { whole } else { output::whole_end(whole) };
+    let mut text = output::clean(used);
+    while text.len() > bytes_max {
+        // Escaped control characters have made it longer.
+        let fits = used.len() * bytes_max / text.len();
+        used = output::whole_end(&used[..fits]);
+        text = output::clean(used);
+    }
     Ok(OutputPage { text, from, next: from + (skipped + used.len()) as u64, total })
 }
 
@@ -86,6 +92,20 @@ mod tests {
         assert_eq!(at(Some(2), 12, 4), ("2345".to_owned(), 2, 6));
         assert_eq!(at(None, 16, 4), (String::new(), 16, 16));
         assert_eq!(read(&path, Some(17), 0, 4, true).unwrap(), beyond(17, 16));
+    }
+
+    #[test]
+    fn escaped_characters_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o");
+        std::fs::write(&path, "\u{1}".repeat(1000)).unwrap();
+        let (mut from, mut shown) = (0, 0);
+        while from < 1000 {
+            let page = read(&path, Some(from), 0, 100, false).unwrap();
+            assert!(page.text.len() <= 100 && page.next > from, "{page:?}");
+            (from, shown) = (page.next, shown + page.text.len());
+        }
+        assert_eq!(shown, output::clean(&[1; 1000]).len());
     }
 
     proptest! {

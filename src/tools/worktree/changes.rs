@@ -28,6 +28,10 @@ use crate::worktree::{TREE, Unavailable, failed, load};
 
 /// Time limit for comparing a worktree.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
+
+fn comparing_timed_out() -> Unavailable {
+    Unavailable::TimedOut { action: "comparing the worktree", limit: LOOKING_MAX }
+}
 /// Maximum number of new files that are found. More are an error.
 const NEW_MAX: usize = 20_000;
 /// Name of the file that marks a folder with reproducible content (<https://bford.info/cachedir/>).
@@ -131,7 +135,7 @@ impl OpenWorktree {
         let mut changed = Vec::new();
         for (path, based) in &self.based {
             if stop.is_due() {
-                return Err(Unavailable::TimedOut);
+                return Err(comparing_timed_out());
             }
             changed.extend(self.compared(path, based)?);
         }
@@ -194,7 +198,7 @@ impl OpenWorktree {
         let known = changed.len();
         for entry in walk.build().flatten() {
             if stop.is_due() {
-                return Err(Unavailable::TimedOut);
+                return Err(comparing_timed_out());
             }
             if changed.len() - known > NEW_MAX {
                 return Err(Unavailable::TooLarge("20,000 new files"));

@@ -234,7 +234,7 @@ async fn ask(
         return Err(Unavailable::TooLarge("64 MiB of file names"));
     }
     if exit == Exit::TimedOut {
-        return Err(Unavailable::TimedOut);
+        return Err(Unavailable::TimedOut { action: "a query of git", limit: GIT_MAX });
     }
     let said = [&output.head[..], &output.tail].concat();
     Ok(GitOutput { is_success: exit == Exit::Code(0), said, complained: errors })

@@ -94,7 +94,10 @@ pub(super) fn make(
     let mut based = Vec::new();
     for path in files {
         if stop.is_due() {
-            return Err(Unavailable::TimedOut);
+            return Err(Unavailable::TimedOut {
+                action: "copying the workspace",
+                limit: super::MAKING_MAX,
+            });
         }
         based.extend(copying.copy(path, path.starts_with(prefix))?);
     }
