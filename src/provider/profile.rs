@@ -151,7 +151,7 @@ pub enum Auth {
 pub struct Quirks {
     /// True: `temperature` is never sent.
     pub omit_temperature: bool,
-    /// True: `tool_choice` is never sent (Chat Completions, Responses).
+    /// True: `tool_choice` is never sent.
     pub omit_tool_choice: bool,
     /// True: the maximum number of reply tokens is never sent. Ignored by Messages, which requires
     /// it.
