@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
 use posse_actors::event::SessionEndReason;
-use posse_actors::outcome::Ending;
+use posse_actors::outcome::{Ending, limit_text};
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
@@ -138,8 +138,9 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
         ),
         "maxTokens" => (
             Exit::Limit,
-            "the model ran out of output tokens in its answer".to_owned(),
-            "raise `maxTokens` of the provider",
+            limit_text(limit, value),
+            "raise `providers.NAME.maxTokens`, use a model that writes longer replies, or ask for \
+             smaller steps",
         ),
         _ => (
             Exit::Limit,

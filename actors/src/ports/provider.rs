@@ -223,7 +223,8 @@ pub enum Delta {
 pub struct Completion {
     /// The reply. Its call ids come from the provider; the kernel replaces them by its own.
     pub message: AssistantMessage,
-    /// Reason why the model stopped. `ToolUse` exactly if the reply contains a call.
+    /// Reason why the model stopped. `ToolUse` only if the reply contains a call. A reply with calls
+    /// can also stop with `MaxTokens`: it was cut off, and its last call may be incomplete.
     pub stop_reason: StopReason,
     /// Token counts; `None` if the provider reported none.
     pub usage: Option<Usage>,

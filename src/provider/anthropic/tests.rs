@@ -13,7 +13,8 @@ use super::*;
 use crate::connect;
 use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{
-    self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
+    self, AttemptResult, calls_fit_the_stop_reason, class_and_cause, edited, edits, joined,
+    put_together, recorded, shown,
 };
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
@@ -213,6 +214,33 @@ async fn errors_are_classified_by_reaction() {
     }
 }
 
+/// The recorded stream up to the last piece of its last call.
+fn cut_within_a_call() -> String {
+    CALLS.split_inclusive("\n\n").take_while(|event| !event.contains("; pwd")).collect()
+}
+
+#[tokio::test]
+async fn call_that_is_cut_at_the_token_limit_is_kept() {
+    let end = "data: {\"type\":\"content_block_stop\",\"index\":3}\n\n\
+               data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"}}\n\n\
+               data: {\"type\":\"message_stop\"}\n\n";
+    let reply = once(stream(cut_within_a_call() + end)).await.0.unwrap();
+    assert_eq!(reply.stop_reason, StopReason::MaxTokens);
+    let message = reply.message;
+    let calls: Vec<(&str, &str)> = message
+        .tool_calls
+        .iter()
+        .map(|call| (call.name.as_str(), call.arguments.as_str()))
+        .collect();
+    let expected = [("read_file", r#"{"path": "a.rs"}"#), ("bash", r#"{"command": "ls"#)];
+    assert_eq!(calls, expected);
+    // The thinking before the calls can be sent back with them.
+    let items = message.reasoning.unwrap().opaque.unwrap()["items"].clone();
+    let kinds: Vec<&str> =
+        items.as_array().unwrap().iter().filter_map(|item| item["type"].as_str()).collect();
+    assert_eq!(kinds[kinds.len() - 2..], ["tool_use", "tool_use"], "{items}");
+}
+
 #[tokio::test]
 async fn garbage_ends_with_one_error() {
     let begun = &CALLS[..CALLS.find("event: content_block_stop").unwrap()];
@@ -304,8 +332,7 @@ proptest! {
     #[test]
     fn survives_malformed_events(edits in edits()) {
         if let Some(done) = put_together::<reply::AnthropicReply>(&edited(CALLS, edits)) {
-            let wants_tools = done.stop_reason == StopReason::ToolUse;
-            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+            prop_assert!(calls_fit_the_stop_reason(&done));
         }
     }
 }

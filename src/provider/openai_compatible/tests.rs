@@ -16,6 +16,7 @@ use super::*;
 use crate::connect;
 use crate::decode::Assembly;
 use crate::profile::{Protocol, ProviderProfile, Settings};
+use crate::testing::replies::calls_fit_the_stop_reason;
 use crate::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
@@ -260,8 +261,7 @@ proptest! {
                 whole.add(line, mode).ok();
             }
             let done = whole.complete().unwrap();
-            let wants_tools = done.stop_reason == StopReason::ToolUse;
-            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+            prop_assert!(calls_fit_the_stop_reason(&done));
         }
     }
 }
