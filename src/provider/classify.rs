@@ -66,9 +66,14 @@ pub(crate) fn foreign_page(origin: &MessageOrigin) -> ProviderError {
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
-/// Error for a server that has not answered for `limit`.
-pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
-    let what = format!("no answer within {} s", limit.as_secs_f64());
+/// Error for a server that has not answered for `limit`, the value of the setting `timeouts.` +
+/// `setting` of the provider.
+pub(crate) fn silent(origin: &MessageOrigin, limit: Duration, setting: &str) -> ProviderError {
+    let what = format!(
+        "no answer within {} s: if the server needs longer to read the prompt, raise \
+         timeouts.{setting} of the provider",
+        limit.as_secs_f64()
+    );
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 

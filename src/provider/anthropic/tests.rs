@@ -304,10 +304,10 @@ async fn pings_are_not_content() {
     ]])
     .await;
     let mut profile = profile(&server);
-    profile.timeouts.idle_ms = 100;
+    profile.timeouts.idle_ms = Some(100);
     let provider = connect(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
-    assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
+    assert!(error.chain().ends_with("no content for 0.1 s (timeouts.idle)"), "{}", error.chain());
 }
 
 #[tokio::test]
