@@ -273,6 +273,8 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
 
 fn provider_failed(class: &str, cause: &str) -> Verdict {
     let (code, exit, what, fix) = match class {
+        "rejected" if cause.contains(WRONG_PATH) => wrong_path(),
+        "empty_reply" | "broken_reply" => no_usable_reply(class),
         "unauthorized" => (
             ErrorCode::CredentialsRejected,
             Exit::Configuration,
@@ -317,7 +319,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             ErrorCode::NotTheProvider,
             Exit::Failed,
             "the server that answered is not the provider",
-            "log in to the network, or correct `baseURL` (it often ends with /v1)",
+            "log in to the network, or correct `baseURL` (it often ends with /v1) and `type`",
         ),
         "budget" => (
             ErrorCode::BudgetWithoutPrice,
@@ -342,6 +344,36 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     let fix = fix_for(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(SessionEndReason::Provider, failure, None)
+}
+
+/// Code, exit, text and advice of an error.
+type ErrorParts = (ErrorCode, Exit, &'static str, &'static str);
+
+fn wrong_path() -> ErrorParts {
+    (
+        ErrorCode::RequestRejected,
+        Exit::Failed,
+        "the provider does not know the path of the request",
+        "correct `type` (the protocol) and `baseURL` of the provider, which often ends with /v1; \
+         `posse config show --origin` says where they are set",
+    )
+}
+
+/// Error for a provider whose replies were all empty or invalid, until patience ended.
+fn no_usable_reply(class: &str) -> ErrorParts {
+    let (what, fix) = if class == "empty_reply" {
+        (
+            "the provider sent only empty replies",
+            "the conversation may be too long for the model: set `contextWindow` of the provider, \
+             or shorten the history with `/compact` in `posse plain -c`; the session is kept",
+        )
+    } else {
+        (
+            "the provider sent only invalid replies",
+            "check `type` (the protocol) of the provider, or try again later; the session is kept",
+        )
+    };
+    (ErrorCode::ProviderUnavailable, Exit::Provider, what, fix)
 }
 
 /// Returns `true` if the error text of a server contains a known phrase about a faulty history:

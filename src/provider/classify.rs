@@ -29,6 +29,9 @@ const WAIT_MAX: Duration = Duration::from_hours(7 * 24);
 /// otherwise the quota is exhausted.
 const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
 
+/// Advice at the end of an error about an unknown path.
+const WRONG_PATH: &str = "(the path may be wrong: check `type` and `baseURL` of the provider)";
+
 /// Cause of a failure, for the user and the log, with the profile's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
@@ -214,6 +217,12 @@ pub(crate) fn status(
     };
     report.retry_after = retry_after(headers, now).or(report.retry_after);
     report.status = Some(status.as_u16());
+    // Every protocol names the model in the error about an unknown one.
+    let names_model = String::from_utf8_lossy(body).to_lowercase().contains("model");
+    if !is_html && !names_model && matches!(status.as_u16(), 404 | 405) {
+        let gap = if report.message.is_empty() { "" } else { " " };
+        report.message = format!("{}{gap}{WRONG_PATH}", report.message);
+    }
     let prefix = format!("answered {}", status.as_u16());
     match classify_report(origin, &prefix, report) {
         // Such as the page of a web server that knows no such path.

@@ -246,6 +246,31 @@ fn errors_inside_a_reply_are_classified() {
 }
 
 #[test]
+fn unknown_path_names_the_settings_that_determine_it() {
+    let table = [
+        (404, "", true),
+        (404, r#"{"detail":"Not Found"}"#, true),
+        (404, r#"{"error":"File Not Found"}"#, true),
+        (405, r#"{"detail":"Method Not Allowed"}"#, true),
+        (404, "404 page not found", true),
+        (
+            404,
+            r#"{"error":{"message":"The model `x` does not exist","code":"model_not_found"}}"#,
+            false,
+        ),
+        (404, r#"{"error":{"type":"not_found_error","message":"model: x"}}"#, false),
+        (400, r#"{"detail":"Bad Request"}"#, false),
+    ];
+    for (code, body, is_path) in table {
+        let error = sorted(code, &[], body);
+        assert_eq!(error.class(), "rejected", "{body}");
+        let advice = "check `type` and `baseURL` of the provider";
+        assert_eq!(error.chain().contains(advice), is_path, "{}", error.chain());
+        assert!(!error.chain().contains("  "), "{}", error.chain());
+    }
+}
+
+#[test]
 fn finds_the_error_message_in_any_shape() {
     let table = [
         (r#"{"error":{"message":"m"}}"#, "m"),
