@@ -325,18 +325,22 @@ fn read_report(body: &[u8]) -> ServerError {
         .unwrap_or_else(|| error.to_string());
     let mut report = ServerError { message: bounded(&message), ..ServerError::default() };
     for key in ["code", "type", "status"] {
-        match error.get(key) {
-            Some(serde_json::Value::String(code)) => match code.parse() {
-                Ok(status) => report.status = Some(status),
-                Err(_) => report.codes.push(code.to_lowercase()),
-            },
-            Some(serde_json::Value::Number(code)) => {
-                report.status = code.as_u64().and_then(|code| u16::try_from(code).ok());
+        let number = match error.get(key) {
+            Some(serde_json::Value::String(code)) => {
+                let number = code.parse::<u64>().ok();
+                if number.is_none() {
+                    report.codes.push(code.to_lowercase());
+                }
+                number
             }
-            _ => {}
-        }
+            Some(serde_json::Value::Number(code)) => code.as_u64(),
+            _ => None,
+        };
+        let status = number.and_then(|number| u16::try_from(number).ok());
+        let status = status.filter(|status| (400..600).contains(status));
+        // The first status counts: servers put numbers of their own into the other fields.
+        report.status = report.status.or(status);
     }
-    report.status = report.status.filter(|status| (400..600).contains(status));
     let told = error.get("resets_in_seconds").and_then(serde_json::Value::as_f64);
     let told = told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).filter(is_sane);
     report.retry_after = told.or_else(|| wording::wait_in(&text));

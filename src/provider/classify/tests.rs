@@ -232,6 +232,11 @@ fn errors_inside_a_reply_are_classified() {
         (r#"{"error":{"message":"m","code":"503"}}"#, "overloaded"),
         (r#"{"error":{"message":"m","type":"overloaded_error"}}"#, "overloaded"),
         (r#"{"error":{"message":"m","code":400}}"#, "rejected"),
+        // The first valid status counts, whatever numbers the other fields have.
+        (r#"{"error":{"message":"m","code":401,"type":7,"status":0}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":"401","type":"99","status":503}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":7,"type":0,"status":401}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":401,"status":700}}"#, "unauthorized"),
         (r#"{"error":{"message":"m","type":"invalid_request_error"}}"#, "rejected"),
         (r#"{"error":{"message":"m","code":401}}"#, "unauthorized"),
         (r#"{"error":{"message":"m","code":"invalid_api_key"}}"#, "unauthorized"),
