@@ -230,7 +230,7 @@ pub(crate) fn status(
             ProviderError::Unasked { class: ProviderError::NOT_THE_PROVIDER, source }
         }
         ProviderError::RateLimited { retry_after: None, source }
-            if !headers.contains_key(RETRY_AFTER) =>
+            if header(headers, RETRY_AFTER.as_str()).is_none() =>
         {
             ProviderError::RateLimited { retry_after: resets::wait(headers, now), source }
         }
@@ -347,10 +347,17 @@ fn read_report(body: &[u8]) -> ServerError {
     report
 }
 
+/// Value of a header, or else of the same header of the server behind a gateway, which `LiteLLM`
+/// passes on with a prefix. `None`: there is neither, or it is not a text.
+fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")));
+    value.and_then(|value| value.to_str().ok()).map(str::trim)
+}
+
 /// Wait, counted from `now` (wall clock), that the server requests in the header `retry-after-ms`
 /// or else in `Retry-After`. `None`: there is none, or it is implausible.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let text = |name: &str| header(headers, name);
     let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
         Duration::try_from_secs_f64(ms / 1000.0).ok()
     } else {

@@ -102,6 +102,7 @@ fn implausible_limit_resets_are_ignored() {
             ],
             seconds(50),
         ),
+        (&[("llm_provider-x-ratelimit-reset-requests", "20ms")], Some(Duration::from_millis(20))),
         // Moments in seconds and milliseconds, and seconds.
         (&[("x-ratelimit-reset", "1795262407")], seconds(7)),
         (&[("x-ratelimit-reset", "1795262407000")], seconds(7)),
@@ -152,6 +153,10 @@ fn implausible_retry_after_is_ignored() {
         (&[("retry-after", "Thu, 21 Nov 2036 12:00:00 GMT")], None),
         (&[("retry-after-ms", "1500"), ("retry-after", "9")], Some(Duration::from_millis(1500))),
         (&[("retry-after-ms", "x"), ("retry-after", "9")], seconds(9)),
+        // A gateway passes the header of its own provider on with a prefix.
+        (&[("llm_provider-retry-after", "9")], seconds(9)),
+        (&[("llm_provider-retry-after", "9"), ("retry-after", "7")], seconds(7)),
+        (&[("llm_provider-retry-after-ms", "1500")], Some(Duration::from_millis(1500))),
     ];
     for (lines, wait) in table {
         for code in [429, 503] {
