@@ -520,6 +520,7 @@ mod tests {
             (failed_as("provider.overloaded"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.empty_reply"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
             (failed_as("provider.context_full"), 0, (Exit::Failed, "provider")),

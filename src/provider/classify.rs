@@ -98,7 +98,24 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
     let innermost = || text.rsplit(": ").next().unwrap_or(&text).to_owned();
     let what = known
         .unwrap_or_else(|| format!("the connection to {} failed: {}", origin.address, innermost()));
-    ProviderError::Unreachable { source: Cause::boxed(origin, what) }
+    let source = Cause::boxed(origin, what);
+    if is_absent(&error, &lower) {
+        ProviderError::NoServer { source }
+    } else {
+        ProviderError::Unreachable { source }
+    }
+}
+
+/// True if no server listens at the address: its name is not known, or the connection was refused.
+/// `lower`: see [`sentence`].
+fn is_absent(error: &reqwest::Error, lower: &str) -> bool {
+    let is_refused = io_kind(error) == Some(std::io::ErrorKind::ConnectionRefused);
+    is_unresolved(lower) || (is_refused && !lower.contains("tunnel error"))
+}
+
+/// True if the host of the address could not be resolved.
+fn is_unresolved(lower: &str) -> bool {
+    lower.contains("dns error") || lower.contains("failed to lookup")
 }
 
 /// One sentence with the cause of a failed connection and, if there is one, its fix. `None`: the
@@ -106,7 +123,7 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
 /// identifies unknown hosts and failed proxy tunnels, which have no error kind of their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
-    if lower.contains("dns error") || lower.contains("failed to lookup") {
+    if is_unresolved(lower) {
         return Some(format!(
             "the host of {address} is not known here: check the network, or correct baseURL"
         ));
@@ -290,8 +307,8 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     match status {
         Some(401 | 403) => ProviderError::Unauthorized { source },
         Some(429) => ProviderError::RateLimited { retry_after, source },
-        // A network that wants a login first.
-        Some(511) => ProviderError::NotTheProvider { source },
+        // A server that knows no such request, such as one for files; a network that wants a login.
+        Some(501 | 511) => ProviderError::NotTheProvider { source },
         Some(408 | 409 | 425 | 500..=599) => ProviderError::Overloaded { retry_after, source },
         Some(_) => ProviderError::Rejected { source },
         None if code(wording::CREDENTIAL_CODES) => ProviderError::Unauthorized { source },

@@ -39,7 +39,7 @@ const WORTH: u64 = 10;
 const SACRIFICE: u64 = 3;
 
 /// Failure class of a run whose request the provider rejected for its size.
-const CONTEXT_FULL: &str = "provider.context_full";
+pub(super) const CONTEXT_FULL: &str = "provider.context_full";
 
 /// Maximum number of model requests for one summary.
 const CHUNKS_MAX: usize = 8;

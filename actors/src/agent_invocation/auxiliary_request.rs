@@ -79,6 +79,7 @@ impl AuxiliaryRequest {
             turn,
             draft: PartialReply::default(),
             calibration: TokenCalibration::default(),
+            size: None,
         };
         match self.model_routes.ask_once(&model_call).await {
             Err(ending) => Err(cause_of(&ending)),

@@ -123,6 +123,13 @@ pub(super) fn parked(
     }
 }
 
+/// Ending of a run whose provider has no server at its address. No time of another attempt is
+/// useful: a person has to start the server or to correct the address.
+pub(super) fn no_server(error: &ProviderError) -> Ending {
+    let class = format!("provider.{}", error.class());
+    Ending::Parked { class, cause: error.chain(), next_try_ms: None }
+}
+
 pub(super) fn no_provider() -> Ending {
     let cause = "the part that reaches the provider crashed too often".to_owned();
     Ending::Failed { class: "parked".to_owned(), cause }

@@ -242,6 +242,7 @@ impl RequestMeter {
             error,
             ProviderError::Cut { .. }
                 | ProviderError::Broken { .. }
+                | ProviderError::Empty { .. }
                 | ProviderError::Filtered { .. }
         );
         if works || self.0.state.lock().seen.is_some() {

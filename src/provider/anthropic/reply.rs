@@ -121,7 +121,7 @@ impl Assembly for AnthropicReply {
 
     fn complete(self) -> Result<Completion, Fault> {
         if self.stop.is_none() && self.blocks.is_empty() {
-            return Err(Fault::Senseless("the stream says that it is done, and nothing else"));
+            return Err(Fault::Empty("the stream says that it is done, and nothing else"));
         }
         let stop = self.stop.as_deref().unwrap_or_default();
         let has_calls =

@@ -250,11 +250,11 @@ async fn garbage_ends_with_one_error() {
     );
     let cut = no_end.replace("; pwd\\\"}", "; pwd");
     let table = [
-        (stream(""), "broken_reply: the reply is empty"),
+        (stream(""), "empty_reply: the reply is empty"),
         (stream(begun), "cut: the stream ended at byte"),
         (
             stream("data: {\"type\":\"message_stop\"}\n\n"),
-            "broken_reply: the stream says that it is done, and nothing else",
+            "empty_reply: the stream says that it is done, and nothing else",
         ),
         (
             stream("event: message_start\ndata: {oops\n\n"),

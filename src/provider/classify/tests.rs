@@ -34,6 +34,8 @@ fn wait_of(error: &ProviderError) -> Option<Duration> {
         | ProviderError::RateLimited { retry_after, .. }
         | ProviderError::QuotaExhausted { retry_after, .. } => *retry_after,
         ProviderError::Unreachable { .. }
+        | ProviderError::NoServer { .. }
+        | ProviderError::Empty { .. }
         | ProviderError::Broken { .. }
         | ProviderError::Cut { .. }
         | ProviderError::NotTheProvider { .. }
@@ -64,6 +66,7 @@ fn status_codes_are_classified() {
         (502, "overloaded"),
         (503, "overloaded"),
         (504, "overloaded"),
+        (501, "not_the_provider"),
         (511, "not_the_provider"),
         (529, "overloaded"),
     ];
@@ -337,12 +340,13 @@ async fn resolved(
 #[tokio::test]
 async fn unresolvable_names_and_first_reachable_address() {
     let error = resolved(Err("no such host")).await.unwrap_err();
+    assert!(matches!(error, ProviderError::NoServer { .. }), "{error:?}");
     assert_eq!(error.class(), "unreachable");
     assert!(error.chain().contains("is not known here: check the network"), "{}", error.chain());
     // A name of this machine without a listener.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = resolved(Ok(vec![free])).await.unwrap_err();
-    assert_eq!(error.class(), "unreachable");
+    assert!(matches!(error, ProviderError::NoServer { .. }), "{error:?}");
     assert!(error.chain().contains("nothing listens at"), "{}", error.chain());
     // A silent address (RFC 6666) before one that responds.
     let server = Server::start([answer("200 OK", "", "here")]).await;

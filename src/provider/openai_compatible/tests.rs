@@ -198,6 +198,7 @@ async fn cut_at_any_byte_is_a_broken_reply() {
                     assert!(source.to_string().starts_with("mock: "), "{source}");
                 }
                 Err(ProviderError::Unreachable { .. }) => assert_eq!(end, "reset", "at {cut}"),
+                Err(ProviderError::Empty { .. }) => assert_eq!((end, cut), ("close", 0)),
                 Err(other) => panic!("{end} at {cut}: {}", other.chain()),
             }
         }

@@ -190,11 +190,11 @@ async fn garbage_ends_with_one_error() {
     let no_end = without("response.output_item.done");
     let cut = no_end.replace("; pwd\\\"}", "; pwd");
     let table = [
-        (stream(""), "broken_reply: the reply is empty"),
+        (stream(""), "empty_reply: the reply is empty"),
         (stream(begun), "cut: the stream ended at byte"),
         (
             stream("data: [DONE]\n\n"),
-            "broken_reply: the stream says that it is done, and nothing else",
+            "empty_reply: the stream says that it is done, and nothing else",
         ),
         (stream("data: {oops\n\n"), "broken_reply: not a valid reply in the event"),
         (
