@@ -147,6 +147,24 @@ impl ContextSettings {
     }
 }
 
+/// Size of a request, to be compared with the context window of a model.
+#[derive(Clone)]
+pub(crate) struct WindowCheck {
+    /// Token estimate that has read the history of the request.
+    pub(crate) meter: ContextMeter,
+    pub(crate) settings: ContextSettings,
+    /// The model that was asked.
+    pub(crate) info: ProviderInfo,
+}
+
+impl WindowCheck {
+    /// True if the window is known, and the request takes so much of it that a server may have no
+    /// space for a reply. Looks the window up.
+    pub(crate) fn is_near(&self) -> bool {
+        self.meter.is_near_window(&self.settings, &self.info)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

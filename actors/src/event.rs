@@ -733,8 +733,8 @@ pub enum Event {
     LimitReached {
         /// Name of the limit in the configuration.
         limit: String,
-        /// Value of the limit in the unit of the configuration; in seconds for `timeout`, 0 for
-        /// `maxTokens`.
+        /// Value of the limit in the unit of the configuration; in seconds for `timeout`. For
+        /// `maxTokens` the number of tokens of the reply, 0 if the provider reported none.
         value: u64,
         /// Amount already spent, in the unit of the limit; `None` for limits other than a budget.
         spent: Option<u64>,

@@ -16,7 +16,8 @@ pub enum Ending {
     Limited {
         /// Name of the limit: `maxTurns`, `maxTokens`, `timeout`, `delegation.maxTokens`.
         limit: &'static str,
-        /// Value of the limit, for `timeout` in seconds; 0 for `maxTokens`.
+        /// Value of the limit, for `timeout` in seconds. For `maxTokens` the number of tokens of
+        /// the reply, 0 if the provider reported none.
         value: u64,
         /// Last text of the model; `None` if it wrote none or the text is unknown.
         said: Option<String>,
@@ -43,6 +44,18 @@ pub enum Ending {
     },
     /// The invocation was stopped by the user, or because its caller or the session ended.
     Interrupted,
+}
+
+/// Text for a limit that ended an invocation. The length of a reply is not always known: then its
+/// value is 0.
+pub fn limit_text(limit: &str, value: u64) -> String {
+    match (limit, value) {
+        ("maxTokens", 0) => "the reply reached its maximum length (maxTokens)".to_owned(),
+        ("maxTokens", value) => {
+            format!("the reply reached its maximum length (maxTokens) after {value} tokens")
+        }
+        _ => format!("the limit {limit} ({value}) was reached"),
+    }
 }
 
 /// Outcome of a subagent.

@@ -19,6 +19,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
+use crate::context::WindowCheck;
 use crate::conversation::InvocationId;
 use crate::cost::PriceLookup;
 use crate::event::{Event, Origin};
@@ -30,10 +31,10 @@ use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
 pub(crate) use backoff::{Deadline, millis};
-use circuit_breaker::{Admission, BreakerBounds, CircuitBreaker, RequestKey};
+use circuit_breaker::{Admission, BreakerBounds, CircuitBreaker, RequestKey, WaitLimits};
 pub(crate) use request_meter::MeteredReply;
 use request_meter::{MeterArgs, RequestMeter};
-use retry::{Attempts, RetryDecision, decide};
+use retry::{Attempts, RetryDecision, absent_attempts_max, decide, overflow_if_near};
 pub(crate) use stream::PartialReply;
 
 use stream::{Relay, forward_deltas};
@@ -76,6 +77,8 @@ pub(crate) struct ModelRequest {
     pub(crate) draft: PartialReply,
     /// Token calibration for the history of the request.
     pub(crate) calibration: TokenCalibration,
+    /// Check of the size of the request against the context window. `None`: the size is unknown.
+    pub(crate) window_check: Option<WindowCheck>,
     pub(crate) report: Report<Result<MeteredReply, Unanswered>>,
 }
 
@@ -129,6 +132,11 @@ struct InFlightRequest {
     work: Option<OwnedTask>,
     /// Error of the last attempt; `None` before the first failure.
     error: Option<ProviderError>,
+    /// True if the attempt in flight, or else the last one, asks for a stream.
+    streams: bool,
+    /// Time (monotonic) of the first of the last consecutive attempts that did not reach the
+    /// provider, if such attempts are limited; `None` otherwise.
+    absent_since: Option<Duration>,
     /// True if the last failure is not announced yet.
     unannounced: bool,
     /// Time (monotonic) of the next notice about the wait; `None` if no further notice is planned.
@@ -136,6 +144,42 @@ struct InFlightRequest {
 }
 
 impl InFlightRequest {
+    /// The request of the next attempt. After an empty reply to a streamed attempt, it asks for a
+    /// reply in one piece: some servers report an error only then.
+    fn next_request(&mut self) -> Request {
+        let mut request = self.question.request.clone();
+        let was_empty = matches!(self.error, Some(ProviderError::Empty { .. }));
+        request.stream &= !(was_empty && self.streams);
+        self.streams = request.stream;
+        request
+    }
+
+    /// Updates `absent_since` after an attempt that failed at `now` with an error for which at most
+    /// `absent_max` attempts are made.
+    fn note_absence(&mut self, absent_max: Option<u32>, now: Duration) {
+        match absent_max {
+            Some(_) => _ = self.absent_since.get_or_insert(now),
+            None => self.absent_since = None,
+        }
+    }
+
+    /// Limits of the wait for the next attempt, see [`ModelRequest::waits`].
+    fn waits(
+        &self,
+        now: Duration,
+        (not_before, last): (Duration, Duration),
+        limits: &Limits,
+    ) -> WaitLimits {
+        let waits = self.question.waits(now, not_before, last);
+        match self.absent_since {
+            Some(since) => {
+                let until = waits.until.min(since.saturating_add(limits.absent_patience));
+                WaitLimits { until, last: None, ..waits }
+            }
+            None => waits,
+        }
+    }
+
     fn keep_partial(&self, transcript: &Transcript, cause: &str) {
         let ModelRequest { draft, origin, turn, .. } = &self.question;
         keep_partial(draft, transcript, origin, *turn, cause);
@@ -215,6 +259,8 @@ impl State {
             attempts: Attempts::default(),
             work: None,
             error: None,
+            streams: false,
+            absent_since: None,
             unannounced: false,
             next_notice_at: Some(now),
         };
@@ -266,7 +312,7 @@ impl State {
         open.next_notice_at = None;
         let (deltas_tx, deltas_rx) = mpsc::channel(DELTAS_IN_FLIGHT);
         let provider = Arc::clone(provider);
-        let request = open.question.request.clone();
+        let request = open.next_request();
         let streams = request.stream;
         let info = provider.info();
         let profile = info.profile.clone();
@@ -323,7 +369,9 @@ impl State {
                 breaker.answered(key);
                 return open.question.report.send(Ok(answered));
             }
-            Err(error) => error,
+            Err(error) => {
+                overflow_if_near(error, open.streams, open.question.window_check.as_ref())
+            }
         };
         if let ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. } = &error {
             open.question.draft.or(partial);
@@ -331,6 +379,8 @@ impl State {
         open.keep_partial(&self.args.transcript, error.class());
         open.question.deadline.resume(now);
         open.attempts.count(&error);
+        let absent_max = absent_attempts_max(&error, open.question.begins(), &self.args.limits);
+        open.note_absence(absent_max, now);
         let jitter = self.args.clock.jitter();
         let decision =
             decide(&error, open.attempts, breaker.rounds() + 1, &self.args.limits, jitter);
@@ -358,11 +408,11 @@ impl State {
                 (now + asked.unwrap_or(wait), asked.map_or(soonest, |asked| now + asked))
             }
         };
-        if open.attempts.are_spent(&self.args.limits) {
+        if open.attempts.are_spent(absent_max, &self.args.limits) {
             let next_try = Some(not_before);
             return open.question.report.send(Err(Unanswered { error, next_try }));
         }
-        breaker.wait(key, open.question.waits(now, not_before, last));
+        breaker.wait(key, open.waits(now, (not_before, last), &self.args.limits));
         open.error = Some(error);
         open.unannounced = true;
         self.open.insert(key, open);

@@ -72,6 +72,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     } else {
         printing_notices(|notices| assemble(&setup, model, notices))?
     };
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        assembled.settings.limits.expect_a_person();
+    }
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
     print_header(&assembled, args, &loaded);

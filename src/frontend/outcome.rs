@@ -5,9 +5,15 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
 use posse_actors::event::SessionEndReason;
-use posse_actors::outcome::Ending;
+use posse_actors::outcome::{Ending, limit_text};
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{ErrorCode, Exit, Failure};
+
+/// Part of the cause of a failure that names a timeout of a silent server.
+const SLOW_SERVER: &str = "timeouts.";
+
+/// Advice at the end of the cause of an error about an unknown path.
+const WRONG_PATH: &str = "check `type` and `baseURL`";
 
 /// Final result of a run: exit code, reason of the end, answer and error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +85,7 @@ pub fn judge(
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
         Ending::OverBudget(refused) => over_budget(refused),
         Ending::Failed { class, cause } => class_failed(class, cause),
-        Ending::Parked { cause, next_try_ms, .. } => parked(cause, *next_try_ms),
+        Ending::Parked { class, cause, next_try_ms } => parked(class, cause, *next_try_ms),
         Ending::Interrupted => {
             let exit = signal.unwrap_or(Exit::Interrupt);
             Verdict { exit, reason: SessionEndReason::Interrupted, result: None, failure: None }
@@ -138,8 +144,9 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
         ),
         "maxTokens" => (
             Exit::Limit,
-            "the model ran out of output tokens in its answer".to_owned(),
-            "raise `maxTokens` of the provider",
+            limit_text(limit, value),
+            "raise `providers.NAME.maxTokens`, use a model that writes longer replies, or ask for \
+             smaller steps",
         ),
         _ => (
             Exit::Limit,
@@ -175,29 +182,43 @@ fn over_budget(refused: &BudgetRefusal) -> Verdict {
 
 /// Verdict for a run that was parked because the patience ran out. `next_try_ms`: earliest time of
 /// a retry, in milliseconds since 1970, if known.
-fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
-    let failure = Failure::new(
-        ErrorCode::ProviderUnavailable,
-        Exit::Provider,
-        "the provider was unavailable for too long; the run is parked",
-    )
-    .because(cause)
-    .fix(fix_for(
-        cause,
-        match next_try_ms {
-            Some(at) => format!(
-                "retry after {}; `--unattended` or a longer `patience` waits longer; \
-                     `providers.NAME.fallback` uses another one meanwhile",
-                clock_time(at)
-            ),
-            None => {
-                "the provider does not say when to retry; `providers.NAME.fallback` uses another \
-                         one meanwhile"
-                    .to_owned()
-            }
-        },
-    ));
+fn parked(class: &str, cause: &str, next_try_ms: Option<u64>) -> Verdict {
+    let what = match (class, next_try_ms) {
+        ("provider.unreachable", None) => {
+            "no server answers at the address of the provider; the run is parked"
+        }
+        _ => "the provider was unavailable for too long; the run is parked",
+    };
+    let fix = match (class, next_try_ms) {
+        _ if cause.contains(SLOW_SERVER) => slow_server_fix(),
+        ("provider.unreachable", None) => {
+            "follow the cause above, then continue with `posse resume`; with `--unattended`, or a \
+             `patience` in the configuration, posse waits for the server"
+                .to_owned()
+        }
+        (_, Some(at)) => format!(
+            "retry after {}; `--unattended` or a longer `patience` waits longer; \
+             `providers.NAME.fallback` uses another one meanwhile",
+            clock_time(at)
+        ),
+        (_, None) => {
+            "the provider does not say when to retry; `providers.NAME.fallback` uses another one \
+             meanwhile"
+                .to_owned()
+        }
+    };
+    let failure = Failure::new(ErrorCode::ProviderUnavailable, Exit::Provider, what)
+        .because(cause)
+        .fix(fix_for(cause, fix));
     failed(SessionEndReason::Parked, failure, None)
+}
+
+/// Advice for a server that needs longer for its first byte than the timeouts allow.
+fn slow_server_fix() -> String {
+    "if the server is only slow, for example with a long prompt, raise \
+     `providers.NAME.timeouts.firstByte` and `timeouts.silence`; otherwise restart it, then \
+     continue with `posse resume`"
+        .to_owned()
 }
 
 /// Formats a time in milliseconds since 1970 as local date and time, such as `2026-11-26 23:10:00`.
@@ -252,6 +273,8 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
 
 fn provider_failed(class: &str, cause: &str) -> Verdict {
     let (code, exit, what, fix) = match class {
+        "rejected" if cause.contains(WRONG_PATH) => wrong_path(),
+        "empty_reply" | "broken_reply" => no_usable_reply(class),
         "unauthorized" => (
             ErrorCode::CredentialsRejected,
             Exit::Configuration,
@@ -296,7 +319,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             ErrorCode::NotTheProvider,
             Exit::Failed,
             "the server that answered is not the provider",
-            "log in to the network, or correct `baseURL` (it often ends with /v1)",
+            "log in to the network, or correct `baseURL` (it often ends with /v1) and `type`",
         ),
         "budget" => (
             ErrorCode::BudgetWithoutPrice,
@@ -321,6 +344,36 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     let fix = fix_for(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(SessionEndReason::Provider, failure, None)
+}
+
+/// Code, exit, text and advice of an error.
+type ErrorParts = (ErrorCode, Exit, &'static str, &'static str);
+
+fn wrong_path() -> ErrorParts {
+    (
+        ErrorCode::RequestRejected,
+        Exit::Failed,
+        "the provider does not know the path of the request",
+        "correct `type` (the protocol) and `baseURL` of the provider, which often ends with /v1; \
+         `posse config show --origin` says where they are set",
+    )
+}
+
+/// Error for a provider whose replies were all empty or invalid, until patience ended.
+fn no_usable_reply(class: &str) -> ErrorParts {
+    let (what, fix) = if class == "empty_reply" {
+        (
+            "the provider sent only empty replies",
+            "the conversation may be too long for the model: set `contextWindow` of the provider, \
+             or shorten the history with `/compact` in `posse plain -c`; the session is kept",
+        )
+    } else {
+        (
+            "the provider sent only invalid replies",
+            "check `type` (the protocol) of the provider, or try again later; the session is kept",
+        )
+    };
+    (ErrorCode::ProviderUnavailable, Exit::Provider, what, fix)
 }
 
 /// Returns `true` if the error text of a server contains a known phrase about a faulty history:
@@ -403,6 +456,48 @@ mod tests {
     }
 
     #[test]
+    fn advice_fits_the_cause_of_an_unreachable_provider() {
+        let fix = |class: &str, cause: &str, next_try_ms| {
+            let ending =
+                Ending::Parked { class: class.to_owned(), cause: cause.to_owned(), next_try_ms };
+            let (turns, usage) = (1, Usage::default());
+            let outcome = TurnOutcome { ending, turns, usage, unanswered: 0, not_by_yes: 0 };
+            let verdict = judge(Some(&outcome), None, PermissionHints::default());
+            let failure = verdict.failure.unwrap();
+            (verdict.exit, failure.to_string())
+        };
+        let silent = "local: no answer within 90 s: if the server needs longer to read the prompt, \
+                      raise timeouts.firstByte of the provider";
+        let quiet = "the reply broke off at byte 0: not a byte for 90 s (timeouts.silence)";
+        let refused = "nothing listens at http://127.0.0.1:1 (connection refused)";
+        let table = [
+            ("provider.unreachable", silent, Some(1), "raise `providers.NAME.timeouts.firstByte`"),
+            ("provider.unreachable", quiet, Some(1), "`timeouts.silence`"),
+            ("provider.unreachable", refused, None, "then continue with `posse resume`"),
+            ("provider.unreachable", refused, Some(1), "a longer `patience` waits longer"),
+            ("provider.quota", "used up", None, "does not say when to retry"),
+        ];
+        for (class, cause, next_try_ms, expected) in table {
+            let (exit, text) = fix(class, cause, next_try_ms);
+            assert_eq!(exit, Exit::Provider);
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_path_advises_the_address_and_not_the_model() {
+        let path = "local: answered 404: Not Found (the path may be wrong: check `type` and \
+                    `baseURL` of the provider)";
+        let model = "local: answered 404: The model `x` does not exist";
+        for (cause, expected, other) in
+            [(path, "correct `type`", "model name"), (model, "model name", "correct `type`")]
+        {
+            let text = provider_failed("rejected", cause).failure.unwrap().to_string();
+            assert!(text.contains(expected) && !text.contains(other), "{text}");
+        }
+    }
+
+    #[test]
     fn failures_never_exit_successfully() {
         let answered = || Ending::Answered("ok".to_owned());
         let over_budget =
@@ -425,6 +520,7 @@ mod tests {
             (failed_as("provider.overloaded"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.empty_reply"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
             (failed_as("provider.context_full"), 0, (Exit::Failed, "provider")),

@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Event, JobEnd, StoredRecord};
+use posse_actors::outcome::limit_text;
 use posse_actors::text::clipped;
 use posse_base::failure::{printable, printable_lines};
 
@@ -207,9 +208,7 @@ pub(crate) fn describe_note(event: &Event) -> Option<Line> {
             let tone = if *end == JobEnd::Lost { Tone::Bad } else { Tone::Quiet };
             (tone, "job", lines.collect::<Vec<_>>().join("\n"))
         }
-        Event::LimitReached { limit, value, .. } => {
-            (Tone::Bad, "limit", format!("{limit} = {value}"))
-        }
+        Event::LimitReached { limit, value, .. } => (Tone::Bad, "limit", limit_text(limit, *value)),
         Event::Warning { message } => (Tone::Bad, "warning", message.clone()),
         Event::Unknown => {
             (Tone::Quiet, "?", "unknown record type (written by another version)".to_owned())

@@ -29,6 +29,9 @@ const WAIT_MAX: Duration = Duration::from_hours(7 * 24);
 /// otherwise the quota is exhausted.
 const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
 
+/// Advice at the end of an error about an unknown path.
+const WRONG_PATH: &str = "(the path may be wrong: check `type` and `baseURL` of the provider)";
+
 /// Cause of a failure, for the user and the log, with the profile's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
@@ -66,9 +69,14 @@ pub(crate) fn foreign_page(origin: &MessageOrigin) -> ProviderError {
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
-/// Error for a server that has not answered for `limit`.
-pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
-    let what = format!("no answer within {} s", limit.as_secs_f64());
+/// Error for a server that has not answered for `limit`, the value of the setting `timeouts.` +
+/// `setting` of the provider.
+pub(crate) fn silent(origin: &MessageOrigin, limit: Duration, setting: &str) -> ProviderError {
+    let what = format!(
+        "no answer within {} s: if the server needs longer to read the prompt, raise \
+         timeouts.{setting} of the provider",
+        limit.as_secs_f64()
+    );
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
@@ -90,7 +98,24 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
     let innermost = || text.rsplit(": ").next().unwrap_or(&text).to_owned();
     let what = known
         .unwrap_or_else(|| format!("the connection to {} failed: {}", origin.address, innermost()));
-    ProviderError::Unreachable { source: Cause::boxed(origin, what) }
+    let source = Cause::boxed(origin, what);
+    if is_absent(&error, &lower) {
+        ProviderError::NoServer { source }
+    } else {
+        ProviderError::Unreachable { source }
+    }
+}
+
+/// True if no server listens at the address: its name is not known, or the connection was refused.
+/// `lower`: see [`sentence`].
+fn is_absent(error: &reqwest::Error, lower: &str) -> bool {
+    let is_refused = io_kind(error) == Some(std::io::ErrorKind::ConnectionRefused);
+    is_unresolved(lower) || (is_refused && !lower.contains("tunnel error"))
+}
+
+/// True if the host of the address could not be resolved.
+fn is_unresolved(lower: &str) -> bool {
+    lower.contains("dns error") || lower.contains("failed to lookup")
 }
 
 /// One sentence with the cause of a failed connection and, if there is one, its fix. `None`: the
@@ -98,7 +123,7 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
 /// identifies unknown hosts and failed proxy tunnels, which have no error kind of their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
-    if lower.contains("dns error") || lower.contains("failed to lookup") {
+    if is_unresolved(lower) {
         return Some(format!(
             "the host of {address} is not known here: check the network, or correct baseURL"
         ));
@@ -209,6 +234,12 @@ pub(crate) fn status(
     };
     report.retry_after = retry_after(headers, now).or(report.retry_after);
     report.status = Some(status.as_u16());
+    // Every protocol names the model in the error about an unknown one.
+    let names_model = String::from_utf8_lossy(body).to_lowercase().contains("model");
+    if !is_html && !names_model && matches!(status.as_u16(), 404 | 405) {
+        let gap = if report.message.is_empty() { "" } else { " " };
+        report.message = format!("{}{gap}{WRONG_PATH}", report.message);
+    }
     let prefix = format!("answered {}", status.as_u16());
     match classify_report(origin, &prefix, report) {
         // Such as the page of a web server that knows no such path.
@@ -216,7 +247,7 @@ pub(crate) fn status(
             ProviderError::Unasked { class: ProviderError::NOT_THE_PROVIDER, source }
         }
         ProviderError::RateLimited { retry_after: None, source }
-            if !headers.contains_key(RETRY_AFTER) =>
+            if header(headers, RETRY_AFTER.as_str()).is_none() =>
         {
             ProviderError::RateLimited { retry_after: resets::wait(headers, now), source }
         }
@@ -276,8 +307,8 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     match status {
         Some(401 | 403) => ProviderError::Unauthorized { source },
         Some(429) => ProviderError::RateLimited { retry_after, source },
-        // A network that wants a login first.
-        Some(511) => ProviderError::NotTheProvider { source },
+        // A server that knows no such request, such as one for files; a network that wants a login.
+        Some(501 | 511) => ProviderError::NotTheProvider { source },
         Some(408 | 409 | 425 | 500..=599) => ProviderError::Overloaded { retry_after, source },
         Some(_) => ProviderError::Rejected { source },
         None if code(wording::CREDENTIAL_CODES) => ProviderError::Unauthorized { source },
@@ -311,28 +342,39 @@ fn read_report(body: &[u8]) -> ServerError {
         .unwrap_or_else(|| error.to_string());
     let mut report = ServerError { message: bounded(&message), ..ServerError::default() };
     for key in ["code", "type", "status"] {
-        match error.get(key) {
-            Some(serde_json::Value::String(code)) => match code.parse() {
-                Ok(status) => report.status = Some(status),
-                Err(_) => report.codes.push(code.to_lowercase()),
-            },
-            Some(serde_json::Value::Number(code)) => {
-                report.status = code.as_u64().and_then(|code| u16::try_from(code).ok());
+        let number = match error.get(key) {
+            Some(serde_json::Value::String(code)) => {
+                let number = code.parse::<u64>().ok();
+                if number.is_none() {
+                    report.codes.push(code.to_lowercase());
+                }
+                number
             }
-            _ => {}
-        }
+            Some(serde_json::Value::Number(code)) => code.as_u64(),
+            _ => None,
+        };
+        let status = number.and_then(|number| u16::try_from(number).ok());
+        let status = status.filter(|status| (400..600).contains(status));
+        // The first status counts: servers put numbers of their own into the other fields.
+        report.status = report.status.or(status);
     }
-    report.status = report.status.filter(|status| (400..600).contains(status));
     let told = error.get("resets_in_seconds").and_then(serde_json::Value::as_f64);
     let told = told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).filter(is_sane);
     report.retry_after = told.or_else(|| wording::wait_in(&text));
     report
 }
 
+/// Value of a header, or else of the same header of the server behind a gateway, which `LiteLLM`
+/// passes on with a prefix. `None`: there is neither, or it is not a text.
+fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")));
+    value.and_then(|value| value.to_str().ok()).map(str::trim)
+}
+
 /// Wait, counted from `now` (wall clock), that the server requests in the header `retry-after-ms`
 /// or else in `Retry-After`. `None`: there is none, or it is implausible.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let text = |name: &str| header(headers, name);
     let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
         Duration::try_from_secs_f64(ms / 1000.0).ok()
     } else {

@@ -62,7 +62,7 @@ pub async fn models_of(profile: &ProviderProfile, limit: Duration) -> Result<Rea
         Ok(ask(&endpoint, &profile.model, limit).await)
     });
     let asked = asked.await.ok().transpose()?;
-    Ok(asked.unwrap_or_else(|| failed(&classify::silent(&endpoint.origin, limit))))
+    Ok(asked.unwrap_or_else(|| failed(&classify::silent(&endpoint.origin, limit, "firstByte"))))
 }
 
 /// Checks a Messages server: lets it count the tokens of a greeting, which costs nothing. (Its list

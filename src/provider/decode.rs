@@ -77,6 +77,8 @@ pub(crate) enum Fault {
     TooLarge(&'static str),
     /// Valid data that is not a complete reply, with an explanation.
     Senseless(&'static str),
+    /// The reply ends without content, with an explanation.
+    Empty(&'static str),
     /// The reply was cut off because it reached the end of the model's context.
     ContextFull,
 }
@@ -261,7 +263,7 @@ impl<A: Assembly> StreamReader<'_, A> {
     /// Processes the end of the source: returns the reply, or an error if it is incomplete.
     async fn end(mut self, deltas: Option<&DeltaSender>) -> Result<Completion, ProviderError> {
         match std::mem::replace(&mut self.shape, BodyShape::Unknown { skipped: 0 }) {
-            BodyShape::Unknown { .. } => Err(self.broken("the reply is empty")),
+            BodyShape::Unknown { .. } => Err(self.empty("the reply is empty")),
             BodyShape::Json(body) => {
                 let text = String::from_utf8_lossy(&body);
                 if let Err(fault) = self.events.reply.add_object(&text) {
@@ -282,7 +284,7 @@ impl<A: Assembly> StreamReader<'_, A> {
 
     fn complete(self) -> Result<Completion, ProviderError> {
         if !self.events.reply.has_content() && !self.events.reply.is_finished() {
-            return Err(self.broken("the stream says that it is done, and nothing else"));
+            return Err(self.empty("the stream says that it is done, and nothing else"));
         }
         tracing::debug!(events = self.events.without_content, "events without content");
         let StreamReader { origin, events: Events { reply, .. }, .. } = self;
@@ -316,6 +318,10 @@ impl<A: Assembly> StreamReader<'_, A> {
         &self.events.reply.draft().text
     }
 
+    fn empty(&self, what: &str) -> ProviderError {
+        ProviderError::Empty { source: Cause::boxed(self.origin, what) }
+    }
+
     fn broken(&self, what: &str) -> ProviderError {
         broken(self.origin, self.partial(), what)
     }
@@ -345,6 +351,7 @@ fn explain(
         }
         Fault::TooLarge(what) => broken(origin, partial, &format!("{what}{at}")),
         Fault::Senseless(what) => broken(origin, partial, what),
+        Fault::Empty(what) => ProviderError::Empty { source: Cause::boxed(origin, what) },
         Fault::ContextFull => {
             let what = "the reply was cut off where the model's context ends";
             ProviderError::ContextFull { source: Cause::boxed(origin, what) }

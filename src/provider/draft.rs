@@ -83,7 +83,8 @@ impl ReplyDraft {
     }
 
     /// Makes the completion. A reply without text has the refusal as its text. `calls` are included
-    /// only if `stop_reason` is `ToolUse`.
+    /// if `stop_reason` is `ToolUse`; also, if they have a name, if it is `MaxTokens`: the last call
+    /// may then be incomplete, and the kernel tells the model so.
     pub(crate) fn complete(
         self,
         stop_reason: StopReason,
@@ -93,10 +94,10 @@ impl ReplyDraft {
         let text = if self.text.is_empty() { self.refusal } else { self.text };
         let tool_calls = match stop_reason {
             StopReason::ToolUse => calls.map(CallDraft::into_call).collect(),
-            StopReason::EndTurn
-            | StopReason::MaxTokens
-            | StopReason::ContentFilter
-            | StopReason::Error => Vec::new(),
+            StopReason::MaxTokens => {
+                calls.filter(|call| !call.name.is_empty()).map(CallDraft::into_call).collect()
+            }
+            StopReason::EndTurn | StopReason::ContentFilter | StopReason::Error => Vec::new(),
         };
         let content = (!text.is_empty()).then_some(text);
         Completion {
@@ -106,6 +107,11 @@ impl ReplyDraft {
             model: self.model,
         }
     }
+}
+
+/// True if a reply with this reason to stop keeps its calls, see [`ReplyDraft::complete`].
+pub(crate) fn keeps_calls(stop_reason: StopReason) -> bool {
+    matches!(stop_reason, StopReason::ToolUse | StopReason::MaxTokens)
 }
 
 /// Tool call, as received so far.

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::codex::{Access, Trouble};
 use crate::decode::Patience;
 use crate::message_origin::MessageOrigin;
-use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
+use crate::profile::{Auth, Protocol, ProviderProfile, TimeLimits};
 use crate::silence_timeout::within;
 use crate::{classify, tls};
 
@@ -39,7 +39,7 @@ pub(crate) struct Endpoint {
     pub(crate) origin: MessageOrigin,
     url: Url,
     headers: HeaderMap,
-    timeouts: Timeouts,
+    timeouts: TimeLimits,
     client: OnceLock<Result<Client, String>>,
 }
 
@@ -64,7 +64,8 @@ impl Endpoint {
         let login = profile.login.clone();
         let origin =
             MessageOrigin { secrets, login, ..MessageOrigin::new(&profile.name, address.into()) };
-        let (timeouts, client) = (profile.timeouts, OnceLock::new());
+        let timeouts = TimeLimits::of(profile.timeouts, is_loopback(&url));
+        let client = OnceLock::new();
         Ok(Endpoint { origin, url, headers, timeouts, client })
     }
 
@@ -85,7 +86,7 @@ impl Endpoint {
     /// Silence limits of a reply. A reply that is not streamed sends its first byte when it is
     /// complete, so its limit for bytes is at least `idle_ms`.
     pub(crate) fn patience(&self, stream: bool) -> Patience {
-        let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
+        let TimeLimits { silence_ms, idle_ms, .. } = self.timeouts;
         let silence_ms = if stream { silence_ms } else { silence_ms.max(idle_ms) };
         Patience {
             silence: Duration::from_millis(silence_ms),
@@ -102,7 +103,7 @@ impl Endpoint {
         accept: &'static str,
         stream: bool,
     ) -> Result<Response, ProviderError> {
-        let Timeouts { header_ms, idle_ms, .. } = self.timeouts;
+        let TimeLimits { header_ms, idle_ms, .. } = self.timeouts;
         let limit = if stream { header_ms } else { header_ms.max(idle_ms) };
         self.send(Method::POST, Some(body), accept, Duration::from_millis(limit)).await
     }
@@ -160,7 +161,11 @@ impl Endpoint {
         match within(limit, request.send()).await {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) => Err(classify::transport(&self.origin, error)),
-            None => Err(classify::silent(&self.origin, limit)),
+            None => {
+                let first_byte = Duration::from_millis(self.timeouts.header_ms);
+                let setting = if limit == first_byte { "firstByte" } else { "idle" };
+                Err(classify::silent(&self.origin, limit, setting))
+            }
         }
     }
 

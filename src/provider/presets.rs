@@ -241,7 +241,7 @@ mod tests {
         assert_eq!((&*profile.model, profile.stream), ("other", false));
         assert_eq!(profile.auth, Some(Auth::None));
         assert!(profile.quirks.no_vision && !profile.quirks.omit_temperature);
-        assert_eq!((profile.timeouts.idle_ms, profile.timeouts.connect_ms), (5, 10_000));
+        assert_eq!((profile.timeouts.idle_ms, profile.timeouts.connect_ms), (Some(5), None));
         assert!(serde_json::from_str::<Settings>(r#"{"modle":"x"}"#).is_err());
     }
 

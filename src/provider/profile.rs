@@ -151,7 +151,7 @@ pub enum Auth {
 pub struct Quirks {
     /// True: `temperature` is never sent.
     pub omit_temperature: bool,
-    /// True: `tool_choice` is never sent (Chat Completions, Responses).
+    /// True: `tool_choice` is never sent.
     pub omit_tool_choice: bool,
     /// True: the maximum number of reply tokens is never sent. Ignored by Messages, which requires
     /// it.
@@ -208,25 +208,45 @@ pub struct Quirks {
     pub one_call_at_a_time: bool,
 }
 
-/// Timeouts of an attempt, in milliseconds. The total duration of a reply is not limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Configured timeouts of an attempt, in milliseconds. `None`: the default of [`TimeLimits`]. The
+/// total duration of a reply is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Timeouts {
     /// Maximum duration of connecting.
-    pub connect_ms: u64,
+    pub connect_ms: Option<u64>,
     /// Maximum time from the start of the HTTP request, including connecting, to the beginning of
     /// the response. For a reply that is not streamed, `idle_ms` applies if it is longer.
-    pub header_ms: u64,
+    pub header_ms: Option<u64>,
     /// Maximum time without a byte of the reply. For a reply that is not streamed, `idle_ms`
     /// applies if it is longer.
-    pub silence_ms: u64,
+    pub silence_ms: Option<u64>,
     /// Maximum time between two pieces of content. Pings and comments are not content.
-    pub idle_ms: u64,
+    pub idle_ms: Option<u64>,
 }
 
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts { connect_ms: 10_000, header_ms: 90_000, silence_ms: 90_000, idle_ms: 300_000 }
+/// Timeouts of an attempt that apply, in milliseconds. The fields are those of [`Timeouts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of the name")]
+pub(crate) struct TimeLimits {
+    pub(crate) connect_ms: u64,
+    pub(crate) header_ms: u64,
+    pub(crate) silence_ms: u64,
+    pub(crate) idle_ms: u64,
+}
+
+impl TimeLimits {
+    /// Limits for a server at a loopback address, if `is_loopback`, or elsewhere. A server on this
+    /// machine may compute without an accelerator, and read a long prompt for minutes.
+    pub(crate) fn of(configured: Timeouts, is_loopback: bool) -> TimeLimits {
+        let (silence_ms, idle_ms) =
+            if is_loopback { (600_000, 600_000) } else { (90_000, 300_000) };
+        TimeLimits {
+            connect_ms: configured.connect_ms.unwrap_or(10_000),
+            header_ms: configured.header_ms.unwrap_or(silence_ms),
+            silence_ms: configured.silence_ms.unwrap_or(silence_ms),
+            idle_ms: configured.idle_ms.unwrap_or(idle_ms),
+        }
     }
 }
 
@@ -264,7 +284,7 @@ pub struct Settings {
     pub max_tokens: Option<u64>,
     /// True if a reply is streamed when the caller wants deltas. `None`: true.
     pub stream: Option<bool>,
-    /// Timeouts. `None`: the defaults of [`Timeouts`].
+    /// Timeouts. `None`: none is configured.
     pub timeouts: Option<Timeouts>,
 }
 

@@ -30,10 +30,10 @@ const ABSENT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Quiet {
     /// No byte arrived for this long.
-    #[error("not a byte for {} s", .0.as_secs_f64())]
+    #[error("not a byte for {} s (timeouts.silence)", .0.as_secs_f64())]
     Bytes(Duration),
     /// No content arrived for this long, although other bytes may have arrived.
-    #[error("no content for {} s", .0.as_secs_f64())]
+    #[error("no content for {} s (timeouts.idle)", .0.as_secs_f64())]
     Content(Duration),
 }
 

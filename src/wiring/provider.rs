@@ -238,15 +238,14 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         .headers
         .iter()
         .map(|(name, value)| (name.clone(), secrecy::SecretString::from(value.clone())));
-    let defaults = profile::Timeouts::default();
-    let millis = |wanted: Option<std::time::Duration>, default: u64| {
-        wanted.map_or(default, |wanted| u64::try_from(wanted.as_millis()).unwrap_or(u64::MAX))
+    let millis = |wanted: Option<std::time::Duration>| {
+        wanted.map(|wanted| u64::try_from(wanted.as_millis()).unwrap_or(u64::MAX))
     };
     let timeouts = profile::Timeouts {
-        connect_ms: millis(configured.timeouts.connect, defaults.connect_ms),
-        header_ms: millis(configured.timeouts.first_byte, defaults.header_ms),
-        silence_ms: millis(configured.timeouts.silence, defaults.silence_ms),
-        idle_ms: millis(configured.timeouts.idle, defaults.idle_ms),
+        connect_ms: millis(configured.timeouts.connect),
+        header_ms: millis(configured.timeouts.first_byte),
+        silence_ms: millis(configured.timeouts.silence),
+        idle_ms: millis(configured.timeouts.idle),
     };
     Ok(profile::Settings {
         preset: None,

@@ -27,6 +27,8 @@ struct TestDialect {
     check: fn(&Value) -> Result<(), String>,
     /// Thinking, text, and two calls.
     calls: &'static str,
+    /// End of a reply that was cut off at the token limit.
+    limit: &'static str,
     /// Part of the thinking that must be sent back.
     secret: &'static str,
     /// A final answer.
@@ -43,6 +45,8 @@ const DIALECTS: [TestDialect; 2] = [
         key_line: "x-api-key: the-key-of-the-user",
         check: strict::messages,
         calls: MESSAGES,
+        limit: "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"},\
+                \"usage\":{\"output_tokens\":89}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
         secret: "EqoBCkgIARABGAIiQL2UpcVRUvlu==",
         says: |text| messages_reply(text, "end_turn"),
         refuses: || messages_reply("I will not", "refusal"),
@@ -55,6 +59,8 @@ const DIALECTS: [TestDialect; 2] = [
         key_line: "authorization: Bearer the-key-of-the-user",
         check: strict::responses,
         calls: RESPONSES,
+        limit: "data: {\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\",\
+                \"incomplete_details\":{\"reason\":\"max_output_tokens\"}}}\n\n",
         secret: "gAAAAABpZW5jcnlwdGVk==",
         says: |text| responses_reply(text, &json!({"status": "completed"})),
         refuses: || {
@@ -285,6 +291,27 @@ fn incomplete_call_is_not_run() {
         let started = events.iter().filter(|event| event["type"] == "tool.started");
         assert_eq!(started.count(), 0, "{}", ended.stdout);
         assert_eq!(server.bodies().len(), 2);
+        machine.verify();
+    });
+}
+
+#[test]
+fn model_is_told_that_its_call_was_cut_off_at_the_token_limit() {
+    side_by_side(DIALECTS, |dialect| {
+        let events = dialect.calls.split_inclusive("\n\n");
+        let begun: String = events.take_while(|event| !event.contains("; pwd")).collect();
+        let cut = ScriptedReply::Stream(begun + dialect.limit);
+        let says = ScriptedReply::Stream((dialect.says)("Shorter, then."));
+        let server = WireServer::start(dialect, vec![cut, says]);
+        let machine = server.machine(dialect);
+        let (ended, events) = machine.stream(&["-y", "go"]);
+        ended.assert_code(0);
+        let started = events.iter().filter(|event| event["type"] == "tool.started");
+        assert_eq!(started.count(), 0, "{}", ended.stdout);
+        let second = server.bodies()[1].to_string();
+        let told = "Not run: the reply was cut off. Make the call again, shorter.";
+        assert_eq!(second.matches(told).count(), 2, "{second}");
+        assert!(second.contains(dialect.secret), "{second}");
         machine.verify();
     });
 }

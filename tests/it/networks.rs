@@ -206,12 +206,19 @@ fn model_mismatch_is_reported_once() {
     let call = json!({"tool_calls": [{"index": 0, "id": "a", "type": "function",
         "function": {"name": "list_dir", "arguments": "{}"}}]});
     let said = "scripted-1 via local was asked, and cheaper-2 answered";
-    for (model, times) in [("cheaper-2", 1), ("scripted-1", 0), ("hub/Scripted-1-20260131", 0)] {
+    let prices = json!({"models": {"scripted-1": {"inputPrice": 1000, "outputPrice": 1000}}});
+    for (model, times, config) in [
+        ("cheaper-2", 1, prices.clone()),
+        ("scripted-1", 0, prices.clone()),
+        ("hub/Scripted-1-20260131", 0, prices),
+        // Without a price it makes no difference: the name may be an alias of a gateway.
+        ("cheaper-2", 0, json!({})),
+    ] {
         let server = ModelServer::start(vec![
             named(model, call.clone(), "tool_calls"),
             named(model, json!({"content": "done"}), "stop"),
         ]);
-        let machine = Machine::with(&server);
+        let machine = Machine::configured(&server, &config, &json!({}));
         let ended = machine.posse(&["run", "go"]);
         ended.assert_code(0);
         assert_eq!(ended.stderr.matches(said).count(), times, "{model}: {}", ended.stderr);

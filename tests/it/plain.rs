@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -225,6 +226,32 @@ fn conversation_with_a_permission_request_and_a_second_prompt() {
     assert_eq!(last.last().unwrap(), "and \nnow?");
     assert!(last.iter().any(|text| text.contains("created a.txt")), "{last:?}");
     machine.verify();
+}
+
+#[test]
+fn missing_server_is_tried_three_times_in_front_of_a_person() {
+    // A port that was just free, and is closed again.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let provider = json!({
+        "type": "openai-compatible", "baseURL": format!("http://127.0.0.1:{port}/v1"),
+        "model": "scripted-1", "auth": "none",
+    });
+    let settings = json!({"defaultProvider": "local", "providers": {"local": provider}});
+    for args in [&["run", "say hello"][..], &["plain", "say hello"][..]] {
+        let machine = Machine::new();
+        machine.write_config(&settings.to_string());
+        let began = Instant::now();
+        let mut terminal = Terminal::run(&machine, args, "xterm");
+        terminal.see("no server answers at the address of the provider");
+        terminal.see("(connection refused): start the server, or correct baseURL");
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        let journal = machine.session_dir().join("session.jsonl");
+        let records = std::fs::read_to_string(journal).unwrap();
+        assert_eq!(records.matches("\"provider.retry\"").count(), 2, "{records}");
+        if args[0] == "run" {
+            assert_eq!(terminal.end(), Some(5));
+        }
+    }
 }
 
 #[test]

@@ -51,18 +51,48 @@ fn server_refusals_are_classified() {
         (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV008", 1),
         (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV007", 1),
         (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV007", 1),
-        // A login page may be gone the next time.
+        // A login page may be gone the next time: patience decides.
         (status("200 OK", &["content-type: text/html"], html), 1, "PRV008", 2),
         (status("200 OK", &[json], html), 1, "PRV008", 2),
+        (status("501 Not Implemented", &["content-type: text/html"], html), 1, "PRV008", 2),
         (status("413 Too Large", &[json], error), 1, "PRV006", 1),
         (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001", 1),
     ];
     side_by_side(table, |(answer, exit, class, requests)| {
         let (ended, server, machine) = always(answer);
         assert_ended(&ended, exit, class);
-        assert_eq!(server.requests().len(), requests, "{}", ended.stderr);
+        let made = server.requests().len();
+        let expected = requests..=if requests == 1 { 1 } else { 12 };
+        assert!(expected.contains(&made), "{made}: {}", ended.stderr);
         machine.verify();
     });
+}
+
+#[test]
+fn empty_stream_of_a_long_request_tells_its_cause_in_one_piece() {
+    let words = r#"{"error": {"message": "This model's maximum context length is 4096 tokens"}}"#;
+    let server = ModelServer::start(vec![
+        stream(b""),
+        status("400 Bad Request", &["content-type: application/json"], words),
+    ]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "say hello"]);
+    assert_ended(&ended, 1, "PRV006");
+    let streams: Vec<_> =
+        server.requests().iter().map(|request| request["stream"] == true).collect();
+    assert_eq!(streams, [true, false], "{}", ended.stderr);
+    machine.verify();
+}
+
+#[test]
+fn empty_answer_is_reported_on_standard_error() {
+    let server = ModelServer::start(vec![says("")]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "say hello"]);
+    ended.assert_code(0);
+    assert!(ended.stdout.trim().is_empty(), "{}", ended.stdout);
+    let warning = "the reply of the model is empty: it has no text and no tool call";
+    assert!(ended.stderr.contains(warning), "{}", ended.stderr);
 }
 
 /// The error that a run ended with.
@@ -79,7 +109,7 @@ fn foreign_html_page_is_reported() {
     insta::assert_snapshot!(error, @r"
     PRV008]: the server that answered is not the provider
       why: the answer is not from the provider: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
-      fix: log in to the network, or correct `baseURL` (it often ends with /v1)
+      fix: log in to the network, or correct `baseURL` (it often ends with /v1) and `type`
     ");
 }
 
@@ -217,8 +247,8 @@ fn survives_random_bytes() {
         let (ended, server, machine) = always(stream(&body));
         assert_ended(&ended, 5, "PRV001");
         let attempts = server.requests().len();
-        // A reply that breaks off is asked for five times more at most, as far as patience lets it.
-        assert!((2..=6).contains(&attempts), "{name}: {attempts} attempts: {}", ended.stderr);
+        // As far as patience lets it.
+        assert!((2..=12).contains(&attempts), "{name}: {attempts} attempts: {}", ended.stderr);
         machine.verify();
     });
 }
@@ -228,12 +258,12 @@ fn error_names_the_provider_and_byte_offset() {
     let body = [text_event("hello "), "data: {\"choices\": [}\n\n".to_owned()].concat();
     let (ended, server, machine) = always(stream(body.as_bytes()));
     assert_ended(&ended, 5, "PRV001");
-    assert_eq!(server.requests().len(), 2);
+    assert!(server.requests().len() >= 2);
     let error = error_of(&ended);
     insta::assert_snapshot!(error, @r"
-    PRV001]: the provider could not answer
+    PRV001]: the provider sent only invalid replies
       why: the reply broke off or made no sense: local: not a valid reply in the event at byte 62: expected value at line 1 column 14
-      fix: try again later; the session is kept
+      fix: check `type` (the protocol) of the provider, or try again later; the session is kept
     ");
     // The partial text is kept.
     let id = machine.session_dir().file_name().unwrap().to_owned();

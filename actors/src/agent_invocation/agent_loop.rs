@@ -127,6 +127,8 @@ pub(crate) struct AgentLoop {
     usage: Usage,
     said: Option<String>,
     repeated: Option<(String, String, u32)>,
+    /// Number of consecutive replies that were cut off within their calls.
+    cut_replies: u32,
 }
 
 impl AgentLoop {
@@ -146,6 +148,7 @@ impl AgentLoop {
             usage,
             said: None,
             repeated: None,
+            cut_replies: 0,
         }
     }
 
@@ -280,14 +283,14 @@ impl AgentLoop {
         if text.is_some() || !wanted.is_empty() {
             self.history.push(Arc::new(Message::Assistant(message)));
         }
+        let is_cut = !wanted.is_empty() && stop == StopReason::MaxTokens;
+        self.cut_replies = if is_cut { self.cut_replies + 1 } else { 0 };
         if !wanted.is_empty() {
-            return self.call(wanted, stop);
+            return self.call(wanted, stop, length_limit(usage, text));
         }
         match stop {
             StopReason::EndTurn | StopReason::ToolUse => {}
-            StopReason::MaxTokens => {
-                return self.finish(Ending::Limited { limit: "maxTokens", value: 0, said: text });
-            }
+            StopReason::MaxTokens => return self.finish(length_limit(usage, text)),
             StopReason::ContentFilter => {
                 let cause = "the provider withheld the reply (content filter)".to_owned();
                 return self.finish(Ending::Failed { class: "content_filter".to_owned(), cause });
@@ -328,7 +331,9 @@ impl AgentLoop {
         effects
     }
 
-    fn call(&mut self, wanted: Vec<TurnCall>, stop: StopReason) -> Vec<Effect> {
+    /// Starts the calls of a reply. `limit`: the ending if too many replies in a row were cut off
+    /// within their calls.
+    fn call(&mut self, wanted: Vec<TurnCall>, stop: StopReason, limit: Ending) -> Vec<Effect> {
         let mut effects = Vec::new();
         let calls_max = self.bounds.calls_per_turn_max;
         let cut_off = !matches!(stop, StopReason::ToolUse | StopReason::EndTurn);
@@ -347,7 +352,8 @@ impl AgentLoop {
             Slot { wanted, progress: CallProgress::Ended(output) }
         };
         let slots = wanted.into_iter().enumerate().map(slot).collect();
-        self.phase = Phase::Calling(slots, None);
+        let is_endless = self.cut_replies >= self.bounds.repeated_failures_max;
+        self.phase = Phase::Calling(slots, is_endless.then_some(limit));
         effects.extend(self.advance());
         effects
     }
@@ -480,6 +486,13 @@ impl AgentLoop {
         }
         effects
     }
+}
+
+/// Ending of a run whose last reply was cut off at its maximum length. The value is the number of
+/// tokens that the reply had, 0 if the provider reported none.
+fn length_limit(usage: Option<Usage>, said: Option<String>) -> Ending {
+    let value = usage.and_then(|usage| usage.output_tokens).unwrap_or_default();
+    Ending::Limited { limit: "maxTokens", value, said }
 }
 
 fn skip_unstarted(slots: &mut [Slot], text: &str, effects: &mut Vec<Effect>) {

@@ -41,7 +41,7 @@ const WORTH: u64 = 10;
 const SACRIFICE: u64 = 3;
 
 /// Failure class of a run whose request the provider rejected for its size.
-const CONTEXT_FULL: &str = "provider.context_full";
+pub(super) const CONTEXT_FULL: &str = "provider.context_full";
 
 /// Maximum number of model requests for one summary.
 const CHUNKS_MAX: usize = 8;
@@ -376,7 +376,8 @@ fn goal(
 /// Compacts `history` to the target size, keeping as many of the latest turns as this allows. If
 /// the target cannot be reached, returns the smallest result if it is below the threshold or saves
 /// a tenth; otherwise `None`. If the provider has rejected a request and the result exceeds the
-/// threshold, unanswered prompts of earlier runs are shortened as well.
+/// threshold, unanswered prompts of earlier runs are shortened as well. If the result does not fit
+/// into a known context window, fewer turns stay than `recent_turns_min`.
 fn shrink(
     history: &[Arc<Message>],
     reading: &ContextReading,
@@ -404,11 +405,55 @@ fn shrink(
         let without = CompactionGoal { unanswered: stays.unanswered, ..usual };
         best = compact(history, &without).map(|compacted| (without, compacted)).or(best);
     }
+    if let Some(bound) = window_bound(reading, budget) {
+        let left = best.as_ref().map_or_else(|| size_of(history), |(_, best)| best.tokens_after);
+        if left > bound {
+            best = fit_window(history, bound, budget, stays).or(best);
+        }
+    }
     let worth = size_of(history) / WORTH;
     let is_worth = |one: &CompactedHistory| {
         one.tokens_after <= limit || one.tokens_before - one.tokens_after >= worth
     };
     best.filter(|(_, one)| is_worth(one))
+}
+
+/// Maximum size of a history, as an uncalibrated estimate, with which a request fits into the
+/// context window; `None` if the window is unknown.
+fn window_bound(reading: &ContextReading, budget: &ContextBudget) -> Option<u64> {
+    let tokens_max = budget.tokens_max(Some(reading.window?));
+    Some(reading.guessed(tokens_max.saturating_sub(reading.fixed)))
+}
+
+/// Compacts `history` to `bound`, because a larger request does not fit into the known window: the
+/// window comes before the number of turns that stay. Keeps as many turns as fit, then removes
+/// large outputs of the last one. Returns the smallest result if none fits; `None` if nothing can
+/// be removed.
+fn fit_window(
+    history: &[Arc<Message>],
+    bound: u64,
+    budget: &ContextBudget,
+    stays: &RetainedContent,
+) -> Option<(CompactionGoal, CompactedHistory)> {
+    let usual = |turns| goal(budget, bound, turns, stays.clone());
+    let fewer = (1..budget.recent_turns_min).rev().map(usual);
+    let clipped = CompactionGoal { clip_latest: Some(budget.inline_result_tokens), ..usual(1) };
+    let small = CompactionGoal {
+        clip_latest: Some(0),
+        summary_tokens: clipped.summary_tokens.min(bound / AIM),
+        ..clipped.clone()
+    };
+    let mut best: Option<(CompactionGoal, CompactedHistory)> = None;
+    for goal in fewer.chain([clipped, small]) {
+        let Some(compacted) = compact(history, &goal) else { continue };
+        if compacted.tokens_after <= bound {
+            return Some((goal, compacted));
+        }
+        if best.as_ref().is_none_or(|(_, best)| compacted.tokens_after < best.tokens_after) {
+            best = Some((goal, compacted));
+        }
+    }
+    best
 }
 
 /// Compacts `history` after a rejection, if possible to half of the rejected size or of the

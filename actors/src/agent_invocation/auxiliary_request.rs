@@ -6,7 +6,7 @@ use crate::agent_invocation::failover::{ModelCall, ModelRoutes};
 use crate::conversation::{ContentPart, InvocationId, Message};
 use crate::event::Origin;
 use crate::ledger::TokenCalibration;
-use crate::outcome::Ending;
+use crate::outcome::{Ending, limit_text};
 use crate::ports::{Request, Thinking};
 use crate::provider_client::PartialReply;
 use crate::tool_call::Services;
@@ -79,6 +79,7 @@ impl AuxiliaryRequest {
             turn,
             draft: PartialReply::default(),
             calibration: TokenCalibration::default(),
+            size: None,
         };
         match self.model_routes.ask_once(&model_call).await {
             Err(ending) => Err(cause_of(&ending)),
@@ -99,7 +100,7 @@ fn cause_of(ending: &Ending) -> String {
     match ending {
         Ending::Failed { cause, .. } | Ending::Parked { cause, .. } => cause.clone(),
         Ending::OverBudget(_) => "the budget is used up".to_owned(),
-        Ending::Limited { limit, .. } => format!("the limit {limit} was reached"),
+        Ending::Limited { limit, value, .. } => limit_text(limit, *value),
         Ending::Answered(_) | Ending::Interrupted => "it was stopped".to_owned(),
     }
 }

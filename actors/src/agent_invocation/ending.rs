@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::conversation::{ToolCall, Usage};
 use crate::cost::{BudgetRefusal, dollars};
 use crate::event::{Event, ToolFailureClass};
-use crate::outcome::Ending;
+use crate::outcome::{Ending, limit_text};
 use crate::ports::{ProviderError, ToolOutput};
 use crate::provider_client::millis;
 use crate::tool_call::Services;
@@ -36,9 +36,7 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
         Ending::Answered(result) => {
             Event::InvocationCompleted { result: result.clone(), turns, usage }
         }
-        Ending::Limited { limit, value, said: _ } => {
-            failed("limit", format!("the limit {limit} ({value}) was reached"))
-        }
+        Ending::Limited { limit, value, said: _ } => failed("limit", limit_text(limit, *value)),
         Ending::OverBudget(refused) => failed("limit", over_budget(refused)),
         Ending::Failed { class, cause } | Ending::Parked { class, cause, next_try_ms: _ } => {
             failed(class, cause.clone())
@@ -123,6 +121,13 @@ pub(super) fn parked(
         cause: error.chain(),
         next_try_ms: wait.map(|wait| clock.wall_ms().saturating_add(millis(wait))),
     }
+}
+
+/// Ending of a run whose provider has no server at its address. No time of another attempt is
+/// useful: a person has to start the server or to correct the address.
+pub(super) fn no_server(error: &ProviderError) -> Ending {
+    let class = format!("provider.{}", error.class());
+    Ending::Parked { class, cause: error.chain(), next_try_ms: None }
 }
 
 pub(super) fn no_provider() -> Ending {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent_invocation::ending::{no_provider, parked, unanswered};
+use crate::agent_invocation::ending::{no_provider, no_server, parked, unanswered};
 use crate::agent_invocation::fallback::{CandidateChoice, FallbackPolicy, Needs, may_fall_back};
+use crate::context::{ContextMeter, ContextSettings, WindowCheck};
 use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
 use crate::guarded::Guarded;
@@ -53,6 +54,9 @@ pub(super) struct ModelCall {
     pub(super) turn: u32,
     pub(super) draft: PartialReply,
     pub(super) calibration: TokenCalibration,
+    /// Estimated size of the request, and settings that give the windows of the models; `None`: the
+    /// size is unknown.
+    pub(super) size: Option<(ContextMeter, ContextSettings)>,
 }
 
 impl ModelRoutes {
@@ -200,11 +204,20 @@ impl ModelRoutes {
         next_try: Option<Duration>,
         model_call: &ModelCall,
     ) -> Ending {
-        let is_invalid =
-            matches!(error, ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. });
-        // Waiting does not help.
+        let is_invalid = matches!(
+            error,
+            ProviderError::Broken { .. }
+                | ProviderError::Empty { .. }
+                | ProviderError::NotTheProvider { .. }
+        );
+        // It was retried for as long as patience, or a limit of its own, allows.
         if is_invalid && self.all.len() == 1 {
             return unanswered(error);
+        }
+        let limits = &model_call.services.limits;
+        let is_absent = matches!(error, ProviderError::NoServer { .. });
+        if is_absent && model_call.begins() && limits.absent_attempts_max.is_some() {
+            return no_server(error);
         }
         parked(error, next_try, &model_call.services)
     }
@@ -220,7 +233,7 @@ impl ModelRoute {
         deadline: &Deadline,
         until: Option<Duration>,
     ) -> Option<Result<MeteredReply, Unanswered>> {
-        let ModelCall { services, origin, request, turn, draft, calibration } = model_call;
+        let ModelCall { services, origin, request, turn, draft, calibration, size } = model_call;
         // If the client crashes, the request is sent again: no tool has run for it.
         let question = |report| {
             keep_partial(draft, &services.transcript, origin, *turn, "crashed");
@@ -233,6 +246,11 @@ impl ModelRoute {
                 until,
                 draft: draft.clone(),
                 calibration: calibration.clone(),
+                window_check: size.clone().map(|(meter, settings)| WindowCheck {
+                    meter,
+                    settings,
+                    info: self.info.clone(),
+                }),
                 report,
             })
         };
@@ -241,6 +259,11 @@ impl ModelRoute {
 }
 
 impl ModelCall {
+    /// True for the first request of a run of the main agent.
+    fn begins(&self) -> bool {
+        self.turn == 1 && self.origin.parent_invocation_id.is_none()
+    }
+
     fn note(&self, event: Event) {
         self.services.transcript.note(Some(&self.origin), event);
     }

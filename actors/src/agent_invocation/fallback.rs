@@ -170,9 +170,12 @@ impl FallbackPolicy {
             (Some(at), _) => at,
             (None, ProviderError::QuotaExhausted { retry_after: Some(after), .. }) => now + *after,
             (None, ProviderError::QuotaExhausted { .. }) => Duration::MAX,
-            (None, ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. }) => {
-                now + limits.failback_after
-            }
+            (
+                None,
+                ProviderError::Broken { .. }
+                | ProviderError::Empty { .. }
+                | ProviderError::NotTheProvider { .. },
+            ) => now + limits.failback_after,
             (None, _) => now + limits.probe_interval,
         };
         state.away_until = Some(away_until);

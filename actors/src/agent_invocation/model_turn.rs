@@ -6,11 +6,12 @@ use ractor::ActorProcessingErr;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::LoopInput;
-use crate::agent_invocation::auto_compact::is_too_large;
+use crate::agent_invocation::auto_compact::{CONTEXT_FULL, is_too_large};
 use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::failover::ModelCall;
 use crate::agent_invocation::{Msg, State};
-use crate::conversation::{StopReason, ToolCall};
+use crate::context::WindowCheck;
+use crate::conversation::{AssistantMessage, StopReason, ToolCall};
 use crate::event::{Event, HookEvent, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
@@ -119,6 +120,7 @@ impl State {
             turn,
             draft: draft.clone(),
             calibration: self.calibration.clone(),
+            size: Some((self.fitter.meter.clone(), self.fitter.settings.clone())),
         };
         let asked = self.model_routes.clone().ask(model_call);
         let answer = async move { review(asked.await, turn, &services, &origin).await };
@@ -133,6 +135,16 @@ impl State {
         // The run was stopped while a reply was arriving: the reply is not kept.
         let Some(asking) = self.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
+            ModelOutcome::Answer(Ok(answered)) if self.had_no_room(&answered.completion) => {
+                match self.refused(no_room()) {
+                    None => {
+                        answered.receipt.file();
+                        Ok(None)
+                    }
+                    // Nothing can be left out: it counts as a reply.
+                    Some(_) => Ok(Some(self.replied(answered))),
+                }
+            }
             ModelOutcome::Answer(Ok(answered)) => Ok(Some(self.replied(answered))),
             ModelOutcome::Answer(Err(ending)) if is_too_large(&ending) => Ok(self.refused(ending)),
             ModelOutcome::Answer(Err(ending)) => Ok(Some(LoopInput::Unanswered(ending))),
@@ -143,6 +155,19 @@ impl State {
                 Ok(Some(LoopInput::Unanswered(hooked(why))))
             }
         }
+    }
+
+    /// True if the reply has neither text nor calls, and the request is so near the context window
+    /// of the model that there was no space for a reply.
+    fn had_no_room(&self, completion: &Completion) -> bool {
+        let Completion { message, stop_reason, .. } = completion;
+        let may_be_cut = matches!(stop_reason, StopReason::EndTurn | StopReason::MaxTokens);
+        may_be_cut
+            && is_empty(message)
+            && self.model_routes.info().is_some_and(|info| {
+                let (meter, settings) = (self.fitter.meter.clone(), self.fitter.settings.clone());
+                WindowCheck { meter, settings, info }.is_near()
+            })
     }
 
     fn replied(&mut self, answered: MeteredReply) -> LoopInput {
@@ -168,11 +193,36 @@ impl State {
         if stop_reason == StopReason::ContentFilter {
             note(Event::ContentFilter { turn });
         }
+        if stop_reason == StopReason::EndTurn && is_empty(&message) {
+            let what = empty_reply_text(&message).to_owned();
+            note(Event::Warning { message: what });
+        }
         message.tool_calls.iter().for_each(|call| note(requested_event(call)));
         let runs_alone = |call: &ToolCall| runs_alone(&self.tools, &call.name);
         let alone = message.tool_calls.iter().map(runs_alone).collect();
         LoopInput::Replied { message, alone, stop: stop_reason, usage }
     }
+}
+
+/// True if a reply has neither text nor calls.
+fn is_empty(message: &AssistantMessage) -> bool {
+    let text = message.content.as_deref().unwrap_or_default();
+    text.trim().is_empty() && message.tool_calls.is_empty()
+}
+
+/// Warning about a reply without text and calls, which is not an error of the provider.
+fn empty_reply_text(message: &AssistantMessage) -> &'static str {
+    if message.reasoning.is_some() {
+        "the reply of the model is empty: it has reasoning, but no text and no tool call"
+    } else {
+        "the reply of the model is empty: it has no text and no tool call"
+    }
+}
+
+/// Ending of a request for whose reply the context window had no space.
+fn no_room() -> Ending {
+    let cause = "the reply is empty, and the request is near the context window".to_owned();
+    Ending::Failed { class: CONTEXT_FULL.to_owned(), cause }
 }
 
 /// True if the tool with this name has side effects, so that its calls never run in parallel. False

@@ -32,6 +32,10 @@ const ROOM_MIN: u64 = 16;
 /// smaller.
 const SMALL: u64 = 4000;
 
+/// Fraction of the context window from which on an empty reply means that the request is too long.
+/// Below 1, because the estimate is rough and the reply needs space, too.
+const NEAR: f64 = 0.75;
+
 /// Token estimate and compaction state of one history. Clones share the state.
 #[derive(Clone, Default)]
 pub(crate) struct ContextMeter(Arc<Guarded<MeterState>>);
@@ -184,6 +188,15 @@ impl ContextMeter {
         if BELIEVED.contains(&ratio) {
             measured.ratio = Some(ratio);
         }
+    }
+
+    /// True if the window of `info` is known and the last reading takes at least the fraction
+    /// [`NEAR`] of it. Always looks up the window; another model than before resets the
+    /// calibration.
+    pub(crate) fn is_near_window(&self, settings: &ContextSettings, info: &ProviderInfo) -> bool {
+        let mut measured = self.0.lock();
+        let window = measured.window(info, settings);
+        window.is_some_and(|window| measured.total() >= part(window, NEAR))
     }
 
     /// Notes that a provider rejected the last reading for its size.
@@ -366,5 +379,37 @@ mod tests {
         let budget = budget();
         let other = meter.read(&history, &[], &budget, &settings, Some(&info("b")));
         assert_eq!((other.window, other.threshold), (Some(16_000), 8400));
+    }
+
+    #[test]
+    fn three_quarters_of_a_known_window_are_near_it() {
+        let settings = |window: Option<u64>| ContextSettings {
+            windows: Some(Arc::new(move |_| window)),
+            ..ContextSettings::default()
+        };
+        // 4,004 tokens by estimate; window, tokens that the provider reported, and whether near.
+        let table = [
+            (None, None, false),
+            (Some(4096), None, true),
+            (Some(5338), None, true),
+            (Some(5344), None, false),
+            (Some(100_000), None, false),
+            // Calibrated to 8,008 tokens.
+            (Some(10_600), Some(8008), true),
+            (Some(10_700), Some(8008), false),
+        ];
+        for (window, reported, near) in table {
+            let (meter, settings) = (ContextMeter::default(), settings(window));
+            let budget = ContextBudget::main();
+            meter.read(&[user(16_000)], &[], &budget, &settings, Some(&info("a")));
+            if let Some(tokens) = reported {
+                meter.reported(tokens);
+            }
+            assert_eq!(
+                meter.is_near_window(&settings, &info("a")),
+                near,
+                "{window:?} {reported:?}"
+            );
+        }
     }
 }

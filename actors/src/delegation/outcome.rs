@@ -11,7 +11,7 @@ use crate::delegation::action_log::ActionLog;
 use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
 use crate::governor::SubagentRefusal;
-use crate::outcome::{ChangedFile, Ending, SubagentOutcome, WorktreeSummary};
+use crate::outcome::{ChangedFile, Ending, SubagentOutcome, WorktreeSummary, limit_text};
 use crate::ports::ToolOutput;
 
 impl SubagentOutcome {
@@ -31,6 +31,10 @@ impl SubagentOutcome {
             Ending::Answered(text) => (SubagentOutcome::Done, text.clone()),
             Ending::Limited { limit, said: Some(said), .. } if !said.trim().is_empty() => {
                 (SubagentOutcome::Partial { turns, limit: (*limit).to_owned() }, said.clone())
+            }
+            Ending::Limited { limit: limit @ "maxTokens", value, .. } => {
+                let cause = format!("{}, and had no text", limit_text(limit, *value));
+                (SubagentOutcome::Failed { class: "limit".to_owned(), cause }, String::new())
             }
             Ending::Limited { limit, value, .. } => {
                 let value = amount_of(limit, *value);

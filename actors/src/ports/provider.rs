@@ -223,7 +223,8 @@ pub enum Delta {
 pub struct Completion {
     /// The reply. Its call ids come from the provider; the kernel replaces them by its own.
     pub message: AssistantMessage,
-    /// Reason why the model stopped. `ToolUse` exactly if the reply contains a call.
+    /// Reason why the model stopped. `ToolUse` only if the reply contains a call. A reply with calls
+    /// can also stop with `MaxTokens`: it was cut off, and its last call may be incomplete.
     pub stop_reason: StopReason,
     /// Token counts; `None` if the provider reported none.
     pub usage: Option<Usage>,
@@ -257,6 +258,14 @@ pub enum ProviderError {
         /// Cause, for the user and the log.
         source: BoxError,
     },
+    /// No server listens at the address: its name is not known, or the connection was refused.
+    /// Retry; at the beginning of a run at most `Limits::absent_attempts_max` attempts are made.
+    #[error("the provider is unreachable")]
+    #[strum(serialize = "unreachable")]
+    NoServer {
+        /// Cause, for the user and the log.
+        source: BoxError,
+    },
     /// The reply was cut off. The request is retried at most `Limits::cut_replies_max` times.
     #[error("the reply broke off")]
     Cut {
@@ -266,14 +275,22 @@ pub enum ProviderError {
         source: BoxError,
     },
     /// The response does not come from the provider, for example the login page of a network.
-    /// Retried like `Broken`, with a common count.
+    /// Retry; at the beginning of a run at most `Limits::foreign_attempts_max` attempts are made.
     #[error("the answer is not from the provider")]
     NotTheProvider {
         /// Cause, for the user and the log.
         source: BoxError,
     },
-    /// The reply is complete but invalid. The request is retried at most
-    /// `Limits::broken_replies_max` times.
+    /// The reply has no content at all. The request is retried, once without streaming: some
+    /// servers report an error only then. If the request is near the context window of the model,
+    /// and the reply is empty again, the request is too long.
+    #[error("the reply is empty")]
+    #[strum(serialize = "empty_reply")]
+    Empty {
+        /// Cause, for the user and the log.
+        source: BoxError,
+    },
+    /// The reply is complete but invalid. Retry.
     #[error("the reply broke off or made no sense")]
     #[strum(serialize = "broken_reply")]
     Broken {
@@ -348,7 +365,8 @@ impl ProviderError {
     }
 
     /// Creates an error of class `class` without a requested wait and without partial text.
-    /// `budget`, `journal` and unknown classes become `Rejected`.
+    /// `unreachable` becomes `Unreachable`; `budget`, `journal` and unknown classes become
+    /// `Rejected`.
     pub fn of_class(class: &str, source: BoxError) -> ProviderError {
         let (retry_after, partial) = (None, String::new());
         match class {
@@ -357,6 +375,7 @@ impl ProviderError {
             "unreachable" => ProviderError::Unreachable { source },
             "cut" => ProviderError::Cut { partial, source },
             "not_the_provider" => ProviderError::NotTheProvider { source },
+            "empty_reply" => ProviderError::Empty { source },
             "broken_reply" => ProviderError::Broken { partial, source },
             "context_full" => ProviderError::ContextFull { source },
             "unauthorized" => ProviderError::Unauthorized { source },
@@ -366,6 +385,12 @@ impl ProviderError {
             "no_vision" => ProviderError::Unasked { class: ProviderError::NO_VISION, source },
             _ => ProviderError::Rejected { source },
         }
+    }
+
+    /// True if the provider was not reached, and waiting is unlikely to help: no server listens at
+    /// the address, or another one does.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, ProviderError::NoServer { .. } | ProviderError::NotTheProvider { .. })
     }
 
     /// The cause: the texts of the sources, joined by `: `, without the text of the class itself.

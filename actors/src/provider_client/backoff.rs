@@ -53,6 +53,11 @@ impl Deadline {
 }
 
 impl ModelRequest {
+    /// True for the first request of a run of the main agent.
+    pub(super) fn begins(&self) -> bool {
+        self.turn == 1 && self.origin.parent_invocation_id.is_none()
+    }
+
     /// Computes the limits of the wait for the next attempt, which is not made before `not_before`.
     /// If it would come after the end of patience, a last attempt is made at that end, unless that
     /// end is before `last` or has passed, or a fallback is available. All times are monotonic.

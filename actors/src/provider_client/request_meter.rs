@@ -214,7 +214,11 @@ impl RequestMeter {
             args.transcript.note(Some(&args.origin), Event::Warning { message });
         }
         let answered_by = completion.model.clone().filter(|model| *model != args.info.model);
+        // Without a price, as for an alias that only a gateway knows, the model that answered makes
+        // no difference to the cost.
+        let has_price = args.price.as_ref().is_some_and(|price| price.pricing().rates.is_some());
         if let Some(model) = &answered_by
+            && has_price
             && is_another(&args.info.model, model)
             && args.budget_handle.is_news(&args.info.model, model)
         {
@@ -238,6 +242,7 @@ impl RequestMeter {
             error,
             ProviderError::Cut { .. }
                 | ProviderError::Broken { .. }
+                | ProviderError::Empty { .. }
                 | ProviderError::Filtered { .. }
         );
         if works || self.0.state.lock().seen.is_some() {

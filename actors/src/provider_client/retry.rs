@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::context::WindowCheck;
 use crate::limits::Limits;
 use crate::ports::ProviderError;
 
@@ -10,28 +11,37 @@ use crate::ports::ProviderError;
 pub(crate) struct Attempts {
     /// Number of attempts.
     pub(crate) made: u32,
-    /// Number of attempts with an invalid reply, or with a response that is not from the provider.
+    /// Number of attempts with an invalid or empty reply, or with a response that is not from the
+    /// provider.
     pub(crate) broken: u32,
     /// Number of attempts with a reply that was cut off.
     pub(crate) cut: u32,
     /// Number of attempts that were refused as overloaded or over the rate limit, or got no
     /// response.
     pub(crate) refused: u32,
+    /// Number of attempts since the last one that reached the provider.
+    pub(crate) absent: u32,
 }
 
 impl Attempts {
-    /// True if the maximum number of attempts is reached.
-    pub(crate) fn are_spent(&self, limits: &Limits) -> bool {
+    /// True if the maximum number of attempts is reached. `absent_max`: see
+    /// [`absent_attempts_max`].
+    pub(crate) fn are_spent(&self, absent_max: Option<u32>, limits: &Limits) -> bool {
         limits.attempts_max.is_some_and(|max| self.made >= max.max(1))
+            || absent_max.is_some_and(|max| self.absent >= max.max(1))
     }
 
     /// Counts an attempt that failed with `error`.
     pub(crate) fn count(&mut self, error: &ProviderError) {
+        self.absent = if error.is_absence() { self.absent + 1 } else { 0 };
         match error {
-            ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. } => self.broken += 1,
+            ProviderError::Broken { .. }
+            | ProviderError::Empty { .. }
+            | ProviderError::NotTheProvider { .. } => self.broken += 1,
             ProviderError::Cut { .. } => self.cut += 1,
             ProviderError::Overloaded { .. }
             | ProviderError::RateLimited { .. }
+            | ProviderError::NoServer { .. }
             | ProviderError::Unreachable { .. } => self.refused += 1,
             ProviderError::QuotaExhausted { .. }
             | ProviderError::ContextFull { .. }
@@ -41,6 +51,38 @@ impl Attempts {
             | ProviderError::Unasked { .. } => {}
         }
     }
+}
+
+/// Maximum number of consecutive attempts that fail like `error`, because waiting is unlikely to
+/// help: the address is wrong, or the server was not started. `None`: no such limit. `begins`: true
+/// for the first request of a run; a server that has replied before is likely to come back.
+pub(crate) fn absent_attempts_max(
+    error: &ProviderError,
+    begins: bool,
+    limits: &Limits,
+) -> Option<u32> {
+    let max = if matches!(error, ProviderError::NoServer { .. }) {
+        limits.absent_attempts_max
+    } else {
+        limits.foreign_attempts_max.filter(|_| error.is_absence())
+    };
+    max.filter(|_| begins)
+}
+
+/// Converts an empty reply to a request near the context window into an overflow: the server had no
+/// space for a reply. An empty reply to a streamed attempt stays, because the next attempt, without
+/// streaming, may tell the cause. Every other error stays, too.
+pub(crate) fn overflow_if_near(
+    error: ProviderError,
+    streamed: bool,
+    size: Option<&WindowCheck>,
+) -> ProviderError {
+    let ProviderError::Empty { source } = error else { return error };
+    if streamed || !size.is_some_and(WindowCheck::is_near) {
+        return ProviderError::Empty { source };
+    }
+    let what = format!("{source}, and the request is near the context window");
+    ProviderError::ContextFull { source: what.into() }
 }
 
 /// Decision after a failed attempt.
@@ -79,7 +121,7 @@ pub(crate) fn decide(
             let asked = retry_after.filter(|asked| sane(*asked));
             RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked }
         }
-        ProviderError::Unreachable { .. } => {
+        ProviderError::Unreachable { .. } | ProviderError::NoServer { .. } => {
             RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked: None }
         }
         ProviderError::QuotaExhausted { retry_after: Some(asked), .. }
@@ -92,14 +134,12 @@ pub(crate) fn decide(
         ProviderError::Cut { .. } if attempts.cut <= limits.cut_replies_max => {
             RetryDecision::Again { wait: own(attempts.cut) }
         }
-        ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. }
-            if attempts.broken <= limits.broken_replies_max =>
-        {
+        ProviderError::Broken { .. }
+        | ProviderError::Empty { .. }
+        | ProviderError::NotTheProvider { .. } => {
             RetryDecision::Again { wait: own(attempts.broken) }
         }
-        ProviderError::Broken { .. }
-        | ProviderError::Cut { .. }
-        | ProviderError::NotTheProvider { .. }
+        ProviderError::Cut { .. }
         | ProviderError::QuotaExhausted { .. }
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
@@ -120,9 +160,14 @@ fn backoff(count: u32, limits: &Limits, jitter: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::context::{ContextBudget, ContextMeter, ContextSettings};
+    use crate::conversation::{ContentPart, Message};
+    use crate::ports::ProviderInfo;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -135,7 +180,7 @@ mod tests {
     }
 
     fn after(error: &ProviderError, made: u32) -> RetryDecision {
-        let attempts = Attempts { made, broken: made, cut: made, refused: made };
+        let attempts = Attempts { made, broken: made, cut: made, refused: made, absent: 0 };
         decide(error, attempts, 0, &Limits::default(), 1.0)
     }
 
@@ -166,14 +211,90 @@ mod tests {
     }
 
     #[test]
-    fn invalid_reply_is_retried_once_and_broken_reply_a_few_times() {
+    fn invalid_reply_is_retried_within_patience_and_broken_reply_a_few_times() {
         let broken = ProviderError::Broken { partial: String::new(), source: "x".into() };
         let cut = ProviderError::Cut { partial: String::new(), source: "x".into() };
+        let again = |error| [1, 2, 5, 6, 99].map(|made| after(error, made) != RetryDecision::Final);
+        let empty = ProviderError::Empty { source: "x".into() };
         let strange = ProviderError::NotTheProvider { source: "x".into() };
-        let again = |error| [1, 2, 5, 6].map(|made| after(error, made) != RetryDecision::Final);
-        assert_eq!(again(&broken), [true, false, false, false]);
-        assert_eq!(again(&strange), [true, false, false, false]);
-        assert_eq!(again(&cut), [true, true, true, false]);
+        for error in [&broken, &empty, &strange] {
+            assert_eq!(again(error), [true; 5], "{}", error.class());
+        }
+        assert_eq!(again(&cut), [true, true, true, false, false]);
+        let wait = |seconds| RetryDecision::Again { wait: seconds * SECOND };
+        assert_eq!([1, 2, 3, 9].map(|made| after(&broken, made)), [1, 2, 4, 30].map(wait));
+    }
+
+    #[test]
+    fn attempts_without_a_server_are_limited_at_the_beginning_of_a_run() {
+        let none = || ProviderError::NoServer { source: "x".into() };
+        let foreign = || ProviderError::NotTheProvider { source: "x".into() };
+        let silent = || ProviderError::Unreachable { source: "x".into() };
+        let limits = |absent_attempts_max, foreign_attempts_max| Limits {
+            absent_attempts_max,
+            foreign_attempts_max,
+            ..Limits::default()
+        };
+        // Errors of the attempts, limits, whether the run begins, and the attempts that are made.
+        let table = [
+            (vec![none(), none(), none(), none()], limits(Some(3), None), true, 3),
+            (vec![none(), none(), none(), none()], limits(Some(3), None), false, 4),
+            (vec![none(), none(), none(), none()], limits(None, Some(2)), true, 4),
+            (vec![foreign(), foreign(), foreign()], limits(None, Some(2)), true, 2),
+            (vec![none(), foreign(), none(), none()], limits(Some(3), Some(3)), true, 3),
+            // A server that was there in between begins the count again.
+            (vec![none(), none(), silent(), none(), none()], limits(Some(3), None), true, 5),
+            (vec![silent(), silent(), silent(), silent()], limits(Some(1), Some(1)), true, 4),
+            (vec![none(), none()], limits(Some(0), None), true, 1),
+        ];
+        for (row, (errors, limits, begins, expected)) in table.into_iter().enumerate() {
+            let mut attempts = Attempts::default();
+            let is_last = |error: &ProviderError| {
+                attempts.made += 1;
+                attempts.count(error);
+                attempts.are_spent(absent_attempts_max(error, begins, &limits), &limits)
+            };
+            let count = errors.len();
+            let made = errors.iter().position(is_last).map_or(count, |last| last + 1);
+            assert_eq!(made, expected, "row {row}");
+        }
+    }
+
+    #[test]
+    fn empty_reply_near_the_window_is_an_overflow_once_it_is_not_streamed() {
+        let check = |window: u64| {
+            let check = WindowCheck {
+                meter: ContextMeter::default(),
+                settings: ContextSettings {
+                    windows: Some(Arc::new(move |_| Some(window))),
+                    ..ContextSettings::default()
+                },
+                info: ProviderInfo {
+                    profile: "p".to_owned(),
+                    model: "m".to_owned(),
+                    endpoint: String::new(),
+                },
+            };
+            let content = vec![ContentPart::text("x".repeat(16_000))];
+            let history = [Arc::new(Message::User { content })];
+            let WindowCheck { meter, settings, .. } = &check;
+            meter.read(&history, &[], &ContextBudget::main(), settings, None);
+            check
+        };
+        let empty = || ProviderError::Empty { source: "nothing came".into() };
+        let broken = || ProviderError::Broken { partial: String::new(), source: "x".into() };
+        let (near, far) = (check(4096), check(100_000));
+        let table = [
+            (empty(), false, Some(&near), "context_full"),
+            (empty(), true, Some(&near), "empty_reply"),
+            (empty(), false, Some(&far), "empty_reply"),
+            (empty(), false, None, "empty_reply"),
+            (broken(), false, Some(&near), "broken_reply"),
+        ];
+        for (row, (error, streamed, size, class)) in table.into_iter().enumerate() {
+            let error = overflow_if_near(error, streamed, size);
+            assert_eq!(error.class(), class, "row {row}");
+        }
     }
 
     #[test]
@@ -193,7 +314,8 @@ mod tests {
     #[test]
     fn attempts_can_be_limited() {
         let limits = |attempts_max| Limits { attempts_max, ..Limits::default() };
-        let spent = |made, max| Attempts { made, ..Attempts::default() }.are_spent(&limits(max));
+        let spent =
+            |made, max| Attempts { made, ..Attempts::default() }.are_spent(None, &limits(max));
         assert_eq!([spent(1, Some(2)), spent(2, Some(2)), spent(1, Some(0))], [false, true, true]);
         assert!(!spent(u32::MAX, None));
     }
@@ -206,7 +328,7 @@ mod tests {
         ) {
             let limits = Limits::default();
             let retry_after = asked.map(Duration::from_secs);
-            let attempts = Attempts { made: count, broken: 0, cut: 0, refused: count };
+            let attempts = Attempts { made: count, refused: count, ..Attempts::default() };
             for error in [overloaded(retry_after), limited(retry_after)] {
                 let RetryDecision::Refused { wait, asked } =
                     decide(&error, attempts, refusals, &limits, jitter)

@@ -111,6 +111,7 @@ impl Fleet {
             until: None,
             draft: PartialReply::default(),
             calibration: TokenCalibration::default(),
+            window_check: None,
             report: Report::call(move |answer: Result<_, _>| {
                 // A cancelled request has no result.
                 if let Ok(answer) = answer {

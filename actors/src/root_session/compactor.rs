@@ -88,7 +88,9 @@ impl State {
         let origin = self.base.new_origin();
         let goal =
             CompactionGoal { keep, beside: self.base.services.background_work(&origin), ..quarter };
-        let plan = plan(&self.main_run.history, goal, self.compactor.summariser.is_some());
+        let has_summariser = self.compactor.summariser.is_some();
+        let large = budget.inline_result_tokens;
+        let plan = plan(&self.main_run.history, &goal, large, has_summariser);
         let (goal, gone) = match plan {
             CompactionPlan::Nothing => return answer(reply, Ok(None)),
             CompactionPlan::Apply(compacted) => {
@@ -217,8 +219,15 @@ enum CompactionPlan {
     Summarise(CompactionGoal, usize),
 }
 
-fn plan(history: &[Arc<Message>], goal: CompactionGoal, has_summariser: bool) -> CompactionPlan {
-    match compacted_to(history, goal) {
+/// Plans the compaction of `history` to `goal`. `large`: size in tokens from which an output of the
+/// latest turns counts as large.
+fn plan(
+    history: &[Arc<Message>],
+    goal: &CompactionGoal,
+    large: u64,
+    has_summariser: bool,
+) -> CompactionPlan {
+    match compacted_to(history, goal, large) {
         None => CompactionPlan::Nothing,
         Some((goal, compacted)) if has_summariser && compacted.messages_removed > 0 => {
             CompactionPlan::Summarise(goal, compacted.messages_removed)
@@ -252,24 +261,43 @@ fn summarise(
 }
 
 /// Compacts `history` to `goal` by the rules. Unanswered user messages before the last one are
-/// shortened only if this at least halves the result. Returns the goal that was used with the
-/// result; `None` if nothing can be removed.
+/// shortened only if this at least halves the result. If more than half of the history is left,
+/// fewer of the latest turns stay than the goal says, finally without their large outputs: the user
+/// has asked for a shorter history. Returns the goal that was used with the result; `None` if
+/// nothing can be removed.
 fn compacted_to(
     history: &[Arc<Message>],
-    goal: CompactionGoal,
+    goal: &CompactionGoal,
+    large: u64,
 ) -> Option<(CompactionGoal, CompactedHistory)> {
-    let usual = compact(history, &goal);
+    let usual = compact(history, goal);
     let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);
     let unanswered = messages_since_reply(history).saturating_sub(1);
     let without = CompactionGoal { unanswered, ..goal.clone() };
     let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
-    shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))
+    let mut best =
+        shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal.clone(), usual)));
+    let half = size_of(history) / 2;
+    let fewer = (1..goal.turns_kept)
+        .rev()
+        .map(|turns_kept| CompactionGoal { turns_kept, ..goal.clone() })
+        .chain([CompactionGoal { turns_kept: 1, clip_latest: Some(large), ..goal.clone() }]);
+    for goal in fewer {
+        let left = best.as_ref().map_or_else(|| size_of(history), |(_, best)| best.tokens_after);
+        if left <= half {
+            break;
+        }
+        if let Some(compacted) = compact(history, &goal).filter(|one| one.tokens_after < left) {
+            best = Some((goal, compacted));
+        }
+    }
+    best
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{AssistantMessage, ContentPart};
+    use crate::conversation::{AssistantMessage, CallId, ContentPart, ToolCall};
 
     fn user(text: &str) -> Arc<Message> {
         Arc::new(Message::User { content: vec![ContentPart::text(text)] })
@@ -298,7 +326,7 @@ mod tests {
         ];
         for (at, (history, has_summariser, expected)) in table.into_iter().enumerate() {
             let goal = CompactionGoal::quarter(&history, 1, 100);
-            let seen = match plan(&history, goal, has_summariser) {
+            let seen = match plan(&history, &goal, 2000, has_summariser) {
                 CompactionPlan::Nothing => "nothing",
                 CompactionPlan::Apply(compacted) => {
                     assert!(compacted.tokens_after < compacted.tokens_before, "row {at}");
@@ -327,5 +355,38 @@ mod tests {
             |compacted: Option<CompactedHistory>| format!("{:?}", compacted.unwrap().history);
         assert!(said(written.compacted).contains("It was long."));
         assert!(!said(failed.compacted).contains("It was long."));
+    }
+
+    #[test]
+    fn requested_compaction_goes_beyond_the_turns_that_usually_stay() {
+        let call = |nth: usize, bytes: usize| {
+            let (id, name) = (CallId::new(format!("c{nth}")), "read_file".to_owned());
+            let arguments = "{}".to_owned();
+            let call =
+                ToolCall { id: id.clone(), provider_id: None, name: name.clone(), arguments };
+            let said = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
+            let content = vec![ContentPart::text("word ".repeat(bytes / 5))];
+            let result = Message::Tool { tool_call_id: id, name, content, is_error: false };
+            [Arc::new(Message::Assistant(said)), Arc::new(result)]
+        };
+        let history = |sizes: &[usize]| {
+            let calls = sizes.iter().enumerate().flat_map(|(nth, bytes)| call(nth, *bytes));
+            std::iter::once(user("Go.")).chain(calls).collect::<Vec<_>>()
+        };
+        // Sizes of the outputs, the most tokens that are left, and the turns that stay.
+        let table = [
+            // The latest turns are small: they stay.
+            (vec![60_000, 60_000, 200, 200], 2000, 2),
+            // They are most of the history.
+            (vec![200, 60_000, 400], 2000, 1),
+            (vec![200, 400, 60_000], 2000, 1),
+        ];
+        for (row, (sizes, left, stays)) in table.into_iter().enumerate() {
+            let history = history(&sizes);
+            let goal = CompactionGoal::quarter(&history, 2, 100);
+            let (goal, compacted) = compacted_to(&history, &goal, 2000).unwrap();
+            assert!(compacted.tokens_after <= left, "row {row}: {}", compacted.tokens_after);
+            assert_eq!(goal.turns_kept, stays, "row {row}");
+        }
     }
 }

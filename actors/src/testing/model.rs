@@ -81,6 +81,7 @@ pub struct ScriptedModel {
     name: String,
     model: String,
     requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
+    streamed: Mutex<Vec<bool>>,
     dropped: Arc<Mutex<u32>>,
     probes: Mutex<Vec<Duration>>,
 }
@@ -93,6 +94,7 @@ impl ScriptedModel {
             name: "scripted".to_owned(),
             model: "script-1".to_owned(),
             requests: Arc::default(),
+            streamed: Mutex::default(),
             dropped: Arc::default(),
             probes: Mutex::default(),
         }
@@ -128,6 +130,11 @@ impl ScriptedModel {
     /// The messages of each attempt so far.
     pub fn requests(&self) -> Vec<Vec<Arc<Message>>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For each attempt so far, true if it asked for a stream.
+    pub fn streamed(&self) -> Vec<bool> {
+        self.streamed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Number of attempts that were dropped before they ended, or panicked.
@@ -168,6 +175,7 @@ impl Provider for ScriptedModel {
             Some(ModelStep::Computed(tell)) => Some(tell(&request.messages)),
             step => step,
         };
+        self.streamed.lock().unwrap_or_else(PoisonError::into_inner).push(request.stream);
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
         let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
         Box::pin(async move {

@@ -109,6 +109,64 @@ async fn request_refused_as_too_large_is_retried_once_compacted() {
     assert_eq!(compactions(&bench)[0].0, CompactionCause::Overflow);
 }
 
+/// Settings in which every model has a context window of that many tokens.
+fn with_window(tokens: u64) -> ContextSettings {
+    ContextSettings { windows: Some(Arc::new(move |_| Some(tokens))), ..ContextSettings::default() }
+}
+
+#[tokio::test]
+async fn empty_reply_near_the_window_is_compacted_and_not_retried() {
+    let big = "word ".repeat(400);
+    let empty = || {
+        let source = "nothing came".into();
+        ModelStep::Fail(String::new(), ProviderError::Empty { source })
+    };
+    // The server says nothing at all; or it ends its reply at once.
+    let silent = vec![empty(), empty()];
+    let at_once = vec![ModelStep::say("")];
+    for (row, (lost, window)) in [(silent, 2048), (at_once, 2048)].into_iter().enumerate() {
+        let attempts = lost.len();
+        let before = [echo(&big), echo(&big), echo(&big)];
+        let steps = before.into_iter().chain(lost).chain([ModelStep::say("done")]);
+        let mut bench = SessionBuilder::new(steps.collect());
+        bench.context = with_window(window);
+        // The threshold alone does not shorten it.
+        bench.limits = small(1_000_000);
+        bench.limits.context_main.compact_at = 100.0;
+        let mut stage = bench.start().await;
+        let outcome = stage.play("go").await;
+        assert_eq!(outcome.ending, Ending::Answered("done".to_owned()), "row {row}");
+        end(&bench, stage).await;
+        let requests = bench.model.requests();
+        assert_eq!(requests.len(), 3 + attempts + 1, "row {row}");
+        let size = |nth: usize| text(&requests[nth]).len();
+        assert!(size(3 + attempts) < size(3) * 2 / 3, "row {row}");
+        let causes: Vec<_> = compactions(&bench).into_iter().map(|(cause, ..)| cause).collect();
+        assert_eq!(causes, [CompactionCause::Overflow], "row {row}");
+    }
+}
+
+#[tokio::test]
+async fn known_window_comes_before_the_turns_that_stay() {
+    let big = "word ".repeat(1200);
+    let steps = vec![echo(&big), echo(&big), echo(&big), ModelStep::say("done")];
+    let mut bench = SessionBuilder::new(steps);
+    bench.context = with_window(4096);
+    bench.limits = small(1_000_000);
+    bench.limits.context_main.recent_turns = 6;
+    bench.limits.context_main.recent_turns_min = 6;
+    let mut stage = bench.start().await;
+    let outcome = stage.play("go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+    for (nth, request) in bench.model.requests().iter().enumerate() {
+        // A quarter of the window is left for the reply.
+        let bytes = text(request).len();
+        assert!(bytes / 4 < 4096 * 3 / 4, "request {nth}: {bytes} bytes");
+    }
+    assert!(!compactions(&bench).is_empty());
+}
+
 #[tokio::test]
 async fn incompressible_request_is_not_retried_and_the_session_survives() {
     let mut bench = SessionBuilder::new(vec![full(), ModelStep::say("fine")]);

@@ -220,7 +220,6 @@ async fn session(seed: u64, requests: u32) -> (Accounts, Vec<StoredRecord>, [Own
     bench.limits.backoff_max = Duration::ZERO;
     bench.limits.probe_interval = Duration::ZERO;
     bench.limits.failback_after = Duration::ZERO;
-    bench.limits.broken_replies_max = 2;
     bench.limits.cut_replies_max = 2;
     bench.limits.delta_interval = Duration::ZERO;
     bench.limits.events_buffered_max = 100_000;

@@ -165,7 +165,7 @@ async fn permanent_error_fails_at_once() {
 }
 
 #[tokio::test]
-async fn broken_reply_is_recorded_and_retried_once() {
+async fn broken_reply_is_recorded_and_retried() {
     let broken = |text: &str, partial: &str| {
         let (partial, source) = (partial.to_owned(), "cut at byte 7".into());
         ModelStep::Fail(text.to_owned(), ProviderError::Broken { partial, source })
@@ -182,16 +182,114 @@ async fn broken_reply_is_recorded_and_retried_once() {
         let sent = bench.model.requests();
         assert_eq!(sent[0].len(), sent[1].len(), "the same turn again");
     }
-    let mut bench =
-        SessionBuilder::new(vec![broken("a", "a"), broken("b", "b"), ModelStep::say("fine")]);
+}
+
+#[tokio::test]
+async fn garbage_is_retried_within_patience() {
+    let broken = || {
+        let (partial, source) = (String::new(), "garbage".into());
+        ModelStep::Fail(String::new(), ProviderError::Broken { partial, source })
+    };
+    let garbage = |count: usize| (0..count).map(|_| broken());
+    let mut bench = SessionBuilder::new(garbage(6).chain([ModelStep::say("after all")]).collect());
     bench.limits = quick();
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
-    assert!(
-        matches!(&outcome.ending, Ending::Failed { class, .. } if class == "provider.broken_reply"),
-        "{outcome:?}"
-    );
+    assert_eq!(outcome.ending, Ending::Answered("after all".to_owned()));
+    assert_eq!(bench.model.requests().len(), 7);
     end(&bench, stage).await;
+    // Patience ends it.
+    let (mut bench, clock) = by_hand(garbage(200).collect());
+    bench.limits.patience = 60 * SECOND;
+    let (ending, _) = wait_out(&bench, &clock).await;
+    assert!(
+        matches!(&ending, Ending::Failed { class, .. } if class == "provider.broken_reply"),
+        "{ending:?}"
+    );
+    let made = bench.model.requests().len();
+    assert!((4..100).contains(&made), "{made}");
+}
+
+#[tokio::test]
+async fn empty_reply_is_asked_for_again_in_one_piece() {
+    let empty = || {
+        let source = "nothing came".into();
+        ModelStep::Fail(String::new(), ProviderError::Empty { source })
+    };
+    let steps = vec![empty(), empty(), empty(), ModelStep::say("done")];
+    let mut bench = SessionBuilder::new(steps);
+    bench.limits = quick();
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    assert_eq!(bench.model.streamed(), [true, false, true, false]);
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn reply_without_text_and_calls_is_reported() {
+    for (text, warned) in [("", 1), (" \n", 1), ("yes", 0)] {
+        let bench = SessionBuilder::new(vec![ModelStep::say(text)]);
+        let mut stage = bench.start().await;
+        let outcome = play(&mut stage, "go", &[]).await.unwrap();
+        assert!(matches!(outcome.ending, Ending::Answered(_)), "{outcome:?}");
+        let seen = end(&bench, stage).await;
+        let is_warning = |event: &Event| {
+            matches!(event, Event::Warning { message }
+                if message == "the reply of the model is empty: it has no text and no tool call")
+        };
+        let warnings = seen.iter().filter(|seen| is_warning(seen.event())).count();
+        assert_eq!(warnings, warned, "{text:?}");
+    }
+}
+
+/// Steps, whether a person is there, attempts, class of the ending, and whether it takes longer than
+/// the attempts at a missing server may take.
+type AbsenceRow = (Vec<ModelStep>, bool, Option<usize>, &'static str, bool);
+
+#[tokio::test]
+async fn missing_server_ends_a_run_early_only_at_its_beginning() {
+    let missing = || {
+        let source = "nothing listens".into();
+        ModelStep::Fail(String::new(), ProviderError::NoServer { source })
+    };
+    let foreign = || {
+        let source = "an HTML page".into();
+        ModelStep::Fail(String::new(), ProviderError::NotTheProvider { source })
+    };
+    let many = |step: &dyn Fn() -> ModelStep| (0..60).map(|_| step()).collect::<Vec<_>>();
+    let after_a_call = |steps: Vec<ModelStep>| {
+        std::iter::once(ModelStep::call("echo", r#"{"text":"a"}"#)).chain(steps).collect()
+    };
+    let unreachable = "provider.unreachable";
+    let table: Vec<AbsenceRow> = vec![
+        (many(&missing), true, Some(3), unreachable, false),
+        (many(&missing), false, None, unreachable, true),
+        (after_a_call(many(&missing)), true, None, unreachable, true),
+        (many(&foreign), true, Some(3), "provider.not_the_provider", false),
+        (many(&foreign), false, Some(3), "provider.not_the_provider", false),
+        (after_a_call(many(&foreign)), false, None, "provider.not_the_provider", true),
+    ];
+    for (row, (steps, person, attempts, expected, waits)) in table.into_iter().enumerate() {
+        let (mut bench, clock) = by_hand(steps);
+        bench.limits.patience = 120 * SECOND;
+        // Nobody waits for a server that was not there.
+        bench.limits.outwaits_once = person && !waits;
+        if person {
+            bench.limits.expect_a_person();
+        }
+        let (ending, _) = wait_out(&bench, &clock).await;
+        let class = match &ending {
+            Ending::Parked { class, .. } | Ending::Failed { class, .. } => class.as_str(),
+            other => panic!("row {row}: {other:?}"),
+        };
+        assert_eq!(class, expected, "row {row}");
+        if let Some(attempts) = attempts {
+            assert_eq!(bench.model.requests().len(), attempts, "row {row}");
+        }
+        let passed = clock.monotonic();
+        assert_eq!(passed > 15 * SECOND, waits, "row {row}: {passed:?}");
+    }
 }
 
 #[tokio::test]

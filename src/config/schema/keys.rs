@@ -77,7 +77,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Tool results up to this size, in tokens, are kept in full when a request was refused \
          as too large. Default: 2000."),
     key("context.main.minRecentTurns", FEW, D::None, Trusted,
-        "Minimum number of latest turns that are always kept in full. Default: 2."),
+        "Minimum number of latest turns that are kept in full, if they fit the window. Default: 2."),
     key("context.main.recentTurns", FEW, D::None, Trusted,
         "Number of latest turns that are kept in full. Default: 6."),
     later("context.main.reserveForImagesTokens", TOKENS, Trusted,
@@ -110,7 +110,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Trusted,
         "With root-session, a subagent gets earlier reports of subagents of its name in this session."),
     key("context.subAgent.minRecentTurns", FEW, D::None, Trusted,
-        "Minimum number of latest turns that are always kept in full. Default: 1."),
+        "Minimum number of latest turns that are kept in full, if they fit the window. Default: 1."),
     key("context.subAgent.recentTurns", FEW, D::None, Trusted,
         "Number of latest turns that are kept in full. Default: 3.")
         .variable("POSSE_SUB_RECENT_TURNS"),
@@ -253,11 +253,12 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("providers.*.timeouts.connect", ValueKind::Duration, D::None, Trusted,
         "Timeout for connecting."),
     key("providers.*.timeouts.firstByte", ValueKind::Duration, D::None, Trusted,
-        "Timeout until the reply begins. Default: 90s."),
+        "Timeout until the reply begins. Default: 90s; 10m for a server on this machine."),
     key("providers.*.timeouts.idle", ValueKind::Duration, D::None, Trusted,
-        "Timeout between two chunks of a reply, not counting pings. Default: 5m."),
+        "Timeout between two chunks of a reply, not counting pings. Default: 5m; 10m for a \
+         server on this machine."),
     key("providers.*.timeouts.silence", ValueKind::Duration, D::None, Trusted,
-        "Timeout without any byte of a reply. Default: 90s."),
+        "Timeout without any byte of a reply. Default: 90s; 10m for a server on this machine."),
     later("providers.*.timeouts.total", ValueKind::Duration, Trusted,
         "Timeout of a whole reply."),
     key("providers.*.type", Choice(PROVIDER_TYPES), D::None, Trusted,

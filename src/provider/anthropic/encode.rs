@@ -131,7 +131,7 @@ impl Dialect for MessagesDialect {
         if !parts.system.is_empty() {
             write_marked(body.name("system"), parts.system.as_bytes(), LIST_CLOSING, marked);
         }
-        if is_past {
+        if is_past && !quirks.omit_tool_choice {
             body.name("tool_choice").extend_from_slice(br#"{"type":"none"}"#);
         }
         write_history(body.name("messages"), parts.history, marked);

@@ -1,7 +1,7 @@
 //! Assembly of a reply from the blocks of its stream.
 //!
-//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and no call has
-//! truncated arguments.
+//! Invariants: a completion that stops with `ToolUse` has a call, and no call of it is truncated. One
+//! that stops at the token limit can have calls, too, the last of which may be truncated.
 
 use posse_actors::conversation::{Reasoning, StopReason, Usage};
 use posse_actors::ports::{Completion, Delta};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::anthropic::wire::{AnthropicEvent, AnthropicUsage, Block, Whole};
 use crate::decode::{Assembly, DecodeStep, Fault};
-use crate::draft::{CallDraft, PartDraft, ReplyDraft, position};
+use crate::draft::{CallDraft, PartDraft, ReplyDraft, keeps_calls, position};
 use crate::lenient_json::{Number, parse};
 
 /// Maximum number of blocks of a reply.
@@ -121,7 +121,7 @@ impl Assembly for AnthropicReply {
 
     fn complete(self) -> Result<Completion, Fault> {
         if self.stop.is_none() && self.blocks.is_empty() {
-            return Err(Fault::Senseless("the stream says that it is done, and nothing else"));
+            return Err(Fault::Empty("the stream says that it is done, and nothing else"));
         }
         let stop = self.stop.as_deref().unwrap_or_default();
         let has_calls =
@@ -137,11 +137,10 @@ impl Assembly for AnthropicReply {
             _ if self.draft.text.is_empty() => StopReason::Error,
             _ => StopReason::EndTurn,
         };
-        let keeps_calls = stop_reason == StopReason::ToolUse;
-        if keeps_calls && self.blocks.iter().any(|part| !is_whole(part)) {
+        if stop_reason == StopReason::ToolUse && self.blocks.iter().any(|part| !is_whole(part)) {
             return Err(Fault::Senseless("a call of the reply has no end"));
         }
-        let reasoning = reasoning(&self.blocks, keeps_calls);
+        let reasoning = reasoning(&self.blocks, keeps_calls(stop_reason));
         let calls = self.blocks.into_iter().filter_map(|part| match part.content {
             BlockContent::Call { mut call, input } => {
                 if call.arguments.trim().is_empty() {

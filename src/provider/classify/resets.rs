@@ -37,13 +37,13 @@ const MOMENT_MS_FROM: f64 = 1e12;
 /// header states a plausible time. Of several exhausted limits the longest wait counts; if no limit
 /// is marked as exhausted, the shortest wait.
 pub(super) fn wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = |name: String| headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name: String| super::header(headers, &name);
     let (mut used_up, mut others) = (None::<Duration>, None::<Duration>);
     for (begins, ends) in LIMITS {
         let Some(reset) = text(format!("{begins}reset{ends}")) else { continue };
-        let Some(wait) = read(reset.trim(), now).filter(super::is_sane) else { continue };
+        let Some(wait) = read(reset, now).filter(super::is_sane) else { continue };
         let remaining = text(format!("{begins}remaining{ends}"));
-        let remaining = remaining.and_then(|left| left.trim().parse::<f64>().ok());
+        let remaining = remaining.and_then(|left| left.parse::<f64>().ok());
         if remaining.is_some_and(|left| left <= 0.0) {
             used_up = Some(used_up.map_or(wait, |other| other.max(wait)));
         } else {

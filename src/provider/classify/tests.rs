@@ -34,6 +34,8 @@ fn wait_of(error: &ProviderError) -> Option<Duration> {
         | ProviderError::RateLimited { retry_after, .. }
         | ProviderError::QuotaExhausted { retry_after, .. } => *retry_after,
         ProviderError::Unreachable { .. }
+        | ProviderError::NoServer { .. }
+        | ProviderError::Empty { .. }
         | ProviderError::Broken { .. }
         | ProviderError::Cut { .. }
         | ProviderError::NotTheProvider { .. }
@@ -64,6 +66,7 @@ fn status_codes_are_classified() {
         (502, "overloaded"),
         (503, "overloaded"),
         (504, "overloaded"),
+        (501, "not_the_provider"),
         (511, "not_the_provider"),
         (529, "overloaded"),
     ];
@@ -102,6 +105,7 @@ fn implausible_limit_resets_are_ignored() {
             ],
             seconds(50),
         ),
+        (&[("llm_provider-x-ratelimit-reset-requests", "20ms")], Some(Duration::from_millis(20))),
         // Moments in seconds and milliseconds, and seconds.
         (&[("x-ratelimit-reset", "1795262407")], seconds(7)),
         (&[("x-ratelimit-reset", "1795262407000")], seconds(7)),
@@ -152,6 +156,10 @@ fn implausible_retry_after_is_ignored() {
         (&[("retry-after", "Thu, 21 Nov 2036 12:00:00 GMT")], None),
         (&[("retry-after-ms", "1500"), ("retry-after", "9")], Some(Duration::from_millis(1500))),
         (&[("retry-after-ms", "x"), ("retry-after", "9")], seconds(9)),
+        // A gateway passes the header of its own provider on with a prefix.
+        (&[("llm_provider-retry-after", "9")], seconds(9)),
+        (&[("llm_provider-retry-after", "9"), ("retry-after", "7")], seconds(7)),
+        (&[("llm_provider-retry-after-ms", "1500")], Some(Duration::from_millis(1500))),
     ];
     for (lines, wait) in table {
         for code in [429, 503] {
@@ -232,6 +240,11 @@ fn errors_inside_a_reply_are_classified() {
         (r#"{"error":{"message":"m","code":"503"}}"#, "overloaded"),
         (r#"{"error":{"message":"m","type":"overloaded_error"}}"#, "overloaded"),
         (r#"{"error":{"message":"m","code":400}}"#, "rejected"),
+        // The first valid status counts, whatever numbers the other fields have.
+        (r#"{"error":{"message":"m","code":401,"type":7,"status":0}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":"401","type":"99","status":503}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":7,"type":0,"status":401}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":401,"status":700}}"#, "unauthorized"),
         (r#"{"error":{"message":"m","type":"invalid_request_error"}}"#, "rejected"),
         (r#"{"error":{"message":"m","code":401}}"#, "unauthorized"),
         (r#"{"error":{"message":"m","code":"invalid_api_key"}}"#, "unauthorized"),
@@ -242,6 +255,31 @@ fn errors_inside_a_reply_are_classified() {
     ];
     for (body, class) in table {
         assert_eq!(in_reply(&origin(), body).class(), class, "{body}");
+    }
+}
+
+#[test]
+fn unknown_path_names_the_settings_that_determine_it() {
+    let table = [
+        (404, "", true),
+        (404, r#"{"detail":"Not Found"}"#, true),
+        (404, r#"{"error":"File Not Found"}"#, true),
+        (405, r#"{"detail":"Method Not Allowed"}"#, true),
+        (404, "404 page not found", true),
+        (
+            404,
+            r#"{"error":{"message":"The model `x` does not exist","code":"model_not_found"}}"#,
+            false,
+        ),
+        (404, r#"{"error":{"type":"not_found_error","message":"model: x"}}"#, false),
+        (400, r#"{"detail":"Bad Request"}"#, false),
+    ];
+    for (code, body, is_path) in table {
+        let error = sorted(code, &[], body);
+        assert_eq!(error.class(), "rejected", "{body}");
+        let advice = "check `type` and `baseURL` of the provider";
+        assert_eq!(error.chain().contains(advice), is_path, "{}", error.chain());
+        assert!(!error.chain().contains("  "), "{}", error.chain());
     }
 }
 
@@ -302,12 +340,13 @@ async fn resolved(
 #[tokio::test]
 async fn unresolvable_names_and_first_reachable_address() {
     let error = resolved(Err("no such host")).await.unwrap_err();
+    assert!(matches!(error, ProviderError::NoServer { .. }), "{error:?}");
     assert_eq!(error.class(), "unreachable");
     assert!(error.chain().contains("is not known here: check the network"), "{}", error.chain());
     // A name of this machine without a listener.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = resolved(Ok(vec![free])).await.unwrap_err();
-    assert_eq!(error.class(), "unreachable");
+    assert!(matches!(error, ProviderError::NoServer { .. }), "{error:?}");
     assert!(error.chain().contains("nothing listens at"), "{}", error.chain());
     // A silent address (RFC 6666) before one that responds.
     let server = Server::start([answer("200 OK", "", "here")]).await;

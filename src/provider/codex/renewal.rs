@@ -74,7 +74,7 @@ impl Issuer {
     pub(super) fn new(base_url: &str) -> Result<Issuer, Failure> {
         let mut profile = ProviderProfile::new("codex login", base_url, "", None);
         profile.auth = Some(Auth::None);
-        profile.timeouts.header_ms = BEGIN_MS;
+        profile.timeouts.header_ms = Some(BEGIN_MS);
         Endpoint::new(&profile, PATH).map(Issuer)
     }
 

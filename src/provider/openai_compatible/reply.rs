@@ -1,14 +1,14 @@
 //! Assembly of a reply from its pieces, however a server cuts them.
 //!
-//! Invariant: a completion stops with `ToolUse` exactly if it has a call. A reply that stops for
-//! another reason, such as the token limit, has no calls: their arguments may be truncated.
+//! Invariant: a completion that stops with `ToolUse` has a call. One that stops at the token limit
+//! can have calls, too, the last of which may be truncated. No other one has calls.
 
 use posse_actors::conversation::{Reasoning, StopReason, Usage};
 use posse_actors::ports::Completion;
 use serde_json::Value;
 
 use crate::decode::{Assembly, DecodeStep, Fault};
-use crate::draft::{CallDraft, ReplyDraft};
+use crate::draft::{CallDraft, ReplyDraft, keeps_calls};
 use crate::lenient_json::{parse, replace_surrogates, within};
 use crate::openai_compatible::frame::TextFrame;
 use crate::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
@@ -239,7 +239,7 @@ impl Assembly for ChatReply {
             "tool_calls" | "function_call" if self.draft.text.is_empty() => StopReason::Error,
             _ => StopReason::EndTurn,
         };
-        if stop_reason != StopReason::ToolUse {
+        if !keeps_calls(stop_reason) {
             self.calls.clear();
         }
         // One for each call, so that each finds its own again.

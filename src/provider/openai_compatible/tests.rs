@@ -16,6 +16,7 @@ use super::*;
 use crate::connect;
 use crate::decode::Assembly;
 use crate::profile::{Protocol, ProviderProfile, Settings};
+use crate::testing::replies::calls_fit_the_stop_reason;
 use crate::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
@@ -197,6 +198,7 @@ async fn cut_at_any_byte_is_a_broken_reply() {
                     assert!(source.to_string().starts_with("mock: "), "{source}");
                 }
                 Err(ProviderError::Unreachable { .. }) => assert_eq!(end, "reset", "at {cut}"),
+                Err(ProviderError::Empty { .. }) => assert_eq!((end, cut), ("close", 0)),
                 Err(other) => panic!("{end} at {cut}: {}", other.chain()),
             }
         }
@@ -260,8 +262,7 @@ proptest! {
                 whole.add(line, mode).ok();
             }
             let done = whole.complete().unwrap();
-            let wants_tools = done.stop_reason == StopReason::ToolUse;
-            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+            prop_assert!(calls_fit_the_stop_reason(&done));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Assembly of a reply from the items of its stream.
 //!
-//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and no call has
-//! truncated arguments. Content that has arrived in deltas is not taken again from the complete
+//! Invariants: a completion that stops with `ToolUse` has a call, and no call of it is truncated. One
+//! that stops at the token limit can have calls, too, the last of which may be truncated. Content that has arrived in deltas is not taken again from the complete
 //! item that follows them.
 
 use posse_actors::conversation::{Reasoning, StopReason, Usage};
@@ -9,7 +9,7 @@ use posse_actors::ports::Completion;
 use serde_json::{Value, json};
 
 use crate::decode::{Assembly, DecodeStep, Fault};
-use crate::draft::{CallDraft, PartDraft, ReplyDraft, position};
+use crate::draft::{CallDraft, PartDraft, ReplyDraft, keeps_calls, position};
 use crate::lenient_json::{parse, within};
 use crate::openai_responses::wire::{ResponseItem, ResponsesEvent, ResponsesUsage, Whole};
 
@@ -41,6 +41,8 @@ enum ItemContent {
         /// Length of the message within the reply's text, in bytes, including the gap before it.
         bytes: usize,
         phase: String,
+        /// True if a refusal of the message has arrived in deltas.
+        refused: bool,
     },
     Call(CallDraft),
     Thinking {
@@ -76,7 +78,7 @@ impl Assembly for ResponsesReply {
                 self.finish(index, &event.item.0.unwrap_or_default())?;
             }
             "response.output_text.delta" => self.add_text(index, delta)?,
-            "response.refusal.delta" => self.draft.add_refusal(delta),
+            "response.refusal.delta" => self.add_refusal(index, delta)?,
             "response.reasoning_summary_part.added" => self.part_thinking(),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.add_thinking(index, delta);
@@ -118,26 +120,31 @@ impl Assembly for ResponsesReply {
         !(self.items.is_empty() && refusal.is_empty() && thinking.is_empty())
     }
 
-    fn complete(self) -> Result<Completion, Fault> {
+    fn complete(mut self) -> Result<Completion, Fault> {
         let has_calls = self.items.iter().any(|part| matches!(part.content, ItemContent::Call(_)));
         let stop_reason = match self.end {
             None => return Err(Fault::Senseless("the reply does not say how it ended")),
             Some(ResponseEnd::Incomplete(reason)) => match reason.as_str() {
                 "max_output_tokens" | "max_tokens" => StopReason::MaxTokens,
                 "content_filter" => StopReason::ContentFilter,
-                _ => StopReason::Error,
+                // Without a known reason, what has arrived is kept like that of a cut reply.
+                _ if has_calls || !self.draft.text.is_empty() => StopReason::MaxTokens,
+                _ => return Err(Fault::Senseless("the reply is incomplete and has no content")),
             },
             Some(ResponseEnd::Completed) if has_calls => StopReason::ToolUse,
             Some(ResponseEnd::Completed) if self.draft.is_refusal() => StopReason::ContentFilter,
             Some(ResponseEnd::Completed) => StopReason::EndTurn,
         };
-        let keeps_calls = stop_reason == StopReason::ToolUse;
-        if keeps_calls && self.items.iter().any(|part| !is_whole(part)) {
+        if stop_reason == StopReason::MaxTokens {
+            let is_nameless = |part: &PartDraft<ItemContent>| matches!(&part.content, ItemContent::Call(call) if call.name.is_empty());
+            self.items.retain(|part| !is_nameless(part));
+        }
+        if stop_reason == StopReason::ToolUse && self.items.iter().any(|part| !is_whole(part)) {
             return Err(Fault::Senseless("a call of the reply has no end"));
         }
         let mut draft = self.draft;
         let thinking = std::mem::take(&mut draft.thinking);
-        let reasoning = reasoning(&self.items, thinking, keeps_calls);
+        let reasoning = reasoning(&self.items, thinking, keeps_calls(stop_reason));
         let calls = self.items.into_iter().filter_map(|part| match part.content {
             ItemContent::Call(call) => Some(call),
             _ => None,
@@ -184,7 +191,10 @@ impl ResponsesReply {
             return Err(Fault::TooLarge("the reply has more than 4096 items"));
         }
         let content = match item.kind.as_str() {
-            "message" => ItemContent::Message { bytes: 0, phase: item.phase.as_str().to_owned() },
+            "message" => {
+                let phase = item.phase.as_str().to_owned();
+                ItemContent::Message { bytes: 0, phase, refused: false }
+            }
             "function_call" => ItemContent::Call(CallDraft {
                 id: item.call_id.as_str().to_owned(),
                 name: item.name.as_str().to_owned(),
@@ -216,16 +226,16 @@ impl ResponsesReply {
         };
         self.items[at].done = true;
         match &mut self.items[at].content {
-            ItemContent::Message { bytes, phase } => {
+            ItemContent::Message { bytes, phase, refused } => {
                 if !item.phase.as_str().is_empty() {
                     item.phase.as_str().clone_into(phase);
                 }
-                let heard = *bytes > 0;
+                let (heard, refused) = (*bytes > 0, *refused);
                 for part in &item.content.0 {
                     if !heard {
                         self.add_piece(at, part.text.as_str());
                     }
-                    if self.draft.refusal.is_empty() {
+                    if !refused {
                         self.draft.add_refusal(part.refusal.as_str());
                     }
                 }
@@ -262,6 +272,15 @@ impl ResponsesReply {
     fn add_text(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
         let at = self.item_at(index, "message")?;
         self.add_piece(at, piece);
+        Ok(())
+    }
+
+    fn add_refusal(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
+        let at = self.item_at(index, "message")?;
+        if let ItemContent::Message { refused, .. } = &mut self.items[at].content {
+            *refused = true;
+        }
+        self.draft.add_refusal(piece);
         Ok(())
     }
 
@@ -352,10 +371,10 @@ fn reasoning(
     let opaque = parts.iter().any(|part| kept(part) || phased(part)).then(|| {
         let items = parts.iter().filter_map(|part| match &part.content {
             ItemContent::Thinking { item, .. } => item.clone(),
-            ItemContent::Message { bytes, phase } if phase.is_empty() => {
+            ItemContent::Message { bytes, phase, .. } if phase.is_empty() => {
                 Some(json!({ "type": "message", "bytes": bytes }))
             }
-            ItemContent::Message { bytes, phase } => {
+            ItemContent::Message { bytes, phase, .. } => {
                 Some(json!({ "type": "message", "bytes": bytes, "phase": phase }))
             }
             ItemContent::Call(_) if with_calls => Some(json!({ "type": "function_call" })),

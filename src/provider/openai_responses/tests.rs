@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posse_actors::conversation::{Message, StopReason};
-use posse_actors::ports::ProviderError;
+use posse_actors::ports::{Completion, ProviderError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -11,7 +11,8 @@ use super::*;
 use crate::connect;
 use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::{
-    self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
+    self, AttemptResult, calls_fit_the_stop_reason, class_and_cause, edited, edits, joined,
+    put_together, recorded, shown,
 };
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
@@ -189,11 +190,11 @@ async fn garbage_ends_with_one_error() {
     let no_end = without("response.output_item.done");
     let cut = no_end.replace("; pwd\\\"}", "; pwd");
     let table = [
-        (stream(""), "broken_reply: the reply is empty"),
+        (stream(""), "empty_reply: the reply is empty"),
         (stream(begun), "cut: the stream ended at byte"),
         (
             stream("data: [DONE]\n\n"),
-            "broken_reply: the stream says that it is done, and nothing else",
+            "empty_reply: the stream says that it is done, and nothing else",
         ),
         (stream("data: {oops\n\n"), "broken_reply: not a valid reply in the event"),
         (
@@ -222,6 +223,98 @@ async fn garbage_ends_with_one_error() {
     assert_eq!(whole.message.tool_calls, reply.message.tool_calls);
 }
 
+/// Text of a stream with these events.
+fn sse(events: &[Value]) -> String {
+    events.iter().fold(String::new(), |text, event| format!("{text}data: {event}\n\n"))
+}
+
+/// The recorded stream up to the last piece of its last call.
+fn cut_within_a_call() -> String {
+    CALLS.split_inclusive("\n\n").take_while(|event| !event.contains("; pwd")).collect()
+}
+
+#[tokio::test]
+async fn call_that_is_cut_at_the_token_limit_is_kept() {
+    let end = |details: Value| {
+        let response = json!({"status": "incomplete", "incomplete_details": details});
+        format!("data: {}\n\n", json!({"type": "response.incomplete", "response": response}))
+    };
+    // The reason is missing with some servers.
+    for details in [json!({"reason": "max_output_tokens"}), Value::Null, json!({})] {
+        let script = stream(cut_within_a_call() + &end(details));
+        let Completion { message, stop_reason, .. } = once(script).await.0.unwrap();
+        assert_eq!(stop_reason, StopReason::MaxTokens);
+        assert_eq!(message.content.as_deref(), Some("I will look at “both”."));
+        let calls: Vec<(&str, &str)> = message
+            .tool_calls
+            .iter()
+            .map(|call| (call.name.as_str(), call.arguments.as_str()))
+            .collect();
+        let expected = [("read_file", r#"{"path": "a.rs"}"#), ("bash", r#"{"command": "ls"#)];
+        assert_eq!(calls, expected);
+        // The thinking before the calls can be sent back with them.
+        let items = message.reasoning.unwrap().opaque.unwrap()["items"].clone();
+        assert_eq!(items.as_array().unwrap().len(), 4, "{items}");
+    }
+}
+
+#[tokio::test]
+async fn incomplete_reply_without_a_reason_keeps_its_text() {
+    let text = json!({"type": "response.output_text.delta", "output_index": 0, "delta": "Half of"});
+    let incomplete = |status: Value| json!({"type": "response.incomplete", "response": status});
+    let table = [
+        (vec![text.clone(), incomplete(json!({"status": "incomplete"}))], Ok("Half of")),
+        (
+            vec![text.clone(), incomplete(json!({"incomplete_details": {"reason": "other"}}))],
+            Ok("Half of"),
+        ),
+        (
+            vec![incomplete(json!({"status": "incomplete"}))],
+            Err("broken_reply: the reply is incomplete and has no content"),
+        ),
+    ];
+    for (events, expected) in table {
+        let body = sse(&events);
+        match (once(stream(body)).await.0, expected) {
+            (Ok(reply), Ok(text)) => {
+                let said = (reply.stop_reason, reply.message.content.as_deref());
+                assert_eq!(said, (StopReason::MaxTokens, Some(text)));
+            }
+            (Err(error), Err(expected)) => assert_eq!(class_and_cause(&error), expected),
+            (reply, _) => panic!("{}", shown(&reply)),
+        }
+    }
+    // As one object.
+    let whole = json!({"status": "incomplete", "output": [
+        {"type": "message", "content": [{"type": "output_text", "text": "Half of"}]},
+    ]});
+    let reply = once(answer("200 OK", "", &whole.to_string())).await.0.unwrap();
+    let said = (reply.stop_reason, reply.message.content.as_deref());
+    assert_eq!(said, (StopReason::MaxTokens, Some("Half of")));
+}
+
+#[tokio::test]
+async fn refusal_of_a_whole_item_is_kept_after_an_earlier_one() {
+    let item = |refusal: &str| json!({"type": "message", "content": [{"type": "refusal", "refusal": refusal}]});
+    let done = |index: u64, item: &Value| json!({"type": "response.output_item.done", "output_index": index, "item": item});
+    let delta = json!({"type": "response.refusal.delta", "output_index": 0, "delta": "Not this."});
+    let end = json!({"type": "response.completed", "response": {"status": "completed"}});
+    let two = json!({"type": "message", "content": [
+        {"type": "refusal", "refusal": "Not this."}, {"type": "refusal", "refusal": " Nor that."},
+    ]});
+    let table = [
+        vec![done(0, &item("Not this.")), done(1, &item(" Nor that.")), end.clone()],
+        vec![delta, done(0, &item("Not this.")), done(1, &item(" Nor that.")), end.clone()],
+        vec![done(0, &two), end],
+    ];
+    for events in table {
+        let body = sse(&events);
+        let reply = once(stream(body)).await.0.unwrap();
+        let said = (reply.stop_reason, reply.message.content.as_deref());
+        assert_eq!(said, (StopReason::ContentFilter, Some("Not this. Nor that.")), "{events:?}");
+    }
+}
+
 #[tokio::test]
 async fn chunking_does_not_change_the_reply() {
     let body = CALLS.replace('\n', "\r\n");
@@ -238,8 +331,7 @@ proptest! {
     #[test]
     fn survives_malformed_events(edits in edits()) {
         if let Some(done) = put_together::<reply::ResponsesReply>(&edited(CALLS, edits)) {
-            let wants_tools = done.stop_reason == StopReason::ToolUse;
-            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+            prop_assert!(calls_fit_the_stop_reason(&done));
         }
     }
 }

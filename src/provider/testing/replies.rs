@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use posse_actors::conversation::StopReason;
 use posse_actors::ports::{Completion, Delta, ProviderError};
 use proptest::prelude::*;
 
@@ -71,6 +72,16 @@ pub(crate) fn class_and_cause(error: &ProviderError) -> String {
     let source = std::error::Error::source(error).unwrap().to_string();
     let source = source.strip_prefix("mock: ").expect("names the provider");
     format!("{}: {source}", error.class())
+}
+
+/// True if a reply that stops with `ToolUse` has a call, and one that stops with another reason has
+/// none, unless it was cut off at the token limit.
+pub(crate) fn calls_fit_the_stop_reason(reply: &Completion) -> bool {
+    match reply.stop_reason {
+        StopReason::ToolUse => !reply.message.tool_calls.is_empty(),
+        StopReason::MaxTokens => true,
+        _ => reply.message.tool_calls.is_empty(),
+    }
 }
 
 /// Random edits for [`edited`]: each replaces the character at an index by a text.

@@ -224,7 +224,7 @@ pub(crate) fn responses(request: &Value) -> ValidationResult {
                 match &item["output"] {
                     Value::String(_) => {}
                     Value::Array(parts) if !parts.is_empty() => {
-                        parts.iter().try_for_each(|part| input_part(part, "input_text"))?;
+                        parts.iter().try_for_each(input_part)?;
                     }
                     _ => return Err(format!("an odd result: {item}")),
                 }
@@ -266,26 +266,28 @@ pub(crate) fn codex(request: &Value) -> ValidationResult {
 
 fn message_item(item: &Value) -> ValidationResult {
     let role = text(item, "role")?;
-    let kind = match role {
-        "assistant" => "output_text",
-        "user" | "system" | "developer" => "input_text",
-        _ => return Err(format!("an unknown role: {item}")),
-    };
-    let parts = list(item, "content")?;
-    ensure(!parts.is_empty(), "no content", item)?;
-    parts.iter().try_for_each(|part| input_part(part, kind))
+    match role {
+        // A list of parts would need an id, a status and annotations.
+        "assistant" => ensure(!text(item, "content")?.is_empty(), "no content", item),
+        "user" | "system" | "developer" => {
+            let parts = list(item, "content")?;
+            ensure(!parts.is_empty(), "no content", item)?;
+            parts.iter().try_for_each(input_part)
+        }
+        _ => Err(format!("an unknown role: {item}")),
+    }
 }
 
-fn input_part(part: &Value, text_kind: &str) -> ValidationResult {
+fn input_part(part: &Value) -> ValidationResult {
     match text(part, "type")? {
-        "input_image" if text_kind == "input_text" => {
+        "input_image" => {
             let url = text(part, "image_url")?;
             let fine = url.starts_with("https://")
                 || url.split_once(";base64,").is_some_and(|(_, data)| !data.is_empty());
             ensure(fine, "an odd image", part)
         }
         kind => {
-            ensure(kind == text_kind, "a part that cannot be here", part)?;
+            ensure(kind == "input_text", "a part that cannot be here", part)?;
             ensure(!text(part, "text")?.is_empty(), "an empty text", part)
         }
     }

@@ -2,6 +2,7 @@
 //! compactions.
 
 use posse_actors::event::{DecisionSource, Event, Grant, Scope};
+use posse_actors::outcome::limit_text;
 use posse_actors::text::clipped;
 use posse_frontend::context;
 use posse_frontend::notices::{failover_notice, hook_notice};
@@ -66,7 +67,7 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             return Some((Role::Accent, text));
         }
         Event::LimitReached { limit, value, .. } => {
-            format!("! the limit {limit} = {value} was reached")
+            format!("! {}", limit_text(limit, *value))
         }
         Event::ConfigIgnored { code, message } => format!("! {code}: {message}"),
         Event::ContentFilter { .. } => "! the provider withheld the reply".to_owned(),

@@ -134,8 +134,8 @@ impl ProtocolServer {
         profile.protocol = dialect.protocol;
         profile.max_tokens = Some(1000);
         // Long enough for a busy machine where nothing stalls, short where something does.
-        profile.timeouts.silence_ms = 300;
-        profile.timeouts.header_ms = 300;
+        profile.timeouts.silence_ms = Some(300);
+        profile.timeouts.header_ms = Some(300);
         ProtocolServer { dialect, provider: connect(profile).unwrap(), server }
     }
 

@@ -161,6 +161,51 @@ fn does_not_run_calls_of_a_reply_that_was_cut_off() {
 }
 
 #[test]
+fn replies_that_are_always_cut_off_end_the_run() {
+    let usage = Usage { output_tokens: Some(4096), ..Usage::default() };
+    let cut = |nth: u32| LoopInput::Replied {
+        message: AssistantMessage {
+            content: Some("I write".to_owned()),
+            tool_calls: vec![call(&format!("c{nth}"), r#"{"path": "a"#)],
+            ..AssistantMessage::default()
+        },
+        alone: vec![true],
+        stop: StopReason::MaxTokens,
+        usage: Some(usage),
+    };
+    let mut agent_loop = begun(bounds());
+    // A whole reply in between begins the count again.
+    for nth in 0..2 {
+        assert_eq!(finished(&agent_loop.step(cut(nth))), None);
+    }
+    agent_loop.step(wants(vec![call("w", "{}")], vec![false]));
+    agent_loop.step(ended(&CallId::new("w"), "x"));
+    for nth in 3..5 {
+        assert_eq!(finished(&agent_loop.step(cut(nth))), None);
+    }
+    let said = Some("I write".to_owned());
+    let ending = Ending::Limited { limit: "maxTokens", value: 4096, said };
+    let effects = agent_loop.step(cut(5));
+    assert!(matches!(&effects[..], [Effect::Skip(..), Effect::Finish(_)]), "{effects:?}");
+    assert_eq!(finished(&effects), Some(&ending));
+    assert_eq!(history_error(agent_loop.history()), None);
+}
+
+#[test]
+fn limit_of_a_reply_is_the_number_of_its_tokens() {
+    for (output_tokens, value) in [(Some(512), 512), (None, 0)] {
+        let usage = Some(Usage { output_tokens, ..Usage::default() });
+        let message =
+            AssistantMessage { content: Some("half".to_owned()), ..AssistantMessage::default() };
+        let stop = StopReason::MaxTokens;
+        let input = LoopInput::Replied { message, alone: Vec::new(), stop, usage };
+        let said = Some("half".to_owned());
+        let ending = Ending::Limited { limit: "maxTokens", value, said };
+        assert_eq!(begun(bounds()).step(input), [Effect::Finish(ending)]);
+    }
+}
+
+#[test]
 fn each_end_reason_has_its_outcome() {
     let failed = |class: &str, cause: &str| Ending::Failed {
         class: class.to_owned(),

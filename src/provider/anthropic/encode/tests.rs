@@ -184,6 +184,19 @@ fn cache_marks_are_at_the_end_of_the_last_and_this_request() {
 }
 
 #[test]
+fn tool_choice_is_omitted_if_the_server_does_not_know_it() {
+    // Without tools, but with a call in the history.
+    let past = request(&[user("go"), assistant(None, vec![call("c1", "{}")]), done("c1")]);
+    let quirks = Quirks { omit_tool_choice: true, ..Quirks::default() };
+    for (quirks, expected) in [(Quirks::default(), json!({"type": "none"})), (quirks, Value::Null)]
+    {
+        let body = body_with(quirks, &past);
+        assert_eq!(body["tool_choice"], expected);
+        assert_eq!(body["tools"][0]["name"], "none");
+    }
+}
+
+#[test]
 fn any_history_becomes_a_valid_conversation() {
     let shown = |history: &[Arc<Message>]| {
         let said = messages(history);

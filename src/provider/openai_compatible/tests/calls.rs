@@ -75,8 +75,9 @@ async fn parallel_calls_are_separated() {
 }
 
 #[tokio::test]
-async fn stops_with_tool_use_exactly_when_there_is_a_call() {
+async fn stops_with_tool_use_only_if_there_is_a_call() {
     let call = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{\"a\":"}}]}}]}"#;
+    let nameless = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a"}]}}]}"#;
     let text = r#"{"choices":[{"delta":{"content":"t"}}]}"#;
     let refusal = r#"{"choices":[{"delta":{"refusal":"no"}}]}"#;
     let table = [
@@ -86,7 +87,10 @@ async fn stops_with_tool_use_exactly_when_there_is_a_call() {
         (vec![call], "stop", StopReason::ToolUse, 1),
         (vec![call], "tool_calls", StopReason::ToolUse, 1),
         (vec![call], "whatever", StopReason::ToolUse, 1),
-        (vec![text, call], "length", StopReason::MaxTokens, 0),
+        // The cut call stays, so that the model is told why it did not run.
+        (vec![text, call], "length", StopReason::MaxTokens, 1),
+        (vec![text, nameless], "length", StopReason::MaxTokens, 0),
+        (vec![call], "max_tokens", StopReason::MaxTokens, 1),
         (vec![call], "content_filter", StopReason::ContentFilter, 0),
         (vec![text], "content_filter", StopReason::ContentFilter, 0),
         (vec![call], "content_filter: PROHIBITED_CONTENT", StopReason::ContentFilter, 0),

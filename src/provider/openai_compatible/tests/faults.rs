@@ -7,8 +7,8 @@ async fn garbage_ends_with_one_error() {
     let text = r#"{"choices":[{"delta":{"content":"abc"}}]}"#;
     let huge = format!("data: {}", "x".repeat(17 * 1024 * 1024));
     let table: Vec<(Vec<ServerStep>, &str)> = vec![
-        (stream(""), "broken_reply: the reply is empty"),
-        (stream("   \r\n\n"), "broken_reply: the reply is empty"),
+        (stream(""), "empty_reply: the reply is empty"),
+        (stream("   \r\n\n"), "empty_reply: the reply is empty"),
         (stream(b"\0\xff\xfe garbage"), "cut: the stream ended at byte 11"),
         (stream("hello"), "cut: the stream ended at byte 5"),
         (
@@ -22,7 +22,7 @@ async fn garbage_ends_with_one_error() {
         (stream(sse(&[text])), "cut: the stream ended at byte 49"),
         (
             stream(sse(&["[DONE]"])),
-            "broken_reply: the stream says that it is done, and nothing else",
+            "empty_reply: the stream says that it is done, and nothing else",
         ),
         (stream(huge), "broken_reply: an event is larger than 16777216 bytes (the line at byte 0)"),
         (
@@ -32,8 +32,8 @@ async fn garbage_ends_with_one_error() {
         (answer("200 OK", "", "[]"), "broken_reply: the reply has no choices"),
         (answer("200 OK", "", "{}"), "broken_reply: the reply has no choices"),
         (answer("200 OK", "", "{\"choices\":[]}"), "broken_reply: the reply has no choices"),
-        (answer("200 OK", "", ""), "broken_reply: the reply is empty"),
-        (answer("204 No Content", "", ""), "broken_reply: the reply is empty"),
+        (answer("200 OK", "", ""), "empty_reply: the reply is empty"),
+        (answer("204 No Content", "", ""), "empty_reply: the reply is empty"),
         (
             answer("200 OK", "content-type: text/html; charset=utf-8\r\n", "hi"),
             "not_the_provider: the reply is an HTML page",

@@ -27,13 +27,17 @@ async fn silence_is_measured_between_content() {
     ];
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
-    profile.timeouts.idle_ms = 100;
+    profile.timeouts.idle_ms = Some(100);
     let provider = connect(profile).unwrap();
     for expected in [None, None, None, Some("abc"), Some("abc"), Some("abc")] {
         let began = Instant::now();
         let error = ask(&*provider, request("hi")).await.0.unwrap_err();
         assert!(began.elapsed() >= Duration::from_millis(95));
-        assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
+        assert!(
+            error.chain().ends_with("no content for 0.1 s (timeouts.idle)"),
+            "{}",
+            error.chain()
+        );
         match (error, expected) {
             (ProviderError::Unreachable { .. }, None) => {}
             (ProviderError::Cut { partial, .. }, Some(text)) => assert_eq!(partial, text),
@@ -48,9 +52,11 @@ async fn pings_do_not_end_silence() {
     let pings = ServerStep::Repeat(": ping\n\n".into(), Duration::from_millis(5));
     let server = Server::start([begun(&text, ServerStep::Stall), begun(&text, pings)]).await;
     let mut profile = server.profile();
-    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (500, 1000);
+    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (Some(500), Some(1000));
     let provider = connect(profile).unwrap();
-    for expected in ["not a byte for 0.5 s", "no content for 1 s"] {
+    for expected in
+        ["not a byte for 0.5 s (timeouts.silence)", "no content for 1 s (timeouts.idle)"]
+    {
         let error = ask(&*provider, request("hi")).await.0.unwrap_err();
         assert!(error.chain().ends_with(expected), "{}", error.chain());
         assert_eq!(error.class(), "cut");
@@ -61,11 +67,34 @@ async fn pings_do_not_end_silence() {
 async fn first_byte_has_a_timeout() {
     let server = Server::start([vec![ServerStep::Stall]]).await;
     let mut profile = server.profile();
-    profile.timeouts.header_ms = 50;
+    profile.timeouts.header_ms = Some(50);
     let provider = connect(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "unreachable");
-    assert!(error.chain().ends_with("no answer within 0.05 s"), "{}", error.chain());
+    let advice = "no answer within 0.05 s: if the server needs longer to read the prompt, raise \
+                  timeouts.firstByte of the provider";
+    assert!(error.chain().ends_with(advice), "{}", error.chain());
+}
+
+#[test]
+fn server_on_this_machine_has_longer_timeouts() {
+    use crate::profile::{TimeLimits, Timeouts};
+    let limits = |configured, is_loopback| {
+        let limits = TimeLimits::of(configured, is_loopback);
+        [limits.header_ms, limits.silence_ms, limits.idle_ms, limits.connect_ms]
+    };
+    let configured =
+        Timeouts { header_ms: Some(90_000), silence_ms: Some(1), ..Timeouts::default() };
+    let table = [
+        (Timeouts::default(), false, [90_000, 90_000, 300_000, 10_000]),
+        (Timeouts::default(), true, [600_000, 600_000, 600_000, 10_000]),
+        // A configured value counts, also if it is the default of other servers.
+        (configured, true, [90_000, 1, 600_000, 10_000]),
+        (configured, false, [90_000, 1, 300_000, 10_000]),
+    ];
+    for (configured, is_loopback, expected) in table {
+        assert_eq!(limits(configured, is_loopback), expected, "{configured:?} {is_loopback}");
+    }
 }
 
 #[tokio::test]
@@ -75,7 +104,7 @@ async fn finished_reply_needs_no_end_of_stream() {
     let scripts = [done, finished].map(|body| begun(&body, ServerStep::Stall));
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
-    profile.timeouts.idle_ms = 200;
+    profile.timeouts.idle_ms = Some(200);
     let provider = connect(profile).unwrap();
     for _ in 0..2 {
         let reply = ask(&*provider, request("hi")).await.0.unwrap();

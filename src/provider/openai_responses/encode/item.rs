@@ -23,14 +23,14 @@ pub(super) fn write_items(json: &mut Vec<u8>, group: &[Arc<Message>], options: &
         Message::System { content } if content.trim().is_empty() => {}
         Message::System { content } => {
             let part = json!({ "type": "input_text", "text": content });
-            write_message(json, "system", &[part], None);
+            write_message(json, "system", &json!([part]), None);
         }
         Message::User { content } => {
             let mut parts = parts(content, options);
             if parts.is_empty() {
                 parts.push(json!({ "type": "input_text", "text": SILENT_USER }));
             }
-            write_message(json, "user", &parts, None);
+            write_message(json, "user", &parts.into(), None);
         }
         Message::Assistant(said) => {
             write_reply(json, said, options.owner);
@@ -47,8 +47,7 @@ fn write_reply(json: &mut Vec<u8>, said: &AssistantMessage, owner: &Owner) {
             ReplyPart::Text { text, phase } => {
                 // Line breaks of the gap between two messages.
                 let text = text.trim_start_matches('\n');
-                let part = json!({ "type": "output_text", "text": text });
-                write_message(json, "assistant", &[part], phase);
+                write_message(json, "assistant", &text.into(), phase);
             }
             ReplyPart::Call(call) => push(
                 json,
@@ -125,7 +124,10 @@ fn is_thought(item: &Value) -> bool {
         && item.get("summary").is_some_and(Value::is_array)
 }
 
-fn write_message(json: &mut Vec<u8>, role: &str, content: &[Value], phase: Option<&str>) {
+/// Appends a message. The content of an assistant message is a plain string: in a list, the
+/// protocol requires the id and the status that the server gave the message, and lists of
+/// annotations.
+fn write_message(json: &mut Vec<u8>, role: &str, content: &Value, phase: Option<&str>) {
     let mut message = json!({ "type": "message", "role": role, "content": content });
     if let Some(phase) = phase {
         message["phase"] = phase.into();
