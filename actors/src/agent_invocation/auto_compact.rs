@@ -405,7 +405,7 @@ fn shrink(
         let without = CompactionGoal { unanswered: stays.unanswered, ..usual };
         best = compact(history, &without).map(|compacted| (without, compacted)).or(best);
     }
-    if let Some(bound) = window_bound(reading, budget) {
+    if let Some(bound) = upper_bound(reading, budget) {
         let left = best.as_ref().map_or_else(|| size_of(history), |(_, best)| best.tokens_after);
         if left > bound {
             best = fit_window(history, bound, budget, stays).or(best);
@@ -419,14 +419,15 @@ fn shrink(
 }
 
 /// Maximum size of a history, as an uncalibrated estimate, with which a request fits into the
-/// context window; `None` if the window is unknown.
-fn window_bound(reading: &ContextReading, budget: &ContextBudget) -> Option<u64> {
-    let tokens_max = budget.tokens_max(Some(reading.window?));
+/// configured budget and the context window; `None` if neither is known.
+fn upper_bound(reading: &ContextReading, budget: &ContextBudget) -> Option<u64> {
+    let known = reading.window.or(budget.tokens_max)?;
+    let tokens_max = budget.tokens_max(reading.window, known);
     Some(reading.guessed(tokens_max.saturating_sub(reading.fixed)))
 }
 
-/// Compacts `history` to `bound`, because a larger request does not fit into the known window: the
-/// window comes before the number of turns that stay. Keeps as many turns as fit, then removes
+/// Compacts `history` to `bound`, because a larger request does not fit into the budget or the known
+/// window: they come before the number of turns that stay. Keeps as many turns as fit, then removes
 /// large outputs of the last one. Returns the smallest result if none fits; `None` if nothing can
 /// be removed.
 fn fit_window(
