@@ -138,6 +138,8 @@ fn describe_work(event: &Event) -> Option<Line> {
                 (None, None) => String::new(),
             };
             let turns = counted(u64::from(*turns), "turn");
+                // Written by an early version. Digits of small amounts are not rounded away.
+                (None, Some(cost)) if *cost < 0.001 => format!(", ${cost}"),
             let text = format!("{reason}, exit code {exit_code}, {turns}{}{money}", tokens(usage));
             (if *exit_code == 0 { Tone::Done } else { Tone::Bad }, "ended", text)
         }
