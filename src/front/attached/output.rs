@@ -202,7 +202,12 @@ impl AttachedOutput {
 
     fn words(&mut self, announcement: &Announcement) -> String {
         let own = match announcement.event() {
-            Event::UserMessage { content, .. } => marked_lines(">", &text_of(content)),
+            // The task of a subagent is no message of the user.
+            Event::UserMessage { content, .. }
+                if announcement.origin().is_none_or(|from| from.parent_invocation_id.is_none()) =>
+            {
+                marked_lines(">", &text_of(content))
+            }
             Event::MessageQueued { kind: MessageKind::Steer, content, .. } => {
                 marked_lines("> (at the next step)", &text_of(content))
             }
