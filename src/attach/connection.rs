@@ -8,6 +8,7 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::ErrorCode;
+use posse_frontend::context::NOTHING_TO_COMPACT;
 use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 use posse_frontend::remote_session::{AttachAccepted, AttachRole};
 use tokio::io::AsyncWriteExt;
@@ -310,7 +311,7 @@ impl InstructionHandler {
             }
             Instruction::Compact(keep) => match self.session.compact_keeping(keep).await {
                 Ok(Some(_)) => Ok(()),
-                Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                Ok(None) => Err(NOTHING_TO_COMPACT.to_owned()),
                 Err(error) => Err(error.to_string()),
             },
             Instruction::Context => {
