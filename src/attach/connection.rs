@@ -10,7 +10,7 @@ use posse_actors::subscription::Subscription;
 use posse_base::failure::ErrorCode;
 use posse_frontend::context::NOTHING_TO_COMPACT;
 use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
-use posse_frontend::remote_session::{AttachAccepted, AttachRole};
+use posse_frontend::remote_session::{AttachAccepted, AttachRole, joined};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -114,7 +114,7 @@ pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: Atta
     };
     let controls = hello.role == AttachRole::Controller;
     if controls {
-        session.warn(format!("{name} joined this session and may control it"));
+        session.warn(joined(&name));
     }
     let complete_after = hello.last.map_or(0, |last| records.saturating_sub(last));
     let (read, write) = stream.into_split();
