@@ -51,9 +51,8 @@ impl ReportSource {
                 return Ok(format!("{}\n\n{trial}", session_sandbox(settings, self.asking)));
             }
             Report::Tools => {
-                let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
-                let roster = offline_commands::roster(&self.found, &toolbox);
-                lists::tools(&toolbox, &roster.agents, false, &mut out)?;
+                let all = offline_commands::listed_tools(&self.found, &self.environment)?;
+                lists::tools(&all, false, &mut out)?;
             }
             Report::Skills => {
                 let skills = skills::load(cwd, dirs, &loaded.settings, &self.environment);
@@ -181,6 +180,7 @@ fn described(rule: &Value) -> String {
     let line = format!("{decision:<5} {tool}{}{reason}", about.collect::<String>());
     printable(&clipped(&line, RULE_CHARS_MAX, " …"))
 }
+
 /// Describes the sandbox mode and the network access of the commands of a session. The doctor's
 /// trial, which has settings of its own, shows only which restrictions this machine can enforce.
 fn session_sandbox(settings: &SandboxSettings, asking: AnswerSource) -> String {
@@ -194,7 +194,6 @@ fn session_sandbox(settings: &SandboxSettings, asking: AnswerSource) -> String {
          network"
     )
 }
-
 
 /// The line of `text` that begins with `heading`, and the indented lines that follow it.
 fn section(text: &str, heading: &str) -> String {
@@ -232,6 +231,7 @@ mod tests {
         let long = json!({"tool": "x".repeat(500), "decision": "deny"});
         assert!(described(&long).chars().count() <= RULE_CHARS_MAX + 2);
     }
+
     #[test]
     fn sandbox_report_says_if_the_session_has_the_network() {
         for (network, asking, reach) in [
@@ -256,7 +256,6 @@ mod tests {
             assert!(session_sandbox(&off, asking).ends_with("all of your rights"));
         }
     }
-
 
     #[test]
     fn section_ends_at_the_next_heading() {

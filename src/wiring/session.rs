@@ -142,7 +142,7 @@ pub(crate) fn assemble_in(
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
     let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
-    names.extend(prompts.sees_skills(agent).then(|| SKILL_TOOL.to_owned()));
+    names.extend(agent.sees_any_skill(&prompts.skills).then(|| SKILL_TOOL.to_owned()));
     let policy_settings = policy_settings(kept, setup, &space, &roster);
     let delegation =
         delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings);
@@ -354,7 +354,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
     instructions: Instructions,
-    skills: Arc<Skills>,
+    pub(crate) skills: Arc<Skills>,
 }
 
 impl Prompts {
@@ -382,11 +382,6 @@ impl Prompts {
     /// The list of skills that `agent` sees, as text; empty if it sees none.
     fn skills_of(&self, agent: &Agent) -> String {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
-    }
-
-    /// True if `agent` may activate at least one skill without the user.
-    pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
-        self.skills.all().any(|skill| !skill.only_user && agent.sees_skill(&skill.name))
     }
 
     /// Hash of the system prompt of `agent`, without the date and the git branch: 16 hex digits.
