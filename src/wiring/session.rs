@@ -29,6 +29,7 @@ use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{
     NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths, command_programs,
+    dry_run_policy,
 };
 use crate::project;
 use crate::provider::replay::Tape;
@@ -523,7 +524,7 @@ fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Poli
         };
         failures.into_iter().map(placed).collect::<Vec<_>>()
     })?;
-    Ok(Arc::new(policy))
+    Ok(dry_run_policy(Arc::new(policy), setup.dry_run))
 }
 
 fn policy_settings(
