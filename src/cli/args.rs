@@ -89,7 +89,7 @@ pub enum Invocation {
     Doctor(DoctorArgs),
     /// Print the completions for a shell
     Completions(CompletionsArgs),
-    /// Write the manual pages into a folder, or print the first one
+    /// Write the manual pages into a folder, or print the first one; as text on a terminal
     Man(ManArgs),
 }
 

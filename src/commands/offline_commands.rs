@@ -154,6 +154,9 @@ pub(super) fn completions(args: CompletionsArgs) -> CommandResult {
 }
 
 pub(super) fn man(args: &ManArgs) -> CommandResult {
+    if args.dir.is_none() && io::stdout().is_terminal() {
+        return Ok(packaging::manual(&mut stdout())?);
+    }
     Ok(packaging::man(args.dir.as_deref(), &mut stdout())?)
 }
 
