@@ -21,7 +21,7 @@ pub use args::{
     PermissionsAction, PlaceArgs, ReplayArgs, SessionsAction, SessionsArgs, Shell, SkillsAction,
     SkillsArgs, TrustAction, TrustArgs,
 };
-pub use directory::working_directory;
+pub use directory::{check_added, working_directory};
 pub use run_args::{
     AgentFlags, PlainCommand, PromptArg, Resume, ResumeCommand, RunArgs, RunCommand, Which,
 };
@@ -111,7 +111,7 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         }
         _ => {
             later::suggest(&mut error, args);
-            usage(&usage_error::failure(&error, subcommand(args).as_deref()))
+            usage(&usage_error::failure(&error, subcommand(args).as_deref(), args))
         }
     }
 }
