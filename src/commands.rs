@@ -6,6 +6,7 @@ mod config;
 pub mod demo;
 mod descriptors;
 mod grants;
+mod login;
 mod offline_commands;
 mod permission_check;
 mod plain;
@@ -83,6 +84,7 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
         Invocation::Tools(args) => offline_commands::tools(&args, environment),
         Invocation::Skills(args) => skills::list(&args, environment),
         Invocation::Models(args) => list_models(&args, environment),
+        Invocation::Login(args) => login::run(&args, environment),
         Invocation::Grants(args) => grants::run(&args, environment),
         Invocation::Trust(args) => trust::run(&args, environment),
         Invocation::Permissions(action) => permission_check::check(&action, environment),

@@ -33,10 +33,32 @@ impl Serving {
     }
 }
 
-/// Writes the agents that are not hidden to `out`, as a table or as JSON. `default` is the name of
-/// the default agent; `serving` returns an agent's configured profile, model and reasoning effort.
+/// A tool with the names of the agents that see it.
+#[derive(Debug, Clone)]
+pub struct ListedTool {
+    /// Description of the tool for models.
+    pub spec: ToolSpec,
+    /// Names of the agents that see it, without hidden ones.
+    pub agents: Vec<String>,
+    /// Condition that is missing if no agent sees it, such as `agentMode multi-agent`.
+    pub needs: Option<&'static str>,
+}
+
+impl ListedTool {
+    /// A tool that agents select by its name or see with another tool.
+    pub fn selected(spec: &ToolSpec, agents: &[Agent]) -> ListedTool {
+        let seeing = shown(agents).filter(|agent| agent.tools.sees(spec));
+        let agents = seeing.map(|agent| agent.name.clone()).collect();
+        ListedTool { spec: spec.clone(), agents, needs: None }
+    }
+}
+
+/// Writes the agents that are not hidden to `out`, as a table or as JSON. `tools` are the tools from
+/// which they select; `default` is the name of the default agent; `serving` returns an agent's
+/// configured profile, model and reasoning effort.
 pub fn agents(
     agents: &[Agent],
+    tools: &Toolbox,
     default: &str,
     serving: impl Fn(&Agent) -> Serving,
     as_json: bool,
@@ -54,51 +76,64 @@ pub fn agents(
             served.provider(),
             served.thinking.map_or("-", Thinking::name).to_owned(),
             agent.catalog.cost.map_or("-", <&str>::from).to_owned(),
-            if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
+            authority(agent, tools).join(", "),
             agent.tools.to_string(),
             agent.description.clone(),
         ]
     };
-    let json = |agent: &Agent| agent_json(agent, default, &serving(agent));
+    let json = |agent: &Agent| {
+        let mut shown = agent_json(agent, default, &serving(agent));
+        shown["may"] = json!(authority(agent, tools));
+        shown
+    };
     ended(write_list(shown(agents), as_json, json, titles, row, out), out)
 }
 
-/// Writes the tools to `out`, as a table or as JSON, each with the names of the agents that see it.
-/// Hidden agents are left out.
-pub fn tools(
-    tools: &Toolbox,
-    agents: &[Agent],
-    as_json: bool,
-    out: &mut dyn Write,
-) -> Result<Exit, Failure> {
-    let seen_by = |tool: &ToolSpec| -> Vec<&str> {
-        shown(agents)
-            .filter(|agent| agent.tools.sees(tool))
-            .map(|agent| agent.name.as_str())
-            .collect()
+/// Side effects that an agent can have: those of its tools, unless its definition restricts it to
+/// reading.
+fn authority(agent: &Agent, tools: &Toolbox) -> Vec<&'static str> {
+    let has = |effect: SideEffect| {
+        let specs = tools.iter().map(|tool| tool.spec());
+        let seen = |spec: &ToolSpec| spec.side_effect == effect && agent.tools.sees(spec);
+        !agent.read_only && specs.into_iter().any(seen)
     };
-    let json = |spec: &ToolSpec| {
-        json!({
+    let effects = [
+        (SideEffect::Workspace, "change"),
+        (SideEffect::Process, "run"),
+        (SideEffect::Network, "network"),
+        (SideEffect::External, "anything"),
+    ];
+    let found = effects.into_iter().filter(|(effect, _)| has(*effect)).map(|(_, word)| word);
+    std::iter::once("read").chain(found).collect()
+}
+
+/// Writes the tools to `out`, as a table or as JSON, each with the names of the agents that see it.
+pub fn tools(tools: &[ListedTool], as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let json = |ListedTool { spec, agents, needs }: &ListedTool| {
+        let mut shown = json!({
             "name": spec.name,
             "description": spec.description,
             "source": spec.source,
             "sideEffect": spec.side_effect,
-            "agents": seen_by(spec),
+            "agents": agents,
             "parameters": spec.parameters,
-        })
+        });
+        if let Some(needs) = needs {
+            shown["needs"] = json!(needs);
+        }
+        shown
     };
-    let row = |spec: &ToolSpec| {
+    let row = |ListedTool { spec, agents, needs }: &ListedTool| {
         [
             spec.name.clone(),
             spec.source.clone(),
             effect_name(spec.side_effect).to_owned(),
-            seen_by(spec).join(", "),
+            needs.map_or_else(|| agents.join(", "), |needs| format!("none: needs {needs}")),
             first_sentence(&spec.description).to_owned(),
         ]
     };
     let titles = ["TOOL", "SOURCE", "SIDE EFFECTS", "AGENTS", "DESCRIPTION"];
-    let specs = tools.iter().map(|tool| tool.spec());
-    ended(write_list(specs, as_json, json, titles, row, out), out)
+    ended(write_list(tools.iter(), as_json, json, titles, row, out), out)
 }
 
 /// Writes the instruction files to `out` in the order of the system prompt, as a table or as JSON,
@@ -134,7 +169,10 @@ pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exi
         ]
     };
     let written = if skills.is_empty() && !as_json {
-        writeln!(out, "no skills; docs/guide/skills.md says where they lie")
+        writeln!(
+            out,
+            "no skills: a skill is a folder with a SKILL.md in .agents/skills of the project or of your home"
+        )
     } else {
         let titles = ["SKILL", "SOURCE", "ACTIVATED BY", "WHAT IT IS FOR"];
         write_list(skills.all(), as_json, skill_json, titles, row, out)
@@ -188,7 +226,7 @@ fn skill_json(skill: &Skill) -> Value {
 }
 
 /// The agents that are not hidden.
-fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
+pub fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
     agents.iter().filter(|agent| !agent.hidden)
 }
 
@@ -291,9 +329,18 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    fn toolbox() -> Toolbox {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = crate::tools::workspace::Workspace::open(folder.path(), &[]).unwrap();
+        let env = crate::tools::ToolEnvironment::new(workspace, folder.path().to_owned());
+        let sandbox = crate::sandbox::Sandbox::new(Vec::new()).unwrap();
+        crate::tools::builtin(std::sync::Arc::new(env), std::sync::Arc::new(sandbox))
+    }
+
     #[test]
     fn lists_tools_of_each_agent() {
         let mut all = built_in();
+        let tools = toolbox();
         let serving = |agent: &Agent| match agent.name.as_str() {
             "explore" => Serving {
                 model: Some("small".to_owned()),
@@ -302,7 +349,7 @@ mod tests {
             },
             _ => Serving::default(),
         };
-        let text = shown(|out| agents(&all, "build", serving, false, out));
+        let text = shown(|out| agents(&all, &tools, "build", serving, false, out));
         insta::assert_snapshot!(text, @r"
         AGENT            SOURCE   MODE      PROVIDER              THINKS  COST      MAY                TOOLS                            WHAT IT IS FOR
         build (default)  builtin  primary   the session's         -       -         read, change, run  *                                Does coding tasks: reads, changes files, runs commands
@@ -312,14 +359,37 @@ mod tests {
         worker           builtin  subagent  the session's         -       standard  read, change, run  *                                Does one bounded change: reads, changes files, runs commands
         ");
         let json: Value =
-            serde_json::from_str(&shown(|out| agents(&all, "plan", serving, true, out))).unwrap();
+            serde_json::from_str(&shown(|out| agents(&all, &tools, "plan", serving, true, out)))
+                .unwrap();
         assert_eq!(json[0]["tools"], json!(["*"]));
         assert_eq!((&json[0]["default"], &json[1]["default"]), (&json!(false), &json!(true)));
         assert_eq!(json[1]["readOnly"], json!(true));
         assert_eq!(json[1]["source"], json!("builtin"));
         assert_eq!((&json[3]["mode"], &json[3]["cost"]), (&json!("subagent"), &json!("cheap")));
         all[3].hidden = true;
-        assert!(!shown(|out| agents(&all, "build", serving, false, out)).contains("reviewer"));
+        assert!(
+            !shown(|out| agents(&all, &tools, "build", serving, false, out)).contains("reviewer")
+        );
+    }
+
+    #[test]
+    fn authority_is_that_of_the_tools() {
+        let tools = toolbox();
+        let mut agent = built_in().remove(0);
+        for (names, may) in [
+            (["read_file", "grep"].as_slice(), ["read"].as_slice()),
+            (&["read_file", "edit_file"], &["read", "change"]),
+            (&["bash"], &["read", "run"]),
+            (&[], &["read"]),
+        ] {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            agent.tools = ToolSelection::Only(names);
+            assert_eq!(authority(&agent, &tools), may, "{:?}", agent.tools);
+        }
+        agent.tools = ToolSelection::All;
+        assert_eq!(authority(&agent, &tools), ["read", "change", "run"]);
+        agent.read_only = true;
+        assert_eq!(authority(&agent, &tools), ["read"]);
     }
 
     #[test]

@@ -42,6 +42,26 @@ pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
     })
 }
 
+/// Writes the help of posse and of every command to `out`, as text for a person.
+pub fn manual(out: &mut dyn Write) -> Result<Exit, Failure> {
+    let mut root = cli::command();
+    root.build();
+    let mut text = root.render_long_help().to_string();
+    add_commands(&mut root, &mut text);
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Adds the help of the visible subcommands of `parent`, at any depth, to `text`.
+fn add_commands(parent: &mut clap::Command, text: &mut String) {
+    let is_shown =
+        |command: &&mut clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    for command in parent.get_subcommands_mut().filter(is_shown) {
+        let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_uppercase();
+        text.extend(["\n", name.as_str(), "\n\n", &command.render_long_help().to_string()]);
+        add_commands(command, text);
+    }
+}
+
 /// Converts the result of writing. A closed pipe is not an error.
 fn written(written: io::Result<()>) -> Result<Exit, Failure> {
     match written {
@@ -92,6 +112,18 @@ mod tests {
         let mut page = Vec::new();
         man(None, &mut page).unwrap();
         assert!(String::from_utf8(page).unwrap().contains("posse \\- "), "no name");
+    }
+
+    #[test]
+    fn manual_is_text_about_every_command() {
+        let mut text = Vec::new();
+        assert_eq!(manual(&mut text).unwrap(), Exit::Done);
+        let text = String::from_utf8(text).unwrap();
+        for heading in ["\nPOSSE RUN\n", "\nPOSSE SESSIONS EXPORT\n", "\nPOSSE DOCTOR\n"] {
+            assert_eq!(text.matches(heading).count(), 1, "{heading}");
+        }
+        assert!(!text.contains("\n.SH") && !text.contains('\u{1b}'), "{text}");
+        assert!(!text.contains("HELP RUN"), "{text}");
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! No provider is contacted, no tool has an effect, and no file is written. Attempts fail as
 //! recorded, and permission requests are answered as recorded. The journal does not contain
 //! everything, such as the continuation of a killed process; such parts are not compared, and
-//! neither are waiting times.
+//! neither are waiting times. Subagents are not executed: the result names all that was left out.
 
 mod attempts;
 mod context;
+mod coverage;
 mod questions;
 mod recording;
 mod steps;
@@ -31,6 +32,7 @@ use crate::commands::runtime;
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
 use context::{RecordedModel, RecordedTool, ReplayContext};
+use coverage::NotReplayed;
 use recording::Recording;
 use steps::{Difference, ReplayStep};
 
@@ -46,18 +48,21 @@ struct ReplayReport<'a> {
     v: u32,
     r#type: &'static str,
     session_id: &'a str,
+    /// True if the whole session was replayed without a difference.
     identical: bool,
     prompts: usize,
     replies: usize,
     calls: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     difference: Option<&'a Difference>,
+    #[serde(skip_serializing_if = "NotReplayed::is_nothing")]
+    not_replayed: NotReplayed,
 }
 
 /// Replays session `id` and writes the result to `out`. `specs`: definitions of the current tools.
 /// As text the result is one sentence or, for a difference, its two sides; a JSON stream has the
-/// records of the replay before the result. Returns [`Exit::Done`] if the replay has the same steps
-/// as the recorded session, otherwise [`Exit::Failed`]. Fails if the session is damaged, has no
+/// records of the replay before the result. Returns [`Exit::Done`] if the replayed part has the same
+/// steps as the recorded session, otherwise [`Exit::Failed`]. Fails if the session is damaged, has no
 /// prompt, or takes longer than 5 minutes to replay. A closed pipe as `out` is not an error.
 pub fn run(
     state: &StateDir,
@@ -72,6 +77,7 @@ pub fn run(
         let what = format!("session `{}` has no prompt to replay", found.id);
         return Err(Failure::new(ErrorCode::ReplayWithoutPrompt, Exit::Session, what));
     }
+    let not_replayed = NotReplayed::of(&records);
     let replayed_records = perform(&found.id, Recording::of(&records), specs)?;
     let replayed = steps::steps(&replayed_records);
     let difference = steps::difference(&recorded, &replayed);
@@ -81,11 +87,12 @@ pub fn run(
         v: 1,
         r#type: "replay",
         session_id: &found.id,
-        identical: difference.is_none(),
+        identical: difference.is_none() && not_replayed.is_nothing(),
         prompts: count(|step| matches!(step, ReplayStep::User { .. })),
         replies: count(|step| matches!(step, ReplayStep::Reply { .. })),
         calls: count(|step| matches!(step, ReplayStep::Result { .. })),
         difference: difference.as_ref(),
+        not_replayed,
     };
     let written = write(&report, &replayed_records, format, out).and_then(|()| out.flush());
     match written {
@@ -93,7 +100,7 @@ pub fn run(
             Err(Failure::new(ErrorCode::ReplayOutput, Exit::Failed, "cannot write the output")
                 .because(error.to_string()))
         }
-        _ if report.identical => Ok(Exit::Done),
+        _ if difference.is_none() => Ok(Exit::Done),
         _ => Ok(Exit::Failed),
     }
 }
@@ -114,11 +121,12 @@ fn write(
         serde_json::to_writer(&mut *out, report)?;
         return writeln!(out);
     }
-    let ReplayReport { prompts, replies, calls, .. } = report;
+    let ReplayReport { prompts, replies, calls, not_replayed, .. } = report;
+    let result = if report.identical { "identical" } else { "no difference in what was replayed" };
     match report.difference {
         None => writeln!(
             out,
-            "identical: {}, {}, {}",
+            "{result}: {}, {}, {}",
             counted(*prompts, "prompt", "prompts"),
             counted(*replies, "reply", "replies"),
             counted(*calls, "result", "results"),
@@ -129,7 +137,11 @@ fn write(
             printable(recorded),
             printable(replayed)
         ),
+    }?;
+    if not_replayed.is_nothing() {
+        return Ok(());
     }
+    writeln!(out, "  not replayed: {}", not_replayed.text())
 }
 
 /// Replays the recording in the kernel, and returns the records of the replay. Fails after

@@ -94,6 +94,38 @@ pub struct CompactedHistory {
     pub messages_removed: usize,
 }
 
+impl CompactedHistory {
+    /// Returns true if a compaction on request is worth it: it removes at least a tenth of the
+    /// history. A smaller one would lose turns, and the provider's cache, for hardly any space.
+    pub(crate) fn is_worthwhile(&self) -> bool {
+        self.tokens_after <= self.tokens_before.saturating_mul(9) / 10
+    }
+}
+
+/// Messages and summary of a compacted history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptMessages {
+    /// Number of messages after the one that begins with the summary; without a summary, of all.
+    pub messages: usize,
+    /// Size of the summary in estimated tokens; `None` if no turn was removed.
+    pub summary_tokens: Option<u64>,
+}
+
+impl KeptMessages {
+    /// Counts the messages of `history`.
+    pub fn of(history: &[Arc<Message>]) -> KeptMessages {
+        let summary = match history.first().map(|first| &**first) {
+            Some(Message::User { content }) if summary::earlier(content).is_some() => {
+                content.first()
+            }
+            _ => None,
+        };
+        let tokens = |part: &ContentPart| tokens_of(&Message::User { content: vec![part.clone()] });
+        let summary_tokens = summary.map(tokens);
+        KeptMessages { messages: history.len() - usize::from(summary.is_some()), summary_tokens }
+    }
+}
+
 /// Number of bytes of texts, thinking, calls and image addresses in `history`.
 pub fn bytes_of(history: &[Arc<Message>]) -> usize {
     history.iter().map(|message| bytes(message)).sum()

@@ -34,7 +34,7 @@ pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{FinishedTask, Forget, files_of, follow_files};
 pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
-pub use tools::{DELEGATE, DIFF, MERGE, RESULT, STATUS, TOOLS};
+pub use tools::{DELEGATE, DIFF, MERGE, RESULT, STATUS, TOOLS, specs as tool_specs};
 pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
 
 /// Configuration of all subagents of a session.

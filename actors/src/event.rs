@@ -178,7 +178,8 @@ pub enum Event {
         tool: String,
         /// Id of the message that informs the model. The message is queued when the call has ended.
         message_id: MessageId,
-        /// Beginning of that message; the output of the tool follows it.
+        /// Beginning of that message; the output of the tool follows it. If it is empty, there is no
+        /// message.
         said: String,
     },
 

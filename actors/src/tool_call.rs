@@ -302,12 +302,7 @@ impl State {
 
 /// Result of a call that was stopped, before or after it had started.
 pub(crate) fn cancelled(started: bool, reason: &str) -> ToolOutput {
-    ToolOutput::error(if started {
-        format!("Cancelled while it ran: {reason}. Its effects may be partial; look before relying on them.")
-    } else {
-        format!("Cancelled before it ran: {reason}.")
-    })
-    .with_metadata(Value::Null)
+    ToolOutput::error(ToolFailureClass::cancellation(started, reason)).with_metadata(Value::Null)
 }
 
 /// Result of a call that started and whose end is unknown.

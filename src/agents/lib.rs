@@ -246,6 +246,11 @@ impl Agent {
         self.tools.names(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
+    /// True if the agent may activate at least one of the skills without the user.
+    pub fn sees_any_skill(&self, skills: &Skills) -> bool {
+        skills.all().any(|skill| !skill.only_user && self.sees_skill(&skill.name))
+    }
+
     /// True if the definitions of both agents permit this agent to call `other`. Depth and cycles
     /// are checked by the session.
     pub fn may_call(&self, other: &Agent) -> bool {

@@ -8,8 +8,9 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::ErrorCode;
+use posse_frontend::context::NOTHING_TO_COMPACT;
 use posse_frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
-use posse_frontend::remote_session::{AttachAccepted, AttachRole};
+use posse_frontend::remote_session::{AttachAccepted, AttachRole, joined};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -113,7 +114,7 @@ pub(super) async fn serve(client: Admitted, session: SessionHandle, bounds: Atta
     };
     let controls = hello.role == AttachRole::Controller;
     if controls {
-        session.warn(format!("{name} joined this session and may control it"));
+        session.warn(joined(&name));
     }
     let complete_after = hello.last.map_or(0, |last| records.saturating_sub(last));
     let (read, write) = stream.into_split();
@@ -310,7 +311,7 @@ impl InstructionHandler {
             }
             Instruction::Compact(keep) => match self.session.compact_keeping(keep).await {
                 Ok(Some(_)) => Ok(()),
-                Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                Ok(None) => Err(NOTHING_TO_COMPACT.to_owned()),
                 Err(error) => Err(error.to_string()),
             },
             Instruction::Context => {

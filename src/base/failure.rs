@@ -188,7 +188,8 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     let mut best: Option<((usize, usize), &str)> = None;
     for name in known {
         let letters: Vec<char> = name.to_lowercase().chars().collect();
-        let typos_max = 1 + given.len().max(letters.len()) / 4;
+        // A typo in four letters; more make another word of it, as of `init` and `exit`.
+        let typos_max = (given.len().max(letters.len()) / 4).max(1);
         let typos = typos_between(&given, &letters);
         // Of two equally close names, swapped letters win over a missing one.
         let distance = (typos, given.len().abs_diff(letters.len()));
@@ -276,7 +277,13 @@ mod tests {
             ("session", Some("sessions")),
             ("modle", Some("model")),
             ("maxturns", Some("maxTurns")),
+            ("conifg", Some("config")),
+            ("sesions", Some("sessions")),
             ("fix", None),
+            // Half of the letters differ.
+            ("mood", None),
+            ("rm", None),
+            ("login", None),
             ("x", None),
             ("", None),
         ];

@@ -13,11 +13,10 @@ use crate::run_args::{PlainCommand, RUN_EXITS, ResumeCommand, RunCommand};
 #[command(
     name = "posse",
     version,
-    disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "On a terminal, `posse` alone opens the terminal UI. \
-                  `posse -p PROMPT` is short for `posse run -p PROMPT`. \
+                  `posse \"TASK\"` and `posse -p TASK` are short for `posse run \"TASK\"`. \
                   `posse demo` needs no key and no network."
 )]
 pub(crate) struct Cli {
@@ -67,13 +66,17 @@ pub enum Invocation {
     /// Replay a session from its journal and compare the result, without a model or side effects
     Replay(ReplayArgs),
     /// List the agents
+    #[command(alias = "list-agents")]
     Agents(ListArgs),
     /// List the tools and their side effects
+    #[command(alias = "list-tools")]
     Tools(ListArgs),
     /// List the skills, or show one
     Skills(SkillsArgs),
     /// List the known models with their limits and prices
     Models(ListArgs),
+    /// Show the keys and logins that posse finds, and how to add one
+    Login(LoginArgs),
     /// Show settings and their sources, and change them
     #[command(subcommand_required = true, arg_required_else_help = true, subcommand)]
     Config(ConfigAction),
@@ -89,7 +92,7 @@ pub enum Invocation {
     Doctor(DoctorArgs),
     /// Print the completions for a shell
     Completions(CompletionsArgs),
-    /// Write the manual pages into a folder, or print the first one
+    /// Write the manual pages into a folder, or print the first one; as text on a terminal
     Man(ManArgs),
 }
 
@@ -333,6 +336,14 @@ pub struct ListArgs {
     /// JSON output
     #[arg(long)]
     pub json: bool,
+    /// Working directory, and source of the configuration.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Arguments of `posse login`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct LoginArgs {
     /// Working directory, and source of the configuration.
     #[command(flatten)]
     pub place: PlaceArgs,

@@ -18,14 +18,28 @@ pub fn working_directory(flag: Option<&Path>) -> Result<PathBuf, Failure> {
             .fix("change to a folder that exists, or name one with --cwd DIR")
         });
     };
+    readable_folder(given, "--cwd", given)
+}
+
+/// Checks the folders of `--add-dir`, which are relative to `cwd` or absolute. Fails with the first
+/// one that does not exist or cannot be read.
+pub fn check_added(cwd: &Path, folders: &[PathBuf]) -> Result<(), Failure> {
+    folders
+        .iter()
+        .try_for_each(|given| readable_folder(&cwd.join(given), "--add-dir", given).map(drop))
+}
+
+/// Returns `path` without symbolic links. Fails if it is no folder or cannot be read; the error
+/// names the flag with its value `given`.
+fn readable_folder(path: &Path, flag: &str, given: &Path) -> Result<PathBuf, Failure> {
     let refused = |why: String| {
-        let what = format!("--cwd {} cannot be used", given.display());
+        let what = format!("{flag} {} cannot be used", given.display());
         Failure::new(ErrorCode::DirectoryUnusable, Exit::Usage, what)
-            .at("--cwd")
+            .at(flag)
             .because(why)
             .fix("name a folder that exists and that you may read")
     };
-    let resolved = given.canonicalize().map_err(|error| refused(error.to_string()))?;
+    let resolved = path.canonicalize().map_err(|error| refused(error.to_string()))?;
     if !resolved.is_dir() {
         return Err(refused("it is not a folder".into()));
     }
@@ -51,6 +65,13 @@ mod tests {
         );
         let failure = working_directory(Some(&dir.path().join("none"))).unwrap_err();
         assert_eq!((failure.code.as_str(), failure.exit), ("CLI001", Exit::Usage));
+        std::fs::create_dir(dir.path().join("there")).unwrap();
+        check_added(dir.path(), &["there".into(), dir.path().to_owned()]).unwrap();
+        for name in ["file", "none"] {
+            let failure = check_added(dir.path(), &["there".into(), name.into()]).unwrap_err();
+            assert_eq!((failure.code.as_str(), failure.exit), ("CLI001", Exit::Usage));
+            assert_eq!(failure.what, format!("--add-dir {name} cannot be used"));
+        }
         let found = working_directory(Some(dir.path())).unwrap();
         assert_eq!(found, dir.path().canonicalize().unwrap());
     }

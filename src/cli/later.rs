@@ -16,8 +16,7 @@ const FLAGS: [&str; 4] = [
     "--sub-compact-at",
 ];
 
-const COMMANDS: [&str; 7] =
-    ["mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
+const COMMANDS: [&str; 5] = ["mcp", "serve", "acp", "mcp-serve", "worker"];
 
 /// Converts clap's error about an unknown command or flag to "not available yet" if this command or
 /// flag is planned. `None` for any other name or error.

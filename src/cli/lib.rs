@@ -17,11 +17,11 @@ use clap::error::ErrorKind;
 
 pub use args::{
     AttachArgs, CompletionsArgs, ConfigAction, DemoArgs, DoctorArgs, ExportFormat, GrantsAction,
-    GrantsArgs, InputFormat, Invocation, ListArgs, ManArgs, OutputFormat, PermissionsAction,
-    PlaceArgs, ReplayArgs, SessionsAction, SessionsArgs, Shell, SkillsAction, SkillsArgs,
-    TrustAction, TrustArgs,
+    GrantsArgs, InputFormat, Invocation, ListArgs, LoginArgs, ManArgs, OutputFormat,
+    PermissionsAction, PlaceArgs, ReplayArgs, SessionsAction, SessionsArgs, Shell, SkillsAction,
+    SkillsArgs, TrustAction, TrustArgs,
 };
-pub use directory::working_directory;
+pub use directory::{check_added, working_directory};
 pub use run_args::{
     AgentFlags, PlainCommand, PromptArg, Resume, ResumeCommand, RunArgs, RunCommand, Which,
 };
@@ -42,7 +42,8 @@ pub struct CliExit {
 /// Parses the command line `args`, which begins with the program name. `terminal`: true if a person
 /// is at the terminal. No arguments at a terminal mean `tui`. A first argument `-c` means
 /// `resume --last`; other flags without a command belong to `tui` at a terminal if it accepts them,
-/// otherwise to `run`. `Err` also for help and version.
+/// otherwise to `run`. A first argument that contains white space and is no command is a task for
+/// `run`. `Err` also for help and version.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {
@@ -63,6 +64,9 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
         if terminal && let Some(conversation) = conversation(&args) {
             return Ok(conversation);
         }
+        args.insert(1, "run".into());
+    // No command contains white space: `posse "fix the test"` is a task.
+    } else if first.trim().contains(char::is_whitespace) {
         args.insert(1, "run".into());
     }
     match args::Cli::try_parse_from(&args) {
@@ -107,7 +111,7 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         }
         _ => {
             later::suggest(&mut error, args);
-            usage(&usage_error::failure(&error, subcommand(args).as_deref()))
+            usage(&usage_error::failure(&error, subcommand(args).as_deref(), args))
         }
     }
 }

@@ -149,11 +149,46 @@ fn mistyped_subcommand_is_never_sent_to_a_model() {
     assert!(refused("session list").contains("\"sessions\""));
     insta::assert_snapshot!(refused("fix the test"), @r#"
     error[CLI005]: there is no command "fix"
-      fix: see `posse --help`; a task is given with `posse run "TASK"`
+      fix: see `posse --help`; a task is given with `posse run "fix the test"`
     "#);
+    for line in ["fix $(rm)", "fix --yes"] {
+        let text = refused(line);
+        assert!(text.contains("a task is given with `posse run \"TASK\"`"), "{text}");
+    }
+    assert!(refused("init").contains("see `posse --help`"), "no similar name is no suggestion");
     assert!(refused("sessions lst").contains("\"list\""));
     assert!(refused("").contains("Usage"));
     assert!(refused("config").contains("Usage"));
+}
+
+#[test]
+fn first_argument_with_a_space_is_a_task() {
+    let parsed = |args: &[&str]| parse(args.iter().map(OsString::from), false);
+    for args in [&["posse", "fix the test"][..], &["posse", "sessions list"], &["posse", "a\nb"]] {
+        let Ok(Invocation::Run(command)) = parsed(args) else { panic!("{args:?}") };
+        let expected = Some(PromptArg::Text(args[1].to_owned()));
+        assert_eq!(command.into_args().unwrap().prompt, expected);
+    }
+    let Ok(Invocation::Run(command)) = parsed(&["posse", "fix it", "--yes"]) else { panic!() };
+    assert!(command.into_args().unwrap().flags.yes);
+    assert!(parsed(&["posse", " "]).is_err());
+}
+
+#[test]
+fn help_and_other_names_of_commands_work() {
+    for (line, part) in [
+        ("help", "Commands:"),
+        ("help run", "Exit codes: 0 done"),
+        ("help sessions list", "Sessions of all projects"),
+    ] {
+        let exit = play(line).unwrap_err();
+        assert_eq!((exit.code, exit.stderr), (0, false), "{line}");
+        assert!(exit.text.contains(part), "{line}: {}", exit.text);
+    }
+    assert!(refused("help rnu").contains("rnu"));
+    assert_eq!(play("list-agents"), Ok(Invocation::Agents(ListArgs::default())));
+    assert_eq!(play("list-tools"), Ok(Invocation::Tools(ListArgs::default())));
+    assert_eq!(play("login"), Ok(Invocation::Login(LoginArgs::default())));
 }
 
 #[test]

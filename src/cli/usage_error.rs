@@ -1,12 +1,15 @@
 //! Converts errors of clap to posse's form of errors: what failed, where, why, and a fix.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use posse_base::failure::{ErrorCode, Exit, Failure};
 
 use crate::later;
 
-/// Converts an error of clap. `command`: name of the subcommand, if there is one.
-pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
+/// Converts an error of clap about the command line `args`, which begins with the program name.
+/// `command`: name of the subcommand, if there is one.
+pub(crate) fn failure(error: &clap::Error, command: Option<&str>, args: &[OsString]) -> Failure {
     if let Some(failure) = later::explain(error) {
         return failure;
     }
@@ -20,7 +23,7 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
         ErrorKind::InvalidSubcommand => {
             let what = format!("there is no command \"{}\"", one(ContextKind::InvalidSubcommand));
             let fix = suggested_value(error, ContextKind::SuggestedSubcommand)
-                .unwrap_or_else(|| format!("{help}; a task is given with `posse run \"TASK\"`"));
+                .unwrap_or_else(|| format!("{help}; a task is given with {}", as_task(args)));
             wrong(ErrorCode::CommandUnknown, what).fix(fix)
         }
         ErrorKind::UnknownArgument => unknown(error, &argument(), &help),
@@ -51,6 +54,20 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
             wrong(ErrorCode::CommandLineInvalid, what.strip_prefix("error: ").unwrap_or(what))
                 .fix(help)
         }
+    }
+}
+
+/// The command that runs the words of `args` as a task. `posse run "TASK"` if the words are not only
+/// letters and digits, or long.
+fn as_task(args: &[OsString]) -> String {
+    const CHARS_MAX: usize = 60;
+    let words: Option<Vec<&str>> = args.iter().skip(1).map(|word| word.to_str()).collect();
+    let task = words.unwrap_or_default().join(" ");
+    let is_plain = task.chars().all(|c| c.is_alphanumeric() || " .,-_/".contains(c));
+    if is_plain && !task.is_empty() && task.chars().count() <= CHARS_MAX && !task.contains(" -") {
+        format!("`posse run \"{task}\"`")
+    } else {
+        "`posse run \"TASK\"`".to_owned()
     }
 }
 

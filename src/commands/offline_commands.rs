@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
+use posse_actors::delegation;
 use posse_actors::ports::{ToolSpec, Toolbox};
 use posse_base::terminal::{self, TerminalWriter};
 
-use crate::agents::{Agent, Instructions, Roster};
+use crate::agents::{self, Agent, Instructions, Rights, Roster};
 use crate::cli::{
     self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
 };
@@ -17,11 +18,15 @@ use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
 use crate::journal::{SessionSummary, StateDir, export, remove};
+use crate::lists::{self, ListedTool};
 use crate::project;
 use crate::tools::workspace::Workspace;
+use crate::tools::worktree::Worktrees;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::{WorkspaceContext, confinement, place, roles, subagents};
-use crate::{lists, packaging, replaying};
+use crate::wiring::{
+    WorkspaceContext, confinement, isolated_workspaces, place, roles, skills, subagents,
+};
+use crate::{packaging, replaying};
 
 type CommandResult = Result<Exit, Vec<Failure>>;
 
@@ -33,13 +38,13 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let settings = &loaded.settings;
-    let names = names(&toolbox(&cwd, dirs.clone())?);
-    let roster = subagents::roster(&cwd, &dirs, settings, &names);
+    let toolbox = toolbox(&cwd, dirs.clone())?;
+    let roster = subagents::roster(&cwd, &dirs, settings, &names(&toolbox));
     terminal::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
     terminal::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     let serving = |agent: &Agent| roles::serving(agent, settings);
     let (all, default) = (&roster.agents, &settings.default_agent);
-    Ok(lists::agents(all, default, serving, args.json, &mut stdout())?)
+    Ok(lists::agents(all, &toolbox, default, serving, args.json, &mut stdout())?)
 }
 
 /// Prints the instruction files that apply in the working directory.
@@ -53,9 +58,49 @@ pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandRe
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult {
     let found = place(&args.place, Vec::new(), environment)?;
     notices(&found.loaded);
-    let toolbox = toolbox(&found.cwd, found.dirs.clone())?;
-    let roster = roster(&found, &toolbox);
-    Ok(lists::tools(&toolbox, &roster.agents, args.json, &mut stdout())?)
+    Ok(lists::tools(&listed_tools(&found, environment)?, args.json, &mut stdout())?)
+}
+
+/// All tools that a session can have, with the agents that see them under the current settings.
+pub(super) fn listed_tools(
+    found: &WorkspaceContext,
+    environment: &Environment,
+) -> Result<Vec<ListedTool>, Failure> {
+    let WorkspaceContext { cwd, dirs, loaded } = found;
+    let env = Arc::new(environment_of_tools(cwd, dirs.clone())?);
+    let sandbox = Arc::new(confinement::unconfined(Vec::new())?);
+    let toolbox = tools::builtin(Arc::clone(&env), Arc::clone(&sandbox));
+    let roster = roster(found, &toolbox);
+    let names = |wanted: &dyn Fn(&Agent) -> bool| -> Vec<String> {
+        let agents = lists::shown(&roster.agents).filter(|agent| wanted(agent));
+        agents.map(|agent| agent.name.clone()).collect()
+    };
+    let listed = |spec: ToolSpec, agents: &[String], needs: &'static str| {
+        let needs = agents.is_empty().then_some(needs);
+        ListedTool { spec, agents: agents.to_vec(), needs }
+    };
+    let mut all: Vec<ListedTool> =
+        toolbox.iter().map(|tool| ListedTool::selected(tool.spec(), &roster.agents)).collect();
+    let skills = skills::load(cwd, dirs, &loaded.settings, environment);
+    let activating = names(&|agent| agent.sees_any_skill(&skills));
+    let skill = agents::skill_tool(Arc::new(skills), Rights::default());
+    all.push(listed(skill.spec().clone(), &activating, "a skill"));
+    let multi = loaded.settings.multi_agent;
+    let calling = names(&|agent| multi && roster.callable_by(agent).next().is_some());
+    let callable = roster.agents.iter().filter(|agent| agent.delegation.callable && !agent.hidden);
+    let callable: Vec<&str> = callable.map(|agent| agent.name.as_str()).collect();
+    let worktrees = isolated_workspaces::worktrees(&dirs.state, cwd, &sandbox);
+    let [status, result, delegate] = delegation::tool_specs(&callable, worktrees.is_some());
+    let needs = "agentMode multi-agent";
+    all.extend([delegate, status, result].map(|spec| listed(spec, &calling, needs)));
+    let mut of_worktrees = Toolbox::default();
+    let isolates = worktrees.is_some();
+    let unused = || Arc::new(Worktrees::new(&dirs.state, cwd, sandbox, project::main_repository));
+    isolated_workspaces::tools(&mut of_worktrees, &env, &worktrees.unwrap_or_else(unused));
+    let (merging, needs) =
+        if isolates { (&calling[..], needs) } else { (&[][..], "a git repository") };
+    all.extend(of_worktrees.iter().map(|tool| listed(tool.spec().clone(), merging, needs)));
+    Ok(all)
 }
 
 /// All agents that are available in the workspace. Their definitions may name the tools of
@@ -70,10 +115,13 @@ pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {
 
 /// The tools of a session in `cwd`, for display only. They are not meant to be called.
 pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
-    let workspace = Workspace::open(cwd, &[])?;
     let sandbox = confinement::unconfined(Vec::new())?;
-    let env = ToolEnvironment { dry_run: true, ..ToolEnvironment::new(workspace, dirs.state) };
-    Ok(tools::builtin(Arc::new(env), Arc::new(sandbox)))
+    Ok(tools::builtin(Arc::new(environment_of_tools(cwd, dirs)?), Arc::new(sandbox)))
+}
+
+fn environment_of_tools(cwd: &Path, dirs: Dirs) -> Result<ToolEnvironment, Failure> {
+    let workspace = Workspace::open(cwd, &[])?;
+    Ok(ToolEnvironment { dry_run: true, ..ToolEnvironment::new(workspace, dirs.state) })
 }
 
 pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandResult {
@@ -106,6 +154,9 @@ pub(super) fn completions(args: CompletionsArgs) -> CommandResult {
 }
 
 pub(super) fn man(args: &ManArgs) -> CommandResult {
+    if args.dir.is_none() && io::stdout().is_terminal() {
+        return Ok(packaging::manual(&mut stdout())?);
+    }
     Ok(packaging::man(args.dir.as_deref(), &mut stdout())?)
 }
 

@@ -59,7 +59,10 @@ pub(super) fn check(
         let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| io_error(&error))?;
         out.flush().map_err(|error| io_error(&error))?;
         if broken > 0 {
-            let what = format!("{broken} line(s) of standard input are not valid commands");
+            let what = match broken {
+                1 => "1 line of standard input is not a valid command".to_owned(),
+                _ => format!("{broken} lines of standard input are not valid commands"),
+            };
             return Err(vec![
                 Failure::new(ErrorCode::CommandLinesInvalid, Exit::Usage, what)
                     .fix("write {\"command\": \"git status\"}, one object a line"),

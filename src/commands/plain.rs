@@ -12,7 +12,7 @@ use posse_actors::root_session::UserCall;
 use posse_base::terminal;
 use serde_json::{Value, json};
 
-use crate::cli::{PromptArg, Resume, RunArgs, Which};
+use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{Resuming, SessionRow, of_project, row};
@@ -333,6 +333,7 @@ impl<'a> PlainSessions<'a> {
         let found = place(&args.place, flags.clone(), environment)?;
         notices(&found.loaded);
         found.dirs.check_workspace(&found.cwd)?;
+        cli::check_added(&found.cwd, &args.flags.add_dirs)?;
         let first = match first_prompt(&args, environment, &found)? {
             Some(prompt) => Some(Task::Prompt(prompt)),
             None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),

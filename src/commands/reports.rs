@@ -11,7 +11,7 @@ use posse_actors::text::clipped;
 use serde_json::Value;
 
 use crate::commands::{grants, offline_commands};
-use crate::config::{self, Environment};
+use crate::config::{self, Environment, SandboxSettings};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Failure, printable};
 use crate::frontend::Report;
@@ -19,7 +19,7 @@ use crate::frontend::table::table;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
-use crate::wiring::{WorkspaceContext, roles, skills};
+use crate::wiring::{WorkspaceContext, confinement, roles, skills};
 
 /// Maximum characters of the line that describes a rule, without the mark of a cut.
 const RULE_CHARS_MAX: usize = 120;
@@ -46,12 +46,13 @@ impl ReportSource {
             }
             Report::Doctor => return Ok(self.examined()?),
             Report::Sandbox => {
-                return Ok(self.examined().map(|text| section(&text, "sandbox"))?);
+                let settings = &loaded.settings.sandbox;
+                let trial = self.examined().map(|text| section(&text, "sandbox"))?;
+                return Ok(format!("{}\n\n{trial}", session_sandbox(settings, self.asking)));
             }
             Report::Tools => {
-                let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
-                let roster = offline_commands::roster(&self.found, &toolbox);
-                lists::tools(&toolbox, &roster.agents, false, &mut out)?;
+                let all = offline_commands::listed_tools(&self.found, &self.environment)?;
+                lists::tools(&all, false, &mut out)?;
             }
             Report::Skills => {
                 let skills = skills::load(cwd, dirs, &loaded.settings, &self.environment);
@@ -180,6 +181,20 @@ fn described(rule: &Value) -> String {
     printable(&clipped(&line, RULE_CHARS_MAX, " …"))
 }
 
+/// Describes the sandbox mode and the network access of the commands of a session. The doctor's
+/// trial, which has settings of its own, shows only which restrictions this machine can enforce.
+fn session_sandbox(settings: &SandboxSettings, asking: AnswerSource) -> String {
+    let (mode, network) = (printable(&settings.mode), printable(&settings.network));
+    if settings.mode == "off" {
+        return "this session  sandbox.mode off: commands run with all of your rights".to_owned();
+    }
+    let reach = if confinement::inherits_network(settings, asking) { "can" } else { "cannot" };
+    format!(
+        "this session  sandbox.mode {mode}; sandbox.network {network}: commands {reach} reach the \
+         network"
+    )
+}
+
 /// The line of `text` that begins with `heading`, and the indented lines that follow it.
 fn section(text: &str, heading: &str) -> String {
     let lines = text.lines().skip_while(|line| !line.starts_with(heading));
@@ -215,6 +230,31 @@ mod tests {
         }
         let long = json!({"tool": "x".repeat(500), "decision": "deny"});
         assert!(described(&long).chars().count() <= RULE_CHARS_MAX + 2);
+    }
+
+    #[test]
+    fn sandbox_report_says_if_the_session_has_the_network() {
+        for (network, asking, reach) in [
+            ("auto", AnswerSource::Human, "can reach"),
+            ("auto", AnswerSource::Yes, "cannot reach"),
+            ("inherit", AnswerSource::Nobody, "can reach"),
+            ("deny", AnswerSource::Human, "cannot reach"),
+        ] {
+            let settings = SandboxSettings {
+                mode: "workspace-write".to_owned(),
+                network: network.to_owned(),
+                readable_secrets: Vec::new(),
+                required: false,
+                writable_roots: Vec::new(),
+            };
+            let text = session_sandbox(&settings, asking);
+            assert!(
+                text.ends_with(&format!("network {network}: commands {reach} the network")),
+                "{text}"
+            );
+            let off = SandboxSettings { mode: "off".to_owned(), ..settings };
+            assert!(session_sandbox(&off, asking).ends_with("all of your rights"));
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use posse_actors::root_session::SessionHandle;
 use posse_base::terminal;
 use tokio::runtime::Runtime;
 
-use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
+use crate::cli::{self, InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::commands::resume::{self, Resuming};
 use crate::commands::{colors, descriptors, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
     notices(&loaded);
     dirs.check_workspace(&cwd)?;
+    cli::check_added(&cwd, &args.flags.add_dirs)?;
     let settings = &loaded.settings;
     // Created first: its certificates load on a separate thread.
     let model = provider::choose(settings, environment, &cwd)?;

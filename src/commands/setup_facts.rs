@@ -14,27 +14,18 @@ use crate::tui::SetupFacts;
 use crate::wiring::session::Setup;
 use crate::wiring::{WorkspaceContext, confinement};
 
+/// A provider that can be used without further setup.
+pub(super) struct UsableProvider {
+    /// Reason, such as `OPENAI_API_KEY is set`.
+    pub(super) fact: String,
+    /// Name of the profile or preset.
+    pub(super) name: String,
+}
+
 /// Collects the facts: configured providers, keys, logins, local servers, and last the sandbox.
 pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> SetupFacts {
-    let mut facts = Vec::new();
-    for name in place.loaded.settings.providers.keys() {
-        facts.push((true, format!("provider {} is configured", printable(name))));
-    }
-    let set = |preset: &&Preset| {
-        preset
-            .key_variable
-            .is_some_and(|key| environment.get(key).is_some_and(|key| !key.is_empty()))
-    };
-    for preset in presets::all().iter().filter(set) {
-        let key = preset.key_variable.unwrap_or_default();
-        facts.push((true, format!("{key} is set: /provider {}", preset.name)));
-    }
-    facts.extend(logins(environment));
-    facts.extend(
-        local_servers().into_iter().map(|name| {
-            (true, format!("a server listens on the port of {name}: /provider {name}"))
-        }),
-    );
+    let line = |UsableProvider { fact, name }| (true, format!("{fact}: /provider {name}"));
+    let mut facts: Vec<_> = providers(place, environment).into_iter().map(line).collect();
     if facts.is_empty() {
         let none = "no key of a provider in the environment, no login, no server on this machine";
         facts.push((false, none.to_owned()));
@@ -43,15 +34,37 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Setu
     SetupFacts { facts }
 }
 
-/// Facts about existing logins of other programs that posse can use, all with the flag true: the
-/// login of the Codex program.
-fn logins(environment: &Environment) -> Vec<(bool, String)> {
-    let mut facts = Vec::new();
+/// Configured providers, keys in the environment, logins of other programs, and local servers.
+pub(super) fn providers(
+    place: &WorkspaceContext,
+    environment: &Environment,
+) -> Vec<UsableProvider> {
+    let usable = |fact: String, name: &str| UsableProvider { fact, name: printable(name) };
+    let mut found = Vec::new();
+    for name in place.loaded.settings.providers.keys() {
+        found.push(usable(format!("provider {} is configured", printable(name)), name));
+    }
+    let set = |preset: &&Preset| {
+        preset
+            .key_variable
+            .is_some_and(|key| environment.get(key).is_some_and(|key| !key.is_empty()))
+    };
+    for preset in presets::all().iter().filter(set) {
+        let key = preset.key_variable.unwrap_or_default();
+        found.push(usable(format!("{key} is set"), preset.name));
+    }
+    if has_codex_login(environment) {
+        found.push(usable("a login of the Codex program".to_owned(), "codex"));
+    }
+    let server = |name| usable(format!("a server listens on the port of {name}"), name);
+    found.extend(local_servers().into_iter().map(server));
+    found
+}
+
+/// True if the Codex program has stored a login. Checks the location only, not the content.
+fn has_codex_login(environment: &Environment) -> bool {
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    // Checks the location only, not the content.
-    let codex = Login::of("codex", variable).ok().filter(|login| is_file(&login.file()));
-    facts.extend(codex.map(|_| (true, "a login of the Codex program: /provider codex".to_owned())));
-    facts
+    Login::of("codex", variable).is_ok_and(|login| is_file(&login.file()))
 }
 
 fn is_file(path: &Path) -> bool {

@@ -4,7 +4,7 @@
 //! from the before-image; a file that differs from the result of the change is not touched.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::tools::{bash, write_file};
@@ -13,12 +13,13 @@ use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
 
 use crate::failure::{ErrorCode, Exit, Failure, printable};
-use crate::hex::sha256;
+use crate::hex::{hex, sha256};
 use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
 use posse_base::shell_words::quoted;
+use sha2::{Digest, Sha256};
 
-/// Maximum bytes that are read from a file; the rest of a larger one is ignored.
+/// Maximum size of a before-image in bytes; file tools store no larger one.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A change of one file by a file tool.
@@ -128,10 +129,22 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// SHA-256 of the content of the file at `path`, in hex. `None` if it is no regular file or cannot
+/// be read.
 fn hash_of(path: &Path) -> Option<String> {
     // Opening a pipe would block.
     path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
-    read(path).map(|bytes| sha256(&bytes))
+    let mut file = File::open(path).ok()?;
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Some(hex(&hash.finalize())),
+            Ok(length) => hash.update(&chunk[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -198,6 +211,19 @@ mod tests {
         let other = completed(json!({ "exitCode": 0 }));
         let same = completed(json!({ "path": "a", "verdict": "unchanged", "after": "x" }));
         assert_eq!(paths(&[other, same]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn whole_files_are_hashed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        let mut bytes = vec![b'a'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1];
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(hash_of(&path), Some(sha256(&bytes)));
+        *bytes.last_mut().unwrap() = b'b';
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(hash_of(&path), Some(sha256(&bytes)));
+        assert_eq!(hash_of(dir.path()), None);
     }
 
     #[test]

@@ -37,7 +37,11 @@ const RESTRICTIONS: [(&str, &str, &str); 5] = [
         "files outside of the workspace can be changed",
     ),
     ("own", "posse's own files cannot be read", "posse's own files can be read"),
-    ("network", "the network cannot be reached", "the network can be reached without permission"),
+    (
+        "network",
+        "a command without network access cannot reach the network",
+        "a command without network access can reach the network",
+    ),
     ("signals", "other processes cannot be signalled", "other processes can be signalled"),
     ("namespaces", "no namespaces can be created inside", "namespaces can be created inside"),
 ];

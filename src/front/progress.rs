@@ -287,7 +287,14 @@ impl ProgressPrinter {
                 let whole = text_of(content);
                 // The reason of a denial may take several lines.
                 let line = match whole.lines().next() {
-                    Some(line) if *class == ToolFailureClass::Denied => printable(line),
+                    Some(line)
+                        if matches!(
+                            class,
+                            ToolFailureClass::Denied | ToolFailureClass::Cancelled
+                        ) =>
+                    {
+                        printable(line)
+                    }
                     _ => first_line(content),
                 };
                 let text = format!("  ✗ {name} {class}: {}", class.reason_in(&line));

@@ -96,7 +96,8 @@ fn stdin_text() -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let read = io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
     let usage = |what: String| {
-        Failure::new(ErrorCode::PromptUnreadable, Exit::Usage, what).at("standard input")
+        let what = format!("standard input {what}");
+        Failure::new(ErrorCode::PromptUnreadable, Exit::Usage, what)
     };
     read.map_err(|error| usage(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {

@@ -305,6 +305,33 @@ impl ReportRequest {
     }
 }
 
+/// A shell command that the user typed after `!` or `!!`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellCommand {
+    /// The command: trimmed and not empty.
+    pub line: String,
+    /// True after `!!`: the model is not told of the command and its output.
+    pub is_private: bool,
+}
+
+impl ShellCommand {
+    fn parse(text: &str) -> Option<ShellCommand> {
+        let after = text.strip_prefix('!')?;
+        let (is_private, line) = match after.strip_prefix('!') {
+            Some(line) => (true, line.trim()),
+            None => (false, after.trim()),
+        };
+        (!line.is_empty()).then(|| ShellCommand { line: line.to_owned(), is_private })
+    }
+}
+
+/// The command as it was typed, without superfluous white space.
+impl fmt::Display for ShellCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_private { "!!" } else { "!" }, self.line)
+    }
+}
+
 /// A line that the user submitted, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedLine {
@@ -312,8 +339,8 @@ pub enum ParsedLine {
     Blank,
     /// A text for the model: the unchanged line.
     Text(String),
-    /// A shell command: the trimmed text after `!`, not empty.
-    Shell(String),
+    /// A shell command of the user.
+    Shell(ShellCommand),
     /// A slash command, and its argument if the user typed one.
     Command(&'static Command, Option<String>),
     /// Name of an unknown command, and the most similar known name if there is one.
@@ -327,15 +354,15 @@ impl ParsedLine {
     }
 }
 
-/// Parses a submitted line. `!` must be the first character, and `!` without a command is a text
-/// for the model; white space may precede `/`.
+/// Parses a submitted line. `!` must be the first character, and `!` or `!!` without a command is a
+/// text for the model; white space may precede `/`.
 pub fn parse(text: &str) -> ParsedLine {
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return ParsedLine::Blank;
     }
-    if let Some(command) = text.strip_prefix('!').map(str::trim).filter(|line| !line.is_empty()) {
-        return ParsedLine::Shell(command.to_owned());
+    if let Some(command) = ShellCommand::parse(text) {
+        return ParsedLine::Shell(command);
     }
     let Some((name, argument)) = split(trimmed) else { return ParsedLine::Text(text.to_owned()) };
     let known = COMMANDS.iter().find(|entry| entry.name == name || entry.aliases.contains(&name));

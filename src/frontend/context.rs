@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use posse_actors::compaction::CompactedHistory;
+use std::sync::Arc;
+
+use posse_actors::compaction::{CompactedHistory, KeptMessages};
+use posse_actors::conversation::Message;
 use posse_actors::event::{CompactionCause, ContextUse, Event};
 
 use crate::pluralize;
@@ -63,14 +66,29 @@ fn shares(parts: &[u64], total: u64) -> Vec<u64> {
     shares.into_iter().map(|share| u64::try_from(share).unwrap_or_default()).collect()
 }
 
+/// Answer to a request for a compaction that would remove nothing, or less than a tenth.
+pub const NOTHING_TO_COMPACT: &str =
+    "there is nothing to remove yet, or less than a tenth of the history";
+
 /// Result of a compaction that the user requested, in one line with its newline.
 pub(crate) fn compact_summary(compacted: &CompactedHistory) -> String {
     let CompactedHistory { tokens_before, tokens_after, .. } = compacted;
     let CompactedHistory { turns_removed, outputs_removed, prompts_removed, .. } = compacted;
     format!(
-        "about {tokens_before} tokens became {tokens_after}: {} removed; the journal keeps them\n",
-        removed(*turns_removed, *outputs_removed, *prompts_removed)
+        "about {tokens_before} tokens became {tokens_after}: {} removed; {}\n",
+        removed(*turns_removed, *outputs_removed, *prompts_removed),
+        kept(&compacted.history)
     )
+}
+
+/// Names the messages that stay, and the size of the summary.
+fn kept(history: &[Arc<Message>]) -> String {
+    let KeptMessages { messages, summary_tokens } = KeptMessages::of(history);
+    let messages = pluralize(messages as u64, "message");
+    let summary = summary_tokens
+        .map(|tokens| format!(" and a summary of about {}", pluralize(tokens, "token")))
+        .unwrap_or_default();
+    format!("{messages}{summary} stay; the journal keeps everything")
 }
 
 fn removed(turns: usize, outputs: usize, prompts: usize) -> String {
@@ -94,7 +112,7 @@ pub fn compacted(event: &Event) -> Option<String> {
         tokens_after,
         cause,
         summarised_by,
-        ..
+        history,
     } = event
     else {
         return None;
@@ -110,9 +128,10 @@ pub fn compacted(event: &Event) -> Option<String> {
     };
     let by = summarised_by.as_deref().map(|model| format!(", summarised by {model}"));
     Some(format!(
-        "compacted the history{why}: {sizes}, {} removed{}; the journal keeps them",
+        "compacted the history{why}: {sizes}, {} removed{}; {}",
         removed(*turns_removed, *outputs_removed, *prompts_removed),
-        by.unwrap_or_default()
+        by.unwrap_or_default(),
+        kept(history)
     ))
 }
 
@@ -163,6 +182,24 @@ mod tests {
         }
         let used = ContextUse { messages: 60, total: 100, ..ContextUse::default() };
         assert!(super::table(&used).contains("other                 40 tokens  40 %"));
+    }
+
+    #[test]
+    fn compaction_names_what_stays() {
+        use posse_actors::compaction::{CompactionGoal, compact};
+        use posse_actors::conversation::{AssistantMessage, ContentPart, Message};
+
+        let word = "word ".repeat(400);
+        let user = || Message::User { content: vec![ContentPart::text(&word)] };
+        let said = || AssistantMessage { content: Some(word.clone()), ..Default::default() };
+        let history: Vec<_> =
+            (0..10).flat_map(|_| [user(), Message::Assistant(said())]).map(Into::into).collect();
+        let compacted = compact(&history, &CompactionGoal::quarter(&history, 1, 100)).unwrap();
+        let text = compact_summary(&compacted);
+        assert!(text.contains(" messages and a summary of about "), "{text}");
+        assert!(text.ends_with(" tokens stay; the journal keeps everything\n"), "{text}");
+        let whole = KeptMessages::of(&history);
+        assert_eq!(whole, KeptMessages { messages: 20, summary_tokens: None });
     }
 
     #[test]

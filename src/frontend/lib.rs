@@ -27,6 +27,7 @@ use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
 
+use commands::ShellCommand;
 use posse_base::failure::Failure;
 use remote_session::SessionServer;
 
@@ -58,14 +59,14 @@ impl Task {
 }
 
 /// Builds the `bash` call for a shell command that the user typed.
-pub fn own_call(command: &str) -> UserCall {
+pub fn own_call(ShellCommand { line, is_private }: &ShellCommand) -> UserCall {
+    let said = format!(
+        "I ran this command myself, beside our conversation:\n\n```\n{line}\n```\n\nWhat came of it:"
+    );
     UserCall {
         tool: "bash".to_owned(),
-        arguments: serde_json::json!({ "command": command }).to_string(),
-        said: format!(
-            "I ran this command myself, beside our conversation:\n\n```\n{command}\n```\n\n\
-             What came of it:"
-        ),
+        arguments: serde_json::json!({ "command": line }).to_string(),
+        said: if *is_private { String::new() } else { said },
     }
 }
 

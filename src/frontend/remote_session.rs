@@ -8,6 +8,12 @@ use posse_actors::root_session::SessionHandle;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+/// Text of the warning that the attached front end `name` can control the session. The front end
+/// itself does not show its own.
+pub fn joined(name: &str) -> String {
+    format!("{name} joined this session and may control it")
+}
+
 /// Open attach socket of a session. Clients may attach until it is closed or dropped. Dropping it
 /// disconnects them at once.
 pub trait SocketGuard: Send {

@@ -130,10 +130,11 @@ pub fn verify(
             Ok(verified) => (Some(verified), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let damaged = verified.as_ref().filter(|verified| !verified.is_sound());
-        let problem = damaged.and_then(|verified| verified.problem.as_ref());
-        sound &= error.is_none() && problem.is_none();
+        sound &= verified.as_ref().is_some_and(Verified::is_sound);
+        let found_problem = verified.as_ref().and_then(|verified| verified.problem.as_ref());
+        let problem = found_problem.filter(|problem| !problem.torn_tail);
         let remains = problem
+            .filter(|problem| !problem.never_begun)
             .and_then(|problem| DamagedTail::of(&found.dir, &problem.file, problem.offset).ok());
         let fix = problem.map(|problem| recommended_fix(&found, problem));
         checked.push(Checked { id: found.id, verified, error, remains, fix });
@@ -180,6 +181,8 @@ fn write_list(
 ) -> io::Result<()> {
     let mut rows =
         vec![["SESSION", "STARTED", "AGE", "SIZE", "COST", "STATE", "PROMPT"].map(str::to_owned)];
+    // Names of the folders of the sessions; `None` for the title.
+    let mut folders = vec![None];
     for session in sessions {
         let started = session
             .started_ms
@@ -188,10 +191,11 @@ fn write_list(
         let age = session.last_ms.or(session.started_ms);
         let prompt = session.about().unwrap_or("-");
         let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
-        let prompt = match (&session.cwd, everywhere) {
-            (Some(cwd), true) => format!("{cwd}: {prompt}"),
-            _ => prompt,
-        };
+        let folder = session.cwd.as_deref().filter(|_| everywhere).map(Path::new);
+        folders.push(folder.map(|cwd| {
+            cwd.file_name()
+                .map_or(cwd.display().to_string(), |name| name.to_string_lossy().into_owned())
+        }));
         rows.push([
             printable(&session.id),
             started,
@@ -204,11 +208,15 @@ fn write_list(
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    for (number, row) in rows.iter().enumerate() {
+    for (number, (row, folder)) in rows.iter().zip(&folders).enumerate() {
         let cells = widths.iter().zip(row).map(|(width, cell)| format!("{cell:<width$}  "));
         let mut line = cells.collect::<Vec<_>>().concat();
         let room = view.columns.saturating_sub(line.chars().count()).max(20);
-        line.push_str(&truncated(&row[6], room));
+        // The prompt has most of the room.
+        let folder = folder.as_deref().map(|name| truncated(&printable(name), room / 3) + ": ");
+        let folder = folder.unwrap_or_default();
+        line.push_str(&folder);
+        line.push_str(&truncated(&row[6], room.saturating_sub(folder.chars().count())));
         let line = line.trim_end();
         match (number, view.color) {
             (0, true) => writeln!(out, "\x1b[2m{line}\x1b[0m")?,
@@ -242,7 +250,10 @@ fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Res
         None => printable(checked.error.as_deref().unwrap_or_default()),
     };
     let problem = checked.verified.as_ref().and_then(|verified| verified.problem.as_ref());
+    let never_begun = problem.filter(|problem| problem.never_begun);
+    let text = never_begun.map_or(text, |problem| problem.what.clone());
     let (word, code) = match problem {
+        _ if never_begun.is_some() => ("empty", "32"),
         _ if good => ("sound", "32"),
         Some(problem) if problem.kind == "newer" => ("newer version", "31"),
         _ => ("damaged", "31"),
@@ -343,7 +354,7 @@ pub(crate) fn ended_at(
 }
 
 /// Flushes `out` and returns `exit`, or an error if `written` or the flush failed. A closed pipe is
-/// not an error: the result is then `Exit::Done`.
+/// not an error: the reader has seen enough, and the result is `exit` as well.
 pub(crate) fn ended(
     written: io::Result<()>,
     out: &mut dyn Write,
@@ -352,7 +363,7 @@ pub(crate) fn ended(
     // Buffered output may be written only now.
     match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(exit),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit),
         Err(error) => {
             Err(Failure::new(ErrorCode::SessionsOutput, Exit::Failed, "cannot write the output")
                 .because(error.to_string()))

@@ -68,6 +68,9 @@ pub(crate) fn recommended_fix(found: &StoredSession, problem: &Problem) -> Strin
             "put {file} back where it was; without it nothing can be proved, and `posse resume` \
              refuses the session and changes nothing"
         ),
+        ("empty", 1) if problem.never_begun => {
+            format!("`posse sessions rm {id}` removes it: there is nothing to continue")
+        }
         ("empty", 1) => format!(
             "put {file} back if you have a copy of it; if it never had a record, or there is no \
              copy, `posse sessions rm {id}` removes the session: there is nothing to continue"
@@ -116,6 +119,7 @@ mod tests {
                 kind: kind.to_owned(),
                 what: String::new(),
                 torn_tail: false,
+                never_begun: false,
             };
             recommended_fix(&found, &problem)
         };

@@ -31,6 +31,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const HANG_CHECKS: u32 = 20;
 const HANG_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
+/// Path of the lock file of the session in `dir`.
+pub(crate) fn lock_file(dir: &Path) -> PathBuf {
+    dir.join(NAME)
+}
+
 /// Exclusive lock of a session, released on drop.
 #[derive(Debug)]
 pub(crate) struct SessionLock {
@@ -88,7 +93,7 @@ impl SessionLock {
             .truncate(false)
             .mode(0o600)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(dir.join(NAME))
+            .open(lock_file(dir))
             .map_err(crate::writer::io_error)?;
         let mut attempt = 1;
         loop {
@@ -137,7 +142,7 @@ fn stat_field(path: &str, number: usize) -> Option<String> {
 /// process`. `None` if no process holds the lock, or if the lock file cannot be opened.
 pub(crate) fn owner_of(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));
+    let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(lock_file(dir));
     let mut file = options.ok()?;
     let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     held.then(|| owner(&mut file))

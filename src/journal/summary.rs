@@ -81,7 +81,7 @@ pub struct SessionSummary {
     pub title: Option<String>,
     /// Beginning of the first prompt; `None` if it is not near the beginning of the journal.
     pub prompt: Option<String>,
-    /// Number of model replies; `None` if no end of the session is recorded near the end of the
+    /// Number of model replies of the main agent; `None` if no end of the session is recorded near the end of the
     /// journal. For a large journal, the number in the last recorded end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,

@@ -47,9 +47,13 @@ impl<'a> Transcript<'a> {
     pub(crate) fn add(&mut self, record: &StoredRecord) -> io::Result<()> {
         let Some((tone, word, text)) = describe(&record.event) else { return Ok(()) };
         let who = record.origin.as_ref().filter(|origin| origin.parent_invocation_id.is_some());
-        let text = match who {
-            Some(origin) => format!("[{}] {text}", origin.agent_path),
-            None => text,
+        let (word, text) = match (who, &record.event) {
+            // Written by the agent that delegates, not by the user.
+            (Some(origin), Event::UserMessage { .. }) => {
+                ("task", format!("[{}] {text}", origin.agent_path))
+            }
+            (Some(origin), _) => (word, format!("[{}] {text}", origin.agent_path)),
+            (None, _) => (word, text),
         };
         let time = clock(record.ts, self.zone);
         let code = tone as u8;
@@ -135,6 +139,8 @@ fn describe_work(event: &Event) -> Option<Line> {
                     format!(", at least {}", dollars(*nano))
                 }
                 (Some(nano), _) => format!(", {}", dollars(*nano)),
+                // Written by an early version. Digits of small amounts are not rounded away.
+                (None, Some(cost)) if *cost < 0.001 => format!(", ${cost}"),
                 (None, Some(cost)) => format!(", ${cost:.4}"),
                 (None, None) => String::new(),
             };

@@ -1,12 +1,13 @@
 //! Verifies the whole hash chain of a session, closed segments included, without changing
 //! anything.
 
+use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::lock::owner_of;
+use crate::lock::{lock_file, owner_of};
 use crate::scan::{Damage, Stop, if_exists};
 use crate::segments::ACTIVE;
 use crate::walk::{Walked, start_of, walk};
@@ -52,13 +53,16 @@ pub struct Problem {
     /// True if the problem is only an incomplete last line: the line is being written, or its
     /// process was killed while writing it.
     pub torn_tail: bool,
+    /// True if the journal has no record because its process ended before it wrote one. By the
+    /// times of the file system nothing was written or removed.
+    pub never_begun: bool,
 }
 
 impl Verified {
-    /// Returns true if the journal has no problem, except possibly an incomplete last line, whose
-    /// record was never announced.
+    /// Returns true if the journal has no problem by which records are lost. An incomplete last
+    /// line, whose record was never announced, and a journal that was never begun are none.
     pub fn is_sound(&self) -> bool {
-        self.problem.as_ref().is_none_or(|problem| problem.torn_tail)
+        self.problem.as_ref().is_none_or(|problem| problem.torn_tail || problem.never_begun)
     }
 }
 
@@ -100,12 +104,18 @@ pub(crate) fn verify_with_progress(
 
 /// Returns the problem "empty" if `walked` found neither a record nor another problem, also if the
 /// journal file is missing; otherwise `None`. A journal without records remains if the process was
-/// killed while it created the folder. An empty active file after a closed segment is normal.
+/// killed before it wrote the first one. An empty active file after a closed segment is normal.
 pub(crate) fn empty_journal(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
     if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);
     }
-    let what = match if_exists(dir.join(ACTIVE).symlink_metadata())? {
+    let file = if_exists(dir.join(ACTIVE).symlink_metadata())?;
+    let never_begun = match &file {
+        Some(about) => is_as_created(about),
+        None => is_nothing_removed(dir),
+    };
+    let what = match file {
+        _ if never_begun => "the journal has no record: its process ended before it wrote one",
         Some(_) => "the journal is empty",
         None => "the journal is missing",
     };
@@ -114,8 +124,24 @@ pub(crate) fn empty_journal(dir: &Path, walked: &Walked) -> io::Result<Option<Pr
         record: walked.end.record,
         kind: "empty".to_owned(),
         what: what.to_owned(),
+        never_begun,
         ..Problem::default()
     }))
+}
+
+/// Returns true if the file was not written since it was created. False if the file system does not
+/// record the time of creation.
+fn is_as_created(about: &Metadata) -> bool {
+    about.created().is_ok_and(|created| about.modified().is_ok_and(|changed| changed <= created))
+}
+
+/// Returns true if the last change of the folder `dir` was its creation or that of the lock file,
+/// which is made before the journal. False if the file system does not record these times.
+fn is_nothing_removed(dir: &Path) -> bool {
+    let created = |path: &Path| path.symlink_metadata().and_then(|about| about.created()).ok();
+    let last = created(&lock_file(dir)).max(created(dir));
+    let changed = dir.metadata().and_then(|about| about.modified()).ok();
+    changed.is_some_and(|changed| last.is_some_and(|last| changed <= last))
 }
 
 impl Problem {
@@ -138,6 +164,7 @@ impl Problem {
             kind: kind.to_owned(),
             what,
             torn_tail: walked.stop == Stop::Torn,
+            never_begun: false,
         })
     }
 }

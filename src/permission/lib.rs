@@ -9,6 +9,7 @@
 mod agents;
 mod check;
 mod commands;
+mod dry_run;
 mod paths;
 mod relocated;
 mod rules;
@@ -32,6 +33,7 @@ use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
+pub use dry_run::dry_run_policy;
 pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
 

@@ -77,20 +77,21 @@ pub(crate) struct Difference {
 
 /// Folds records into steps. Records of subagents are ignored.
 pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Vec<ReplayStep> {
-    let mut fold = Fold::default();
-    for record in records {
-        let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
-        if main {
-            fold.add(&record.event);
-        }
-    }
-    fold.finish()
+    Fold::of(records).steps
+}
+
+/// Number of steps of the main agent that [`steps`] leaves out because a replay cannot reproduce
+/// them.
+pub(crate) fn skipped(records: &[StoredRecord]) -> usize {
+    Fold::of(records).skipped
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with one another")]
 #[derive(Debug, Default)]
 struct Fold {
     steps: Vec<ReplayStep>,
+    /// Number of steps that were left out because of `ignoring`.
+    skipped: usize,
     /// Provider profile of the session's own model.
     home: String,
     /// Profile of the model that the session asks at this record. `None`: the session's own model.
@@ -119,6 +120,18 @@ struct Fold {
 }
 
 impl Fold {
+    fn of<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Fold {
+        let mut fold = Fold::default();
+        for record in records {
+            let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
+            if main {
+                fold.add(&record.event);
+            }
+        }
+        fold.open_end();
+        fold
+    }
+
     fn add(&mut self, event: &Event) {
         match event {
             Event::UserMessage { content, message_id } => {
@@ -272,7 +285,9 @@ impl Fold {
     }
 
     fn push(&mut self, step: ReplayStep) {
-        if !self.ignoring {
+        if self.ignoring {
+            self.skipped += 1;
+        } else {
             self.steps.push(step);
         }
     }
@@ -291,11 +306,6 @@ impl Fold {
             self.push(ReplayStep::Open);
         }
         self.ignoring = false;
-    }
-
-    fn finish(mut self) -> Vec<ReplayStep> {
-        self.open_end();
-        self.steps
     }
 }
 

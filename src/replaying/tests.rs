@@ -63,6 +63,52 @@ async fn a_session_with_calls_and_prompts_replays_identically() {
 }
 
 #[tokio::test]
+async fn subagents_are_named_as_not_replayed() {
+    use posse_actors::conversation::InvocationId;
+    use posse_actors::event::Origin;
+
+    let call = r#"{"text":"b"}"#;
+    let bench = bench(vec![Said::call("write", call), Said::say("first")]);
+    let mut records = recorded(&bench, &["one"]).await;
+    let said = |records: &[StoredRecord], difference: Option<&Difference>| {
+        let not_replayed = NotReplayed::of(records);
+        let report = ReplayReport {
+            v: 1,
+            r#type: "replay",
+            session_id: "s",
+            identical: difference.is_none() && not_replayed.is_nothing(),
+            prompts: 1,
+            replies: 2,
+            calls: 1,
+            difference,
+            not_replayed,
+        };
+        let mut out = Vec::new();
+        write(&report, &[], OutputFormat::Text, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(said(&records, None), "identical: 1 prompt, 2 replies, 1 result\n");
+    let child = Arc::new(Origin {
+        invocation_id: InvocationId::new("child"),
+        parent_invocation_id: Some(InvocationId::new("main")),
+        agent: "worker".to_owned(),
+        agent_path: "build/worker".to_owned(),
+    });
+    let of_child =
+        |record: &StoredRecord| StoredRecord { origin: Some(Arc::clone(&child)), ..record.clone() };
+    let copies: Vec<StoredRecord> = records.iter().map(of_child).collect();
+    records.extend(copies);
+    assert_eq!(
+        said(&records, None),
+        "no difference in what was replayed: 1 prompt, 2 replies, 1 result\n  \
+         not replayed: 1 subagent (2 replies, 1 result)\n"
+    );
+    let difference = Difference { step: 1, recorded: "a".to_owned(), replayed: "b".to_owned() };
+    let text = said(&records, Some(&difference));
+    assert!(text.ends_with("\n  not replayed: 1 subagent (2 replies, 1 result)\n"), "{text}");
+}
+
+#[tokio::test]
 async fn refusals_and_limits_replay_identically() {
     let refused = || Said::Fail(String::new(), ProviderError::Rejected { source: "no".into() });
     let bench = bench(vec![

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use crate::bash::background::JobStart;
 use crate::bash::foreground::Foreground;
 use crate::workspace::Located;
-use crate::{Timeouts, ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
+use crate::{CommandTimeouts, ToolEnvironment, digest, parsed, prepared, refusal, spec, spill};
 
 /// Name of the tool `bash`.
 pub const NAME: &str = "bash";
@@ -57,14 +57,12 @@ const SUMMARY_CHARS_MAX: usize = 100;
 /// Creates the tool `bash`.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     let milliseconds = |time: Duration| time.as_millis();
-    let Timeouts { default, maximum } = env.timeouts;
+    let CommandTimeouts { default, maximum } = env.timeouts;
     let (default, maximum) = (milliseconds(default), milliseconds(maximum));
     let limits = if env.jobs.is_closed() {
         format!("default {default}, at most {maximum}")
     } else {
-        format!(
-            "ends it then, at most {maximum}; default: after {default} it continues in the background"
-        )
+        format!("at most {maximum}; default: a job after {default}")
     };
     let mut properties = json!({
         "command": {"type": "string"},

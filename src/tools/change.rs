@@ -105,9 +105,10 @@ pub(crate) struct EditedFile {
 /// `edit`; `verb` begins the summary. A missing file counts as empty and is created.
 ///
 /// `edit` gets the content, the displayed name, and true if an approximate match is allowed. If
-/// `edit` fails, the prepared call is judged as a read and then returns the error. Fails at once if
-/// the file cannot be loaded (`ChangeTarget::load`) or the agent has to read it first
-/// (`ReadTable::require`).
+/// `edit` fails, the prepared call is judged as a read and then returns the error. If it changes
+/// nothing, the call is judged as a read as well: it writes nothing, and its result reveals only
+/// the content of the file. Fails at once if the file cannot be loaded (`ChangeTarget::load`) or
+/// the agent has to read it first (`ReadTable::require`).
 pub(crate) fn prepare(
     (tool, verb): (&str, &str),
     place: Located,
@@ -124,6 +125,11 @@ pub(crate) fn prepare(
     match edit(target.bytes(), &shown, env.fuzzy_edit) {
         Ok(EditedFile { after, notes, fuzzy }) => {
             let change = FileChange { fuzzy, ..FileChange::new(target, Some(after), notes) };
+            if change.is_unchanged() {
+                let words = (format!("read {shown}, which has this content"), String::new());
+                let (operations, digest) = (vec![change.target.place.read()], change.digest(tool));
+                return Ok(prepared(tool, operations, words, digest, change));
+            }
             let Diff { added, removed, text } = &change.diff;
             let words = (format!("{verb} {shown} (+{added} -{removed})"), text.clone());
             let (operations, digest) = (vec![change.target.place.write()], change.digest(tool));
@@ -193,6 +199,13 @@ impl FileChange {
         self.target.place.write_with(written)
     }
 
+    /// Returns true if the file exists and has the new content and executable bit already.
+    fn is_unchanged(&self) -> bool {
+        let ChangeTarget { before: Some(before), .. } = &self.target else { return false };
+        self.after.as_ref().is_some_and(|after| before.bytes == *after)
+            && self.exec.is_none_or(|exec| exec == self.target.is_executable())
+    }
+
     fn bytes(&self) -> &[u8] {
         self.after.as_deref().unwrap_or_default()
     }
@@ -237,21 +250,16 @@ impl FileChange {
     /// nothing in a dry run, or if the file has the new content and executable bit already.
     pub(crate) fn apply(&self, env: &ToolEnvironment, call: &CallContext) -> RunResult {
         let ChangeTarget { place, before, .. } = &self.target;
-        if env.dry_run {
-            let text = format!("dry run: nothing was written\n{}", self.diff.text);
-            return Ok(self.report("dry run", text));
-        }
-        let is_exec = self.target.is_executable();
         let verdict = match (before, &self.after) {
             (None, _) => "created",
             (Some(_), None) => "removed",
-            (Some(before), Some(after))
-                if before.bytes == *after && self.exec.is_none_or(|exec| exec == is_exec) =>
-            {
-                "unchanged"
-            }
+            (Some(_), Some(_)) if self.is_unchanged() => "unchanged",
             (Some(_), Some(_)) => "updated",
         };
+        if env.dry_run && verdict != "unchanged" {
+            let text = format!("dry run: nothing was written\n{}", self.diff.text);
+            return Ok(self.report("dry run", text));
+        }
         // Another agent may change the same file at this moment.
         let _alone = env.reads.changing(place.absolute());
         // A command running in parallel must not be blamed for the change.

@@ -49,7 +49,6 @@ async fn prepare(
     Arguments { path, edit }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
-    edit.require_change()?;
     let make = move |before: &[u8], shown: &str, fuzzy| edit.apply(before, shown, fuzzy);
     prepare_edit(NAME, &path, env, call, make).await
 }

@@ -87,7 +87,7 @@ pub struct ToolEnvironment {
     /// Background jobs of the session.
     pub jobs: Arc<Jobs>,
     /// Time limits of commands.
-    pub timeouts: Timeouts,
+    pub timeouts: CommandTimeouts,
     /// Lookup of earlier outputs and messages of the session, for `read_file output:…`.
     pub recall: stored_output::Recall,
     /// Registry of the file changes of tools. The check of protected files after a command uses it
@@ -99,7 +99,7 @@ pub struct ToolEnvironment {
 
 /// Time limits of the commands of `bash` that a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct CommandTimeouts {
     /// Limit without a request. A command that exceeds it continues as a background job, if those
     /// are enabled, and is ended otherwise.
     pub default: Duration,
@@ -107,9 +107,9 @@ pub struct Timeouts {
     pub maximum: Duration,
 }
 
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts { default: Duration::from_mins(2), maximum: Duration::from_mins(10) }
+impl Default for CommandTimeouts {
+    fn default() -> CommandTimeouts {
+        CommandTimeouts { default: Duration::from_mins(2), maximum: Duration::from_mins(10) }
     }
 }
 
@@ -157,7 +157,7 @@ impl ToolEnvironment {
             reads: Arc::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
-            timeouts: Timeouts::default(),
+            timeouts: CommandTimeouts::default(),
             recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
             // Without a policy that reads commands there are no grants either.

@@ -58,15 +58,12 @@ async fn prepare(
     Arguments { path, edits }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
-    for (index, edit) in edits.iter().enumerate() {
-        edit.require_change().map_err(|error| at(index, edits.len(), &error))?;
-    }
     let make = move |before: &[u8], shown: &str, fuzzy| apply(&edits, before, shown, fuzzy);
     prepare_edit(NAME, &path, env, call, make).await
 }
 
 /// Applies all `edits` in order to the content `before`. Fails with the first edit that fails (see
-/// [`TextEdit::apply`]), or if the edits together change nothing.
+/// [`TextEdit::apply`]).
 fn apply(
     edits: &[TextEdit],
     before: &[u8],
@@ -88,8 +85,7 @@ fn apply(
         all.fuzzy |= step.fuzzy;
     }
     if all.after == before {
-        let why = format!("the edits undo one another; {shown} would not change");
-        return Err(ToolError::new("EDT003", why));
+        all.notes.push("together the edits change nothing".to_owned());
     }
     Ok(all)
 }

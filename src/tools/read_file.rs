@@ -81,11 +81,15 @@ async fn prepare(
     Arguments { path, offset, limit }: Arguments,
     call: CallContext,
 ) -> Result<Prepared, ToolError> {
+    let name = path.strip_prefix("output:");
     let slice = Slice {
         offset: offset.unwrap_or(1).max(1),
         limit: limit.unwrap_or(LINES_DEFAULT).clamp(1, LINES_MAX),
+        // An output may have the line numbers of a file. Numbers of the output before them would
+        // be taken for those of the file, and edit_file could not remove both.
+        bare: name.is_some(),
     };
-    let Some(name) = path.strip_prefix("output:") else {
+    let Some(name) = name else {
         let place = env.workspace.locate(&path)?;
         if place.entry().is_none() {
             return Ok(refusal::missing(NAME, &place));
@@ -172,7 +176,7 @@ fn opened(
 ) -> Result<Prepared, ToolError> {
     let FileStatus { dev, ino, size, .. } =
         FileStatus::of(&file).map_err(|errno| refused(&shown, errno))?;
-    let Slice { offset, limit } = slice;
+    let Slice { offset, limit, .. } = slice;
     let digest = format!("read_file\0{shown}\0{dev}\0{ino}\0{offset}\0{limit}");
     let operations = place.map(Located::read).into_iter().collect();
     let digest = sha256(digest.as_bytes());
@@ -194,7 +198,7 @@ async fn remembered(
     let Some(text) = env.recall.find(call, name).await.map_err(unread)? else {
         return Ok(None);
     };
-    let Slice { offset, limit } = slice;
+    let Slice { offset, limit, .. } = slice;
     let said = sha256(text.as_bytes());
     let digest = sha256(format!("read_file\0{shown}\0{said}\0{offset}\0{limit}").as_bytes());
     let file = in_memory(text.as_bytes()).map_err(|error| failed(&shown, &error))?;

@@ -167,7 +167,6 @@ fn failed_edits_name_the_reason() {
     check(&[
         ("edit_file", edit("f", "  one", "x"), "EDT001 oldString is not in f; the nearest is at"),
         ("edit_file", edit("f", "two", "x"), "EDT002 oldString is 2 times in f, at lines 2, 3"),
-        ("edit_file", edit("f", "one", "one"), "EDT003 "),
         ("edit_file", edit("binary", "a", "b"), "EDT005 binary is binary"),
         ("multi_edit", overlapping, "EDT006 edits[1]: it overlaps edits[0]"),
     ]);

@@ -15,7 +15,7 @@ use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
-use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch};
+use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch, ShellCommand};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::{Selectable, SelectionSources, pluralize};
 
@@ -46,7 +46,7 @@ pub(super) enum Effect {
     /// of this kind.
     Say(String, MessageKind),
     /// Run a shell command of the user.
-    Run(String),
+    Run(ShellCommand),
     /// Stop the running task and the subagents for which it waits.
     Interrupt,
     /// Stop the running task, all subagents and all background jobs.

@@ -3,6 +3,7 @@
 use crate::text::{TextRow, clipped, clipped_front, span, width};
 use crate::theme::{Role, Theme};
 
+use posse_actors::cost::dollars;
 use posse_actors::event::SandboxTier;
 use ratatui::text::{Line, Span};
 
@@ -24,8 +25,8 @@ pub(super) struct Status {
     pub(super) context: Option<u64>,
     /// Maximum tokens of the context; `None` if it is unknown.
     pub(super) limit: Option<u64>,
-    /// Known cost of the session in US dollars; `None` if no cost is known.
-    pub(super) cost: Option<f64>,
+    /// Known cost of the session in nano-USD; `None` if no cost is known.
+    pub(super) cost: Option<u64>,
     /// Number of running background jobs.
     pub(super) jobs: usize,
     /// Label of a special mode, `--yes` or dry run; `None` in normal mode.
@@ -105,7 +106,7 @@ impl Status {
         let jobs = if self.jobs == 1 { "job" } else { "jobs" };
         parts.extend((self.jobs > 0).then(|| (1, Role::Accent, format!("{} {jobs}", self.jobs))));
         parts.extend(context.as_ref().map(|full| (CONTEXT, full.role, full.whole.clone())));
-        parts.extend(self.cost.map(|cost| (3, Role::Dim, format!("${cost:.2}"))));
+        parts.extend(self.cost.map(|cost| (3, Role::Dim, dollars(cost))));
         parts.push((FOLDER, Role::Dim, clipped_front(&self.cwd, 30)));
         let taken = |parts: &[(u8, Role, String)]| -> usize {
             parts.iter().map(|(.., text)| width(text) + 3).sum::<usize>().saturating_sub(3)
@@ -153,11 +154,11 @@ mod tests {
             tier: SandboxTier::None,
             context: Some(24_500),
             limit: Some(48_000),
-            cost: Some(0.314),
+            cost: Some(4_200_000),
             jobs: 0,
             mode_label: None,
         };
-        let rows: Vec<String> = [100, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
+        let rows: Vec<String> = [102, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
         insta::assert_snapshot!(rows.join("\n"));
     }
 

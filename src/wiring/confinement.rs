@@ -122,16 +122,21 @@ fn failed_trials(sandbox: &Sandbox) -> String {
         .collect()
 }
 
+/// True if commands have the network. `auto` gives it to them only if a person can be asked.
+pub(crate) fn inherits_network(settings: &SandboxSettings, asking: AnswerSource) -> bool {
+    match settings.network.as_str() {
+        "inherit" => true,
+        "auto" => asking == AnswerSource::Human,
+        _ => false,
+    }
+}
+
 /// One line for the user that describes the sandbox and the network access of commands.
 pub(crate) fn line(tier: &SandboxTier, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
     }
-    let network = match settings.network.as_str() {
-        "inherit" => "network",
-        "auto" if asking == AnswerSource::Human => "network",
-        _ => "no network",
-    };
+    let network = if inherits_network(settings, asking) { "network" } else { "no network" };
     let mode = &settings.mode;
     match tier {
         SandboxTier::Full => format!("sandbox full: {mode}, {network}\n"),
@@ -156,12 +161,7 @@ pub(crate) fn briefing(
         "read-only" => "commands write only below $TMPDIR",
         _ => "commands write only below the working directory, other roots and $TMPDIR",
     };
-    let inherits = match settings.network.as_str() {
-        "inherit" => true,
-        "auto" => asking == AnswerSource::Human,
-        _ => false,
-    };
-    let network = match (inherits, tier) {
+    let network = match (inherits_network(settings, asking), tier) {
         (true, _) => "the network is reachable",
         (false, SandboxTier::Full) => "no network but a loopback of their own",
         (false, _) => "no network, no sockets",

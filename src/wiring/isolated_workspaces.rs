@@ -13,7 +13,7 @@ use posse_actors::replay::Delegated;
 
 use crate::agents;
 use crate::hooks::Masking;
-use crate::permission::{PolicySettings, Relocated, RulePolicy};
+use crate::permission::{PolicySettings, Relocated, RulePolicy, dry_run_policy};
 use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
@@ -112,7 +112,7 @@ impl WorkspaceServices {
         Ok(IsolatedWorkspace {
             system_prompt: prompt.replace(ELSEWHERE, &cwd),
             tools: self.masking.tools(agents::with_nested_instructions(&toolbox, &tree, &copy)),
-            policy: Arc::new(policy),
+            policy: dry_run_policy(Arc::new(policy), self.env.dry_run),
             cwd,
         })
     }

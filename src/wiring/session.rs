@@ -29,6 +29,7 @@ use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{
     NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_paths, command_programs,
+    dry_run_policy,
 };
 use crate::project;
 use crate::provider::replay::Tape;
@@ -142,7 +143,7 @@ pub(crate) fn assemble_in(
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
     let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
     let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
-    names.extend(prompts.sees_skills(agent).then(|| SKILL_TOOL.to_owned()));
+    names.extend(agent.sees_any_skill(&prompts.skills).then(|| SKILL_TOOL.to_owned()));
     let policy_settings = policy_settings(kept, setup, &space, &roster);
     let delegation =
         delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings);
@@ -354,7 +355,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) 
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
     instructions: Instructions,
-    skills: Arc<Skills>,
+    pub(crate) skills: Arc<Skills>,
 }
 
 impl Prompts {
@@ -382,11 +383,6 @@ impl Prompts {
     /// The list of skills that `agent` sees, as text; empty if it sees none.
     fn skills_of(&self, agent: &Agent) -> String {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
-    }
-
-    /// True if `agent` may activate at least one skill without the user.
-    pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
-        self.skills.all().any(|skill| !skill.only_user && agent.sees_skill(&skill.name))
     }
 
     /// Hash of the system prompt of `agent`, without the date and the git branch: 16 hex digits.
@@ -529,7 +525,7 @@ fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Poli
         };
         failures.into_iter().map(placed).collect::<Vec<_>>()
     })?;
-    Ok(Arc::new(policy))
+    Ok(dry_run_policy(Arc::new(policy), setup.dry_run))
 }
 
 fn policy_settings(

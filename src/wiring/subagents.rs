@@ -169,7 +169,7 @@ pub(crate) fn delegation(
             }),
         };
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
-        let skilled = prompts.sees_skills(agent).then_some(SKILL_TOOL);
+        let skilled = agent.sees_any_skill(&prompts.skills).then_some(SKILL_TOOL);
         let seen = tools.iter().filter(|tool| agent.tools.sees(tool));
         subagents.push(Subagent {
             name: agent.name.clone(),

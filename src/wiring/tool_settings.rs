@@ -13,7 +13,7 @@ use crate::images::ImageLimits;
 use crate::tools::budget::{Budgets, CallBudget, OnExceed};
 use crate::tools::jobs::Jobs;
 use crate::tools::workspace::Workspace;
-use crate::tools::{Timeouts, ToolEnvironment};
+use crate::tools::{CommandTimeouts, ToolEnvironment};
 
 /// Environment shared by the tools of a session.
 pub(crate) fn environment(
@@ -37,11 +37,11 @@ pub(crate) fn environment(
     }
 }
 
-fn timeouts(settings: &ToolSettings) -> Timeouts {
-    let usual = Timeouts::default();
+fn timeouts(settings: &ToolSettings) -> CommandTimeouts {
+    let usual = CommandTimeouts::default();
     let default = settings.command_timeout.unwrap_or(usual.default);
     let maximum = settings.command_timeout_max.unwrap_or(usual.maximum).max(default);
-    Timeouts { default, maximum }
+    CommandTimeouts { default, maximum }
 }
 
 /// Limits of an image that is sent to a model.

@@ -174,7 +174,7 @@ fn edit_errors_name_the_fix() {
     edit_file {"newString":"2","oldString":"two","path":"a.txt"}
         EDT002 oldString is 2 times in a.txt, at lines 2, 3; set replaceAll, or include more lines around the one that is meant
     edit_file {"newString":"one","oldString":"one","path":"a.txt"}
-        EDT003 oldString and newString are the same; nothing would change
+        a.txt is unchanged: it has exactly this content already
     edit_file {"newString":"x","oldString":"","path":"a.txt"}
         ARG001 oldString: must not be empty
     edit_file {"newString":"b","oldString":"a","path":"none.txt"}

@@ -45,6 +45,8 @@ fn invalid_command_lines_are_refused() {
         (&["run", "--output-format", "xml", "x"], "use one of text, json, stream-json"),
         (&["run", "--cwd", "nowhere", "x"], "--cwd"),
         (&["run", "--cwd", "a-file", "x"], "not a folder"),
+        (&["run", "--add-dir", "nowhere", "x"], "--add-dir nowhere cannot be used"),
+        (&["run", "--add-dir", "a-file", "x"], "not a folder"),
         (&["run", "--image", "nowhere.png", "x"], "IMG001"),
         (&["run", "--image", "a-file", "x"], "IMG004"),
         (&["run", ""], "empty"),
@@ -70,7 +72,7 @@ fn non_text_prompts_are_refused() {
     let table: [(&[u8], &str); 5] = [
         (b"", "empty"),
         (b" \n\t\n", "empty"),
-        (b"a\0b", "binary (3 bytes)"),
+        (b"a\0b", "standard input is binary (3 bytes)"),
         (b"caf\xc3\xa9 \xff", "not valid UTF-8 (byte 6)"),
         (&big, "4 MiB"),
     ];
@@ -102,7 +104,7 @@ fn unusable_folders_are_refused() {
     assert_refused(&RunningPosse::start(shell).end(), 2, "CLI001");
 
     let ended = machine.posse(&["run", "--add-dir", "nowhere", "x"]);
-    assert_refused(&ended, 3, "error[CFG014]");
+    assert_refused(&ended, 2, "error[CLI001]: --add-dir nowhere");
     assert!(ended.stderr.contains("fix: "), "{}", ended.stderr);
 
     // A workspace from which tools could change their own authority.

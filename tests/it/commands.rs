@@ -17,7 +17,7 @@ const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("context", "/context", "total", "/compact shortens"),
     ("cost", "/cost", "local/scripted-1", "local/scripted-1"),
     ("permissions", "/permissions", "grants revoke ID", "grants revoke ID"),
-    ("sandbox", "/sandbox", "confinement", "confinement"),
+    ("sandbox", "/sandbox", "commands run with all of your rights", "confinement"),
     ("agents", "/agents", "reviewer", "reviewer"),
     ("diff", "/diff", "+made", ">+made"),
     ("copy", "/copy", "/export FILE writes", "(copied"),

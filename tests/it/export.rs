@@ -84,6 +84,20 @@ fn lists_show_the_source_and_access_of_tools() {
     let bash = tools.iter().find(|tool| tool["name"] == "bash").unwrap();
     assert_eq!((&bash["sideEffect"], &bash["source"]), (&json!("process"), &json!("builtin")));
     assert_eq!(bash["agents"], json!(["build", "worker"]));
+    let with = |name: &str, machine: &Machine| -> Value {
+        let tools = machine.posse(&["tools", "--json"]);
+        let tools: Vec<Value> = serde_json::from_str(&tools.stdout).unwrap();
+        tools.into_iter().find(|tool| tool["name"] == name).unwrap()
+    };
+    let delegating =
+        ["delegate_agent", "agent_status", "agent_result", "agent_diff", "agent_merge"];
+    for name in delegating {
+        assert_eq!(with(name, &machine)["agents"], json!([]), "{name}");
+    }
+    assert_eq!(with("delegate_agent", &machine)["needs"], "agentMode multi-agent");
+    assert_eq!(with("skill", &machine)["needs"], "a skill");
+    machine.write_config(r#"{"agentMode": "multi-agent"}"#);
+    assert_eq!(with("delegate_agent", &machine)["agents"], json!(["build"]));
     let agents = machine.posse(&["agents", "--json"]);
     agents.assert_code(0);
     let agents: Vec<Value> = serde_json::from_str(&agents.stdout).unwrap();

@@ -151,7 +151,11 @@ fn answers_lines_that_are_no_commands_without_allowing_them() {
     let decisions: Vec<Value> =
         rows(&ended.stdout).iter().map(|row| row["decision"].clone()).collect();
     assert_eq!(decisions, ["allow", "ask", "ask", "deny", "ask"]);
-    assert!(ended.stderr.contains("3 line(s)"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("3 lines of standard input are not valid commands"),
+        "{}",
+        ended.stderr
+    );
 }
 
 /// Command lines that were written without knowledge of the judge, for another user's workspace.

@@ -220,6 +220,20 @@ fn dry_run_writes_no_file() {
         assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
     }
 
+    // Without a person and without --yes it does not stop at the first call either.
+    let server = ModelServer::start(vec![
+        runs("touch made"),
+        calls(&[("write_file", json!({"path": "new.txt", "content": "new"}))]),
+        says("It would."),
+    ]);
+    let machine = Machine::with(&server);
+    let ended = machine.posse(&["run", "--dry-run", "change things"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "It would.\n");
+    assert!(!machine.work("new.txt").exists() && !machine.work("made").exists());
+    assert_eq!(server.tool_results().len(), 2);
+    assert!(server.tool_results().iter().all(|result| result.contains("dry run")));
+
     let server = ModelServer::start(vec![says("Nothing to do.")]);
     let args = ["run", "--dry-run", "--output-format", "json", "change things"];
     assert_eq!(Machine::with(&server).posse(&args).events()[0]["dryRun"], json!(true));

@@ -116,7 +116,7 @@ pub(super) fn own_text(content: &[ContentPart]) -> impl Iterator<Item = &Content
 }
 
 /// The summary at the beginning of a message, without its first line; `None` if there is none.
-fn earlier(content: &[ContentPart]) -> Option<&str> {
+pub(super) fn earlier(content: &[ContentPart]) -> Option<&str> {
     let ContentPart::Text { text } = content.first()? else { return None };
     text.strip_prefix(BEGIN)
 }

@@ -55,7 +55,10 @@ pub(crate) fn register(
     handle: &Arc<DelegationHandle>,
     clock: &Arc<dyn Clock>,
 ) {
-    let (spec, clock) = (delegate_spec(handle), Arc::clone(clock));
+    let delegation = &handle.delegation;
+    let names: Vec<&str> = delegation.subagents.iter().map(|one| one.name.as_str()).collect();
+    let spec = delegate_spec(&names, delegation.workplaces.is_some());
+    let clock = Arc::clone(clock);
     let handle = || Arc::clone(handle);
     let look = |spec| LookTool { spec, handle: handle(), clock: Arc::clone(&clock) };
     let tools: [Arc<dyn Tool>; 3] = [
@@ -68,9 +71,13 @@ pub(crate) fn register(
     }
 }
 
-fn delegate_spec(handle: &DelegationHandle) -> ToolSpec {
-    let names: Vec<&str> =
-        handle.delegation.subagents.iter().map(|one| one.name.as_str()).collect();
+/// Descriptions of the tools `agent_status`, `agent_result` and `delegate_agent` for a list.
+/// `names`: agents that can be called; `isolates`: true if they can work in a worktree.
+pub fn specs(names: &[&str], isolates: bool) -> [ToolSpec; 3] {
+    [status_spec(), result_spec(), delegate_spec(names, isolates)]
+}
+
+fn delegate_spec(names: &[&str], isolates: bool) -> ToolSpec {
     let texts =
         |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
     let mut properties = json!({
@@ -87,7 +94,7 @@ fn delegate_spec(handle: &DelegationHandle) -> ToolSpec {
         "resume": {"type": "string", "description": "The id of an agent of yours that has ended, or was \
             stopped: it goes on with all it knows, and this task is the next thing it reads."},
     });
-    if handle.delegation.workplaces.is_some() {
+    if isolates {
         properties["isolation"] = json!({
             "type": "string", "enum": [WORKTREE],
             "description": "It works in a copy of the workspace: agent_diff shows what it changed, and \

@@ -97,7 +97,19 @@ word_enum! {
 /// Beginning of the result of a denied call.
 const DENIED: &str = "Denied: ";
 
+/// Beginnings of the result of a cancelled call: it had started, it had not.
+const CANCELLED: [&str; 2] = ["Cancelled while it ran: ", "Cancelled before it ran: "];
+
+/// End of the result of a call that was cancelled while it ran: advice for the model.
+const PARTIAL: &str = ". Its effects may be partial; look before relying on them.";
+
 impl ToolFailureClass {
+    /// Result for the model of a cancelled call, with the reason.
+    pub(crate) fn cancellation(started: bool, reason: &str) -> String {
+        let [running, waiting] = CANCELLED;
+        if started { format!("{running}{reason}{PARTIAL}") } else { format!("{waiting}{reason}.") }
+    }
+
     /// Result for the model of a denied call, with the reason and the rule.
     pub(crate) fn denial(reason: &str, rule: Option<&str>) -> String {
         match rule {
@@ -106,11 +118,24 @@ impl ToolFailureClass {
         }
     }
 
-    /// The text `result` of a denied call without its prefix `Denied: `. Returns `result` unchanged
-    /// for other classes than `Denied`, and if the prefix is missing.
+    /// The reason in the text `result` of a denied or cancelled call, for the user: without the
+    /// prefix and without advice for the model. Returns `result` unchanged for other classes, and
+    /// if the prefix is missing.
     pub fn reason_in<'t>(&self, result: &'t str) -> &'t str {
-        let is_denial = *self == ToolFailureClass::Denied;
-        result.strip_prefix(DENIED).filter(|_| is_denial).unwrap_or(result)
+        let reason = match self {
+            ToolFailureClass::Denied => result.strip_prefix(DENIED),
+            ToolFailureClass::Cancelled => CANCELLED
+                .iter()
+                .find_map(|begin| result.strip_prefix(begin))
+                .map(|rest| rest.split(PARTIAL).next().unwrap_or(rest).trim_end_matches('.')),
+            ToolFailureClass::Invalid
+            | ToolFailureClass::Failed
+            | ToolFailureClass::Crashed
+            | ToolFailureClass::Skipped
+            | ToolFailureClass::UnknownTool
+            | ToolFailureClass::Unknown(_) => None,
+        };
+        reason.unwrap_or(result)
     }
 }
 
@@ -219,6 +244,22 @@ mod tests {
         ];
         assert_eq!(texts(SessionEndReason::KNOWN), reasons);
         assert_eq!(texts(SandboxTier::KNOWN), ["none", "reduced", "full"]);
+    }
+
+    #[test]
+    fn user_reads_the_reason_of_a_cancelled_call_without_advice_for_the_model() {
+        let reason = |started| {
+            let text = ToolFailureClass::cancellation(started, "the user stopped it");
+            ToolFailureClass::Cancelled.reason_in(&text).to_owned()
+        };
+        assert_eq!(
+            (reason(true).as_str(), reason(false).as_str()),
+            ("the user stopped it", "the user stopped it")
+        );
+        assert_eq!(
+            ToolFailureClass::Failed.reason_in("Cancelled while it ran: x"),
+            "Cancelled while it ran: x"
+        );
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::provider_client;
 use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, PromptError, SessionBase, State};
 
-/// Reply channel for the result of a requested compaction; `Ok(None)`: nothing could be removed.
+/// Reply channel for the result of a requested compaction; `Ok(None)`: nothing, or too little,
+/// could be removed.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
 /// Messages about compaction between prompts, and about the size of the context.
@@ -211,7 +212,8 @@ impl SessionBase {
 /// Plan for a requested compaction.
 #[derive(Debug, PartialEq)]
 enum CompactionPlan {
-    /// The history contains nothing that can be removed.
+    /// The history contains nothing that can be removed, or too little
+    /// ([`CompactedHistory::is_worthwhile`]).
     Nothing,
     /// Use this result of the rules.
     Apply(CompactedHistory),
@@ -227,8 +229,12 @@ fn plan(
     large: u64,
     has_summariser: bool,
 ) -> CompactionPlan {
+    // After a failed run, the history may be what the provider rejects: then it is compacted for
+    // any gain.
+    let at_rest = matches!(history.last().map(|last| &**last), Some(Message::Assistant(_)));
     match compacted_to(history, goal, large) {
         None => CompactionPlan::Nothing,
+        Some((_, compacted)) if at_rest && !compacted.is_worthwhile() => CompactionPlan::Nothing,
         Some((goal, compacted)) if has_summariser && compacted.messages_removed > 0 => {
             CompactionPlan::Summarise(goal, compacted.messages_removed)
         }
@@ -314,6 +320,13 @@ mod tests {
         (0..10).flat_map(|_| [user(&word), says(&word)]).collect()
     }
 
+    /// Two short turns and a long one, of which only the short ones can be removed.
+    fn little() -> Vec<Arc<Message>> {
+        let short = "word ".repeat(100);
+        let long = "word ".repeat(4000);
+        vec![user(&short), says(&short), user(&short), says(&short), user(&long), says(&long)]
+    }
+
     #[test]
     fn model_summarises_only_if_messages_are_removed() {
         let table = [
@@ -321,6 +334,11 @@ mod tests {
             (vec![user("a")], true, "nothing"),
             (long(), false, "apply"),
             (long(), true, "summarise"),
+            // A compaction would remove less than a tenth.
+            (little(), true, "nothing"),
+            (little(), false, "nothing"),
+            // The provider may have rejected this history.
+            ([little(), vec![user("and now?")]].concat(), false, "apply"),
             // Only the beginning of an unanswered prompt stays; no reply is removed.
             (vec![user(&"word ".repeat(4000)), user("b")], true, "apply"),
         ];

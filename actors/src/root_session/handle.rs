@@ -223,7 +223,7 @@ impl SessionHandle {
 
     /// Compacts the history between prompts. The model of the role `compact` writes the summary, or
     /// rules if none is configured or it fails; see [`compaction`]. The journal keeps everything.
-    /// Returns `None` if nothing could be removed.
+    /// Returns `None` if nothing, or less than a tenth of the history, could be removed.
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<CompactedHistory>, PromptError> {

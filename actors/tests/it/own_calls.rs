@@ -65,6 +65,24 @@ async fn user_call_is_confirmed_and_reported_with_the_next_prompt() {
 }
 
 #[tokio::test]
+async fn model_is_not_told_of_a_private_user_call() {
+    let bench = SessionBuilder::new(vec![ModelStep::say("fine")])
+        .tool(WritingTool::new(RunCounter::default()));
+    let mut stage = bench.start().await;
+    let running = stage.session.call(UserCall { said: String::new(), ..call("write") });
+    soon("the call", running.await.unwrap().outcome()).await.unwrap();
+    play(&mut stage, "go", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(users(&bench.model.requests()[0]), ["go"]);
+    assert_eq!((count(&seen, "user.call"), count(&seen, "message.queued")), (1, 0));
+    // Nor after a restart of the process.
+    let records = bench.journal.records();
+    let ended = records.iter().position(|r| matches!(r.event, Event::ToolCompleted { .. }));
+    let replayed = replay(&records[..=ended.unwrap()], None);
+    assert!(!replayed.is_unfinished());
+}
+
+#[tokio::test]
 async fn user_call_can_be_stopped() {
     let run_counter = RunCounter::default();
     let bench = SessionBuilder::new(Vec::new()).tool(HangingTool::new(run_counter.clone()));

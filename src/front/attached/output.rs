@@ -8,7 +8,7 @@ use posse_actors::conversation::text_of;
 use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, MessageKind};
 use posse_base::failure::{printable, printable_lines};
 use posse_frontend::context;
-use posse_frontend::remote_session::AttachAccepted;
+use posse_frontend::remote_session::{self, AttachAccepted};
 
 use crate::progress::ProgressPrinter;
 
@@ -202,12 +202,21 @@ impl AttachedOutput {
 
     fn words(&mut self, announcement: &Announcement) -> String {
         let own = match announcement.event() {
-            Event::UserMessage { content, .. } => marked_lines(">", &text_of(content)),
+            // The task of a subagent is no message of the user.
+            Event::UserMessage { content, .. }
+                if announcement.origin().is_none_or(|from| from.parent_invocation_id.is_none()) =>
+            {
+                marked_lines(">", &text_of(content))
+            }
             Event::MessageQueued { kind: MessageKind::Steer, content, .. } => {
                 marked_lines("> (at the next step)", &text_of(content))
             }
             Event::MessageQueued { kind: MessageKind::FollowUp, content, .. } => {
                 marked_lines("> (after the answer)", &text_of(content))
+            }
+            // A warning for the others.
+            Event::Warning { message } if *message == remote_session::joined(&self.me) => {
+                return String::new();
             }
             Event::ContextUsed { used } => {
                 if !std::mem::take(&mut self.wants_context) {
@@ -253,9 +262,10 @@ fn marked_lines(mark: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::{
-        AssistantMessage, CallId, ContentPart, QuestionId, SessionId, StopReason, ToolCall, Usage,
+        AssistantMessage, CallId, ContentPart, InvocationId, QuestionId, SessionId, StopReason,
+        ToolCall, Usage,
     };
-    use posse_actors::event::{AnnouncedEvent, ContextUse, RecordId, Scope, StoredRecord};
+    use posse_actors::event::{AnnouncedEvent, ContextUse, Origin, RecordId, Scope, StoredRecord};
 
     use super::*;
     use posse_frontend::remote_session::AttachRole;
@@ -363,6 +373,38 @@ mod tests {
         assert_eq!((questions(&by_me), by_me.text.as_str()), (vec![7], ""));
         let by_another = shown.follow(&stored(8, denied("x", Some("process 3"))));
         assert_eq!(by_another.text, "! denied by process 3\n");
+    }
+
+    #[test]
+    fn own_joining_is_not_announced() {
+        let mut shown = joined(0);
+        let warning =
+            |name: &str| stored(1, Event::Warning { message: remote_session::joined(name) });
+        assert_eq!(shown.follow(&warning("process 2")).text, "");
+        let other = shown.follow(&warning("process 3")).text;
+        assert_eq!(other, "! process 3 joined this session and may control it\n");
+    }
+
+    #[test]
+    fn task_of_a_subagent_is_no_message_of_the_user() {
+        let mut shown = joined(0);
+        let said = |parent: Option<&str>| {
+            let content = vec![ContentPart::text("do it")];
+            let event = Event::UserMessage { content, message_id: None };
+            let origin = Origin {
+                invocation_id: InvocationId::new("i"),
+                parent_invocation_id: parent.map(InvocationId::new),
+                agent: "worker".to_owned(),
+                agent_path: "build/worker".to_owned(),
+            };
+            let id = RecordId { process: 0, count: 0 };
+            let session_id = SessionId::new("s");
+            let (ts, origin) = (1, Some(origin.into()));
+            let stored = StoredRecord { v: 1, record: 1, ts, id, session_id, event, origin };
+            Arc::new(Announcement { seq: 1, fact: AnnouncedEvent::Stored(Arc::new(stored)) })
+        };
+        assert_eq!(shown.follow(&said(None)).text, "> do it\n");
+        assert_eq!(shown.follow(&said(Some("p"))).text, "");
     }
 
     #[test]

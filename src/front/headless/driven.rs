@@ -12,6 +12,7 @@ use posse_actors::root_session::{DeliverError, RunningPrompt, SessionHandle, Tur
 use posse_base::failure::Exit;
 use posse_base::or_pending;
 use posse_frontend::Task;
+use posse_frontend::context::NOTHING_TO_COMPACT;
 use posse_frontend::instruction::Instruction;
 
 use tokio::sync::mpsc::Receiver;
@@ -187,7 +188,7 @@ impl Driven {
             Instruction::Compact(keep) => {
                 return match self.front.session.compact_keeping(keep).await {
                     Ok(Some(_)) => Ok(()),
-                    Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                    Ok(None) => Err(NOTHING_TO_COMPACT.to_owned()),
                     Err(error) => Err(error.to_string()),
                 };
             }

@@ -39,6 +39,7 @@ fn help() -> String {
     let mut text: String = COMMANDS.iter().map(line).collect();
     text.push_str(
         "  !COMMAND           run a command yourself, under the same rules; the model is told of it\n  \
+         !!COMMAND          the same, and the model is not told of it\n  \
          Everything else is a task. While one is worked on, it is said to the model at its next \
          step.\n",
     );

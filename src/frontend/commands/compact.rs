@@ -21,12 +21,12 @@ pub(super) const COMPACT: Command = Command {
 };
 
 /// Compacts the history and returns a summary for the user; an event announces the compaction as
-/// well. If nothing can be removed or the session refuses, returns a text about that. `keep`:
+/// well. If nothing, or too little, can be removed or the session refuses, returns a text about that. `keep`:
 /// subject that the summary of the removed messages must preserve; `None`: no preference.
 async fn compact(session: &SessionHandle, keep: Option<String>) -> QueryAnswer {
     match session.compact_keeping(keep).await {
         Ok(Some(compacted)) => QueryAnswer::Announced(context::compact_summary(&compacted)),
-        Ok(None) => QueryAnswer::Text("There is nothing to remove yet.\n".to_owned()),
+        Ok(None) => QueryAnswer::Text(format!("{}\n", context::NOTHING_TO_COMPACT)),
         Err(error) => QueryAnswer::Text(format!("{error}\n")),
     }
 }

@@ -81,6 +81,9 @@ fn distinguishes_commands_from_prompts() {
         let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
         ParsedLine::Command(command, argument.map(str::to_owned))
     };
+    let shell = |line: &str, is_private| {
+        ParsedLine::Shell(ShellCommand { line: line.to_owned(), is_private })
+    };
     let table = [
         ("", ParsedLine::Blank),
         ("  \n", ParsedLine::Blank),
@@ -99,8 +102,12 @@ fn distinguishes_commands_from_prompts() {
         ("/etc/hosts", text("/etc/hosts")),
         ("/", text("/")),
         ("/exit\nmore", text("/exit\nmore")),
-        ("!ls -l ", ParsedLine::Shell("ls -l".into())),
-        ("! ls\npwd", ParsedLine::Shell("ls\npwd".into())),
+        ("!ls -l ", shell("ls -l", false)),
+        ("! ls\npwd", shell("ls\npwd", false)),
+        ("!!ls -l ", shell("ls -l", true)),
+        ("!! ls", shell("ls", true)),
+        ("! ! grep -q a b", shell("! grep -q a b", false)),
+        ("!!", ParsedLine::Text("!!".into())),
         (" !important", text(" !important")),
         ("!", text("!")),
     ];

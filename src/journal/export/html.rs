@@ -98,9 +98,13 @@ fn write_header(
 fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let time = time(entry.ts, zone);
     match &entry.content {
-        EntryContent::User { text, images, queued } => {
+        EntryContent::User { task_of, text, images, queued } => {
             let late = if *queued { " · while it worked" } else { "" };
-            writeln!(out, "<section class=\"user\"><h2>You{late} {time}</h2>")?;
+            let (class, who) = match task_of {
+                Some(agent) => ("model", format!("Task of {}", html_line(agent))),
+                None => ("user", "You".to_owned()),
+            };
+            writeln!(out, "<section class=\"{class}\"><h2>{who}{late} {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             write_images(*images, out)?;
             writeln!(out, "</section>")

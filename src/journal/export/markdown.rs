@@ -53,9 +53,13 @@ fn write_document(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Re
 
 fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     match &entry.content {
-        EntryContent::User { text, images, queued } => {
+        EntryContent::User { task_of, text, images, queued } => {
             let late = if *queued { ", while it worked" } else { "" };
-            writeln!(out, "## You ({}{late})\n\n{}", local_time(entry.ts, zone), quoted(text))?;
+            let who = match task_of {
+                Some(agent) => format!("Task of {}", escaped(agent)),
+                None => "You".to_owned(),
+            };
+            writeln!(out, "## {who} ({}{late})\n\n{}", local_time(entry.ts, zone), quoted(text))?;
             if *images > 0 {
                 writeln!(out, "\n[{}]", counted(*images as u64, "image"))?;
             }

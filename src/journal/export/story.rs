@@ -59,11 +59,29 @@ pub(super) struct StoryEntry {
 /// Content of an entry: a message, a call or a note.
 #[derive(Debug)]
 pub(super) enum EntryContent {
-    User { text: String, images: usize, queued: bool },
-    Reply { who: Option<String>, thinking: String, text: String },
-    Partial { text: String, cause: String },
+    /// Message of the user; `task_of`: agent path of the subagent whose task it is, if another
+    /// agent wrote it.
+    User {
+        task_of: Option<String>,
+        text: String,
+        images: usize,
+        queued: bool,
+    },
+    Reply {
+        who: Option<String>,
+        thinking: String,
+        text: String,
+    },
+    Partial {
+        text: String,
+        cause: String,
+    },
     Call(Box<StoryCall>),
-    Note { bad: bool, word: &'static str, text: String },
+    Note {
+        bad: bool,
+        word: &'static str,
+        text: String,
+    },
 }
 
 /// A tool call, from request to outcome.
@@ -158,7 +176,8 @@ impl Story {
                 Message::User { content } => {
                     let (text, images) = (self.clip(text_of(content)), images(content));
                     self.prompt.get_or_insert_with(|| text.clone());
-                    self.push(EntryContent::User { text, images, queued: false });
+                    let (task_of, queued) = (None, false);
+                    self.push(EntryContent::User { task_of, text, images, queued });
                 }
                 Message::Assistant(said) => {
                     let text = self.clip(said.content.clone().unwrap_or_default());
@@ -180,7 +199,8 @@ impl Story {
                 let text = self.clip(text_of(&content));
                 self.prompt.get_or_insert_with(|| text.clone());
                 let (images, queued) = (images(&content), message_id.is_some());
-                self.push(EntryContent::User { text, images, queued });
+                let task_of = child(origin);
+                self.push(EntryContent::User { task_of, text, images, queued });
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;

@@ -401,3 +401,31 @@ fn a_record_of_a_subagent_names_the_subagent() {
     html::write(&story, &TimeZone::UTC, &mut page).unwrap();
     assert!(String::from_utf8(page).unwrap().contains("Model · build/plan"));
 }
+
+#[test]
+fn task_of_a_subagent_is_headed_by_its_agent() {
+    let origin = posse_actors::event::Origin {
+        invocation_id: posse_actors::conversation::InvocationId::new("i2"),
+        parent_invocation_id: Some(posse_actors::conversation::InvocationId::new("i1")),
+        agent: "worker".to_owned(),
+        agent_path: "build/worker".to_owned(),
+    };
+    let said = |text: &str| Event::UserMessage {
+        content: vec![ContentPart::text(text)],
+        message_id: None,
+    };
+    let mut story = Story::new("s");
+    story.add(record(1, said("from the user")));
+    story.add(StoredRecord { origin: Some(Arc::new(origin)), ..record(2, said("from an agent")) });
+    let (mut page, mut document) = (Vec::new(), Vec::new());
+    html::write(&story, &TimeZone::UTC, &mut page).unwrap();
+    markdown::write(&story, &TimeZone::UTC, &mut document).unwrap();
+    for (text, of_user, of_agent) in [
+        (document, "## You (", "## Task of build/worker ("),
+        (page, "<h2>You ", "<h2>Task of build/worker "),
+    ] {
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.matches(of_user).count(), 1, "{text}");
+        assert_eq!(text.matches(of_agent).count(), 1, "{text}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use memchr::memmem;
+use posse_actors::event::StoredRecord;
 use posse_actors::ledger::Accounts;
 
 use crate::recovery::recover;
@@ -22,7 +23,7 @@ const TYPE_WITHIN: usize = 1024;
 /// Type of a model reply, with the closing quotation mark.
 const REPLY: &[u8] = b"model.text\"";
 
-/// Beginning of a JSON member that only records of subagents have.
+/// Beginning of a JSON member that the origin of a subagent has.
 const PARENT: &[u8] = b"\"parentInvocationId\":";
 
 /// Prefixes of the record types that affect the cost.
@@ -40,7 +41,7 @@ impl SessionSummary {
             if counts(line) {
                 accounts.push(&parse(line, head, &self.id));
             }
-            replies += u32::from(is_reply(line));
+            replies += u32::from(is_reply(line, || parse(line, head, &self.id)));
             Ok(())
         });
         let Ok(walked) = walked else { return };
@@ -65,21 +66,23 @@ impl SessionSummary {
 
 /// Returns true if the record in `line` affects the cost.
 fn counts(line: &[u8]) -> bool {
-    let (_, kind) = kind_of(line);
+    let kind = kind_of(line);
     COUNTED.iter().any(|counted| kind.starts_with(counted))
 }
 
-/// Returns true if `line` is a model reply of the main agent: its bytes before the type name no
-/// parent invocation.
-fn is_reply(line: &[u8]) -> bool {
-    let (before, kind) = kind_of(line);
-    kind.starts_with(REPLY) && memmem::find(before, PARENT).is_none()
+/// Returns true if `line` is a model reply of the main agent. `record`, which parses the line, is
+/// called only if the line of a reply has a member with the name [`PARENT`]: the origin comes after
+/// the message, which can have members of any name.
+fn is_reply(line: &[u8], record: impl FnOnce() -> StoredRecord) -> bool {
+    if !kind_of(line).starts_with(REPLY) {
+        return false;
+    }
+    let is_child = || record().origin.is_some_and(|origin| origin.parent_invocation_id.is_some());
+    memmem::find(line, PARENT).is_none() || !is_child()
 }
 
-/// Splits the beginning of a line: the bytes before the member `type`, and the bytes from the value
-/// of `type` on. Without a type, the second part is empty.
-fn kind_of(line: &[u8]) -> (&[u8], &[u8]) {
+/// Returns the beginning of a line from the value of the member `type` on; empty without a type.
+fn kind_of(line: &[u8]) -> &[u8] {
     let beginning = &line[..line.len().min(TYPE_WITHIN)];
-    memmem::find(beginning, TYPE)
-        .map_or((beginning, &[]), |at| (&beginning[..at], &beginning[at + TYPE.len()..]))
+    memmem::find(beginning, TYPE).map_or(&[], |at| &beginning[at + TYPE.len()..])
 }

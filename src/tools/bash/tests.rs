@@ -74,7 +74,7 @@ fn invalid_arguments_are_refused() {
 
 #[test]
 fn timeout_is_bounded_and_reported() {
-    let (seconds, limits) = (Duration::from_secs, Timeouts::default());
+    let (seconds, limits) = (Duration::from_secs, CommandTimeouts::default());
     for (asked, given, is_noted) in [
         (None, seconds(120), false),
         (Some(5000.0), seconds(5), false),

@@ -25,19 +25,11 @@ pub(crate) struct TextEdit {
 }
 
 impl TextEdit {
-    /// Fails if the old and the new text are equal.
-    pub(crate) fn require_change(&self) -> Result<(), ToolError> {
-        if self.old_string == self.new_string {
-            let why = "oldString and newString are the same; nothing would change";
-            return Err(ToolError::new("EDT003", why));
-        }
-        Ok(())
-    }
-
     /// Applies the edit to `before`, the content of the file `shown`, and returns the new content.
     /// If `fuzzy` is true, a text without an exact match may match approximately, at one place
-    /// only. Fails if the file is binary or would become too large, if the old text is missing or
-    /// occurs more than once without `replace_all`, or if nothing would change.
+    /// only. If the edit changes nothing, the only note says why. Fails if the file is binary or
+    /// would become too large, or if the old text is missing or occurs more than once without
+    /// `replace_all`.
     pub(crate) fn apply(
         &self,
         before: &[u8],
@@ -62,6 +54,14 @@ impl TextEdit {
         if !replace_all {
             lines.extend(overlap);
         }
+        if after == before {
+            let why = if old == new {
+                "oldString and newString are the same"
+            } else {
+                "the text of newString is there already"
+            };
+            return Ok(EditedFile { after, notes: vec![why.to_owned()], fuzzy: is_fuzzy });
+        }
         if lines.len() > 1 && !replace_all {
             let (times, lines) = (lines.len(), line_list(&lines));
             let why = format!(
@@ -69,10 +69,6 @@ impl TextEdit {
                  include more lines around the one that is meant"
             );
             return Err(ToolError::new("EDT002", why));
-        }
-        if after == before {
-            let why = format!("{shown} has this text already; nothing would change");
-            return Err(ToolError::new("EDT003", why));
         }
         let place = if lines.len() == 1 { "line" } else { "lines" };
         let replaced = count(lines.len(), "replacement");

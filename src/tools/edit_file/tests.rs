@@ -86,13 +86,26 @@ fn shows_the_nearest_place_if_there_is_no_match() {
 }
 
 #[test]
-fn edit_without_change_is_refused() {
+fn edit_without_change_is_a_read_with_a_note() {
     let desk = ToolFixture::new();
-    desk.put("f", "a\n");
-    assert_eq!(
-        edit(&desk, "a", "a"),
-        "EDT003 oldString and newString are the same; nothing would change"
-    );
+    let path = desk.put("f", "a\nb\r\nb\n");
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    for (old, new, why) in [
+        ("a", "a", "oldString and newString are the same"),
+        ("b", "b", "oldString and newString are the same"),
+        ("a\nb\r\n", "a\nb\r\n", "oldString and newString are the same"),
+        ("1\ta", "a", "the text of newString is there already"),
+    ] {
+        let arguments = json!({ "path": "f", "oldString": old, "newString": new });
+        let prepared = desk.prepare("edit_file", &arguments).unwrap();
+        assert!(matches!(prepared.action.operations[..], [Operation::Read { .. }]), "{old:?}");
+        assert_eq!(
+            edit(&desk, old, new),
+            format!("f is unchanged: it has exactly this content already\nnote: {why}")
+        );
+    }
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before);
+    assert!(edit(&desk, "c", "c").starts_with("EDT001 "));
     assert_eq!(edit(&desk, "", "a"), "ARG001 oldString: must not be empty");
 }
 

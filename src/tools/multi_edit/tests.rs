@@ -43,11 +43,6 @@ fn no_edit_applies_if_one_fails() {
              more lines around the one that is meant\nnone of the 2 edits was made",
         ),
         (
-            &[("alpha", "a"), ("x", "x")],
-            "EDT003 edits[1]: oldString and newString are the same; nothing would change\nnone of \
-             the 2 edits was made",
-        ),
-        (
             &[("alpha\nbeta", "A"), ("gamma", "g"), ("alpha", "a")],
             "EDT006 edits[2]: it overlaps edits[0], which changed the text that oldString is in f; \
              make one edit of both, or use the text as edits[0] leaves it\nnone of the 3 edits was \
@@ -55,7 +50,15 @@ fn no_edit_applies_if_one_fails() {
         ),
         (
             &[("alpha", "omega"), ("omega", "alpha")],
-            "EDT003 the edits undo one another; f would not change",
+            "f is unchanged: it has exactly this content already\nnote: edits[0]: 1 replacement at \
+             line 1\nnote: edits[1]: 1 replacement at line 1\nnote: together the edits change \
+             nothing",
+        ),
+        (
+            &[("alpha", "alpha"), ("gamma", "gamma")],
+            "f is unchanged: it has exactly this content already\nnote: edits[0]: oldString and \
+             newString are the same\nnote: edits[1]: oldString and newString are the same\nnote: \
+             together the edits change nothing",
         ),
         (&[], "ARG001 edits: must not be empty"),
         (&[("", "x")], "ARG001 edits[0].oldString: must not be empty"),

@@ -1,4 +1,4 @@
-//! Reads a slice of the lines of a file, with line numbers. Keeps only the shown lines and one
+//! Reads a slice of the lines of a file, with or without line numbers. Keeps only the shown lines and one
 //! chunk of the file in memory.
 
 use std::fmt::Write;
@@ -33,13 +33,15 @@ pub(super) struct Slice {
     pub(super) offset: u64,
     /// Maximum number of lines.
     pub(super) limit: u64,
+    /// True if lines are shown without their numbers.
+    pub(super) bare: bool,
 }
 
 /// Slice of a file for the model, and facts about the file.
 #[derive(Default)]
 pub(super) struct FileLines {
     slice: Slice,
-    /// The lines of the slice, with their numbers.
+    /// The lines of the slice, with their numbers unless the slice is bare.
     text: String,
     /// Number of lines shown.
     shown: u64,
@@ -197,7 +199,10 @@ impl Scan {
         let text = String::from_utf8_lossy(&bare[..cut]);
         lines.lossy |= cut == bare.len() && matches!(text, std::borrow::Cow::Owned(_));
         // Writing to a string cannot fail.
-        let _ = write!(lines.text, "{}\t{text}", self.line);
+        if !lines.slice.bare {
+            let _ = write!(lines.text, "{}\t", self.line);
+        }
+        lines.text.push_str(&text);
         if cut < bare.len() || length > line.len() {
             let _ = write!(lines.text, " … [cut: the line has {length} bytes]");
         }

@@ -27,7 +27,7 @@ fn read(file: impl Read, size: u64, slice: Slice, stopped: bool) -> FileLines {
 
 /// Output for a file with `bytes`.
 fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
-    let page = read(bytes, bytes.len() as u64, Slice { offset, limit }, false);
+    let page = read(bytes, bytes.len() as u64, Slice { offset, limit, bare: false }, false);
     page.into_output("f").map_or_else(|error| error.to_string(), |page| text_of(&page.content))
 }
 
@@ -135,13 +135,13 @@ impl Read for Endless {
 
 #[test]
 fn endless_line_is_truncated() {
-    let slice = Slice { offset: 1, limit: 5 };
+    let slice = Slice { offset: 1, limit: 5, bare: false };
     assert!(!read(Endless, u64::MAX, slice, false).complete);
 }
 
 #[test]
 fn reading_stops_when_cancelled() {
-    let slice = Slice { offset: 1 << 40, limit: 5 };
+    let slice = Slice { offset: 1 << 40, limit: 5, bare: false };
     assert!(!read(Endless, u64::MAX, slice, true).complete);
 }
 
@@ -153,7 +153,7 @@ fn reads_outputs_of_this_session_only() {
     fs::write(desk.path("session/secret.txt"), "secret\n").unwrap();
     std::os::unix::fs::symlink("../secret.txt", desk.path("session/outputs/link.txt")).unwrap();
     for (path, expected) in [
-        ("output:call-7", "1\tspilled\n[lines 1-1 of 1]"),
+        ("output:call-7", "spilled\n[lines 1-1 of 1]"),
         ("output:call-8", "FIL001 there is no output:call-8"),
         ("output:../secret", "ARG002 an output is named by `output:` and the id of its call"),
         ("output:", "ARG002 an output is named by `output:` and the id of its call"),
@@ -179,9 +179,9 @@ fn output_without_a_file_is_read_from_the_journal() {
     fs::create_dir(desk.path("session/outputs")).unwrap();
     fs::write(desk.path("session/outputs/call-7.txt"), "spilled\n").unwrap();
     for (arguments, expected) in [
-        (json!({"path": "output:call-9"}), "1\tone\n2\ttwo\n[lines 1-2 of 2]"),
-        (json!({"path": "output:call-9", "offset": 2}), "2\ttwo\n[lines 2-2 of 2]"),
-        (json!({"path": "output:call-7"}), "1\tspilled\n[lines 1-1 of 1]"),
+        (json!({"path": "output:call-9"}), "one\ntwo\n[lines 1-2 of 2]"),
+        (json!({"path": "output:call-9", "offset": 2}), "two\n[lines 2-2 of 2]"),
+        (json!({"path": "output:call-7"}), "spilled\n[lines 1-1 of 1]"),
         (json!({"path": "output:call-8"}), "FIL001 there is no output:call-8"),
         (
             json!({"path": "output:broken"}),
@@ -190,6 +190,22 @@ fn output_without_a_file_is_read_from_the_journal() {
     ] {
         assert_eq!(ask(&desk, &arguments), expected);
     }
+}
+
+#[test]
+fn text_of_an_earlier_read_fits_edit_file() {
+    let desk = ToolFixture::set(|env| {
+        env.recall = crate::stored_output::Recall::new(|_, _| {
+            Box::pin(std::future::ready(Ok(Some("1\tone\n2\ttwo\n[lines 1-2 of 2]\n".to_owned()))))
+        });
+    });
+    desk.put("f", "one\ntwo\n");
+    let shown = ask(&desk, &json!({"path": "output:call-1", "offset": 2, "limit": 1}));
+    let (line, _) = shown.split_once('\n').unwrap();
+    assert_eq!(line, "2\ttwo");
+    let edit = json!({"path": "f", "oldString": line, "newString": "2\t2"});
+    assert!(desk.ask("edit_file", &edit).starts_with("updated f"));
+    assert_eq!(desk.get("f"), b"one\n2\n");
 }
 
 #[test]
@@ -282,7 +298,7 @@ proptest! {
         piece in 1..5000_usize,
     ) {
         let lines: Vec<&str> = text.lines().collect();
-        let slice = Slice { offset, limit };
+        let slice = Slice { offset, limit, bare: false };
         // A wrong size makes the reader continue in chunks.
         let page = read(Pieces(text.as_bytes(), piece), 1, slice, false);
         let output = page.into_output("f");

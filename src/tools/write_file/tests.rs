@@ -43,6 +43,33 @@ fn creates_updates_and_reports_no_change() {
 }
 
 #[test]
+fn write_without_change_is_judged_as_a_read() {
+    for dry_run in [false, true] {
+        let desk = ToolFixture::set(|env| env.dry_run = dry_run);
+        desk.put("f", "a\r\nb\r\n");
+        // The line ends of the file are kept.
+        let prepared = desk.prepare("write_file", &arguments("f", "a\nb\n")).unwrap();
+        let action = &prepared.action;
+        assert!(matches!(action.operations[..], [Operation::Read { .. }]), "{action:?}");
+        assert_eq!(
+            (action.summary.as_str(), action.detail.as_str()),
+            ("read f, which has this content", "")
+        );
+        let output = desk.run("write_file", prepared);
+        assert!(!output.is_error, "{output:?}");
+        assert_eq!(output.metadata["verdict"], "unchanged");
+        // A file that is changed before the call runs is no longer what was judged.
+        let prepared = desk.prepare("write_file", &arguments("f", "a\nb\n")).unwrap();
+        desk.put("f", "c\n");
+        let text = text_of(&desk.run("write_file", prepared).content);
+        assert!(text.starts_with("EDT004 f changed meanwhile"), "{text}");
+        // Creating an empty file changes something.
+        let action = desk.prepare("write_file", &arguments("new", "")).unwrap().action;
+        assert!(matches!(action.operations[..], [Operation::Write { .. }]), "{action:?}");
+    }
+}
+
+#[test]
 fn preview_matches_the_result() {
     let desk = ToolFixture::new();
     desk.put("f", "a\n");

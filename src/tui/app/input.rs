@@ -107,7 +107,8 @@ impl App {
                 self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
             }
             ParsedLine::Shell(command) => {
-                self.view.push_user_input(format!("! {command}"));
+                let mark = if command.is_private { "!!" } else { "!" };
+                self.view.push_user_input(format!("{mark} {}", command.line));
                 self.effects.push(Effect::Run(command));
             }
             ParsedLine::Command(command, argument) => {

@@ -4,6 +4,7 @@ use posse_actors::conversation::{ContentPart, MessageId, Prompt, text_of};
 use posse_actors::event::MessageKind;
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle, UserCall};
 use posse_base::failure::{ErrorCode, Failure};
+use posse_frontend::commands::ShellCommand;
 use posse_frontend::files::Finder;
 use posse_frontend::{Task, clipboard, own_call};
 
@@ -115,8 +116,8 @@ impl Tui<'_> {
     }
 
     /// Runs a shell command of the user.
-    fn run_own(&mut self, command: &str) {
-        self.history.add(&format!("!{command}"));
+    fn run_own(&mut self, command: &ShellCommand) {
+        self.history.add(&command.to_string());
         self.call(own_call(command));
     }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use posse_actors::context::assumed_window;
 use posse_actors::conversation::{ContentPart, InvocationId, SessionId};
-use posse_actors::cost::usd;
 use posse_actors::event::{
     Announcement, ContextUse, DecisionSource, Event, MessageKind, SessionEndReason,
 };
@@ -140,9 +139,9 @@ impl CurrentSession {
         })
     }
 
-    /// Known cost so far in US dollars; `None` if no cost is known.
-    pub(super) fn cost(&self) -> Option<f64> {
-        self.accounts.total.known_cost().map(usd)
+    /// Known cost so far in nano-USD; `None` if no cost is known.
+    pub(super) fn cost(&self) -> Option<u64> {
+        self.accounts.total.known_cost()
     }
 
     pub(super) fn runs(&mut self, running: RunningPrompt, now: Duration) {

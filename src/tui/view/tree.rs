@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
-use posse_actors::cost::usd;
+use posse_actors::cost::dollars;
 use posse_actors::event::{Event, Origin};
 use posse_actors::outcome::SubagentOutcome;
 use posse_frontend::outcome::clock_time;
@@ -333,7 +333,7 @@ impl SubagentNode {
             spent = format!(" · {}{unit}", short_count(tokens));
         }
         if let Some(cost) = self.cost_nano_usd.filter(|cost| *cost > 0) {
-            spent = format!("{spent} · ${:.2}", usd(cost));
+            spent = format!("{spent} · {}", dollars(cost));
         }
         spent
     }

@@ -31,7 +31,8 @@ pub struct UserCall {
     pub tool: String,
     /// Arguments as JSON text.
     pub arguments: String,
-    /// Beginning of the message for the model; the tool's output follows.
+    /// Beginning of the message for the model; the tool's output follows. If it is empty, the model
+    /// is not informed.
     pub said: String,
 }
 
@@ -151,7 +152,7 @@ impl SessionBase {
     }
 
     /// Queues and records the message that informs the model about a tool call of the user with its
-    /// next request.
+    /// next request. Does nothing if `said` is empty.
     fn queue_own_call_message(
         &self,
         id: MessageId,
@@ -159,6 +160,9 @@ impl SessionBase {
         output: Vec<ContentPart>,
         run: &mut MainRun,
     ) {
+        if said.is_empty() {
+            return;
+        }
         let kind = MessageKind::Aside;
         let content: Vec<ContentPart> =
             std::iter::once(ContentPart::text(said)).chain(output).collect();

@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId};
 use posse_actors::event::{Event, MessageKind};
-use posse_frontend::commands::COMMANDS;
+use posse_frontend::commands::{COMMANDS, ShellCommand};
 
 use crate::app::Effect;
 use crate::input::ctrl;
@@ -73,7 +73,10 @@ fn queue_selector() {
 #[test]
 fn shell_command_of_the_user() {
     let build = |stage: &mut TestScreen| {
-        assert_eq!(stage.types("!ls -l\n"), [Effect::Run("ls -l".to_owned())]);
+        assert_eq!(
+            stage.types("!ls -l\n"),
+            [Effect::Run(ShellCommand { line: "ls -l".to_owned(), is_private: false })]
+        );
         stage.happens(Event::UserCall {
             call_id: CallId::new("c1"),
             tool: "bash".to_owned(),
