@@ -62,7 +62,7 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     let limits = if env.jobs.is_closed() {
         format!("default {default}, at most {maximum}")
     } else {
-        format!("at most {maximum}; default: a job after {default}")
+        format!("max {maximum}; default: a job after {default}")
     };
     let mut properties = json!({
         "command": {"type": "string"},
@@ -83,7 +83,7 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
         "Runs a command in bash and returns stdout and stderr. Each call is a new \
-                      shell without input or terminal; processes left behind are killed.",
+                      shell without a terminal; processes left behind are killed.",
         ToolAnnotations::new(Access::Process).in_rules("Bash"),
         &properties,
         &["command"],
