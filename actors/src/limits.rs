@@ -66,7 +66,8 @@ pub struct Limits {
     /// of a run of the main agent; later ones are limited by `patience` alone, because the server
     /// was there. 0 counts as 1. `None`: patience alone decides.
     pub absent_attempts_max: Option<u32>,
-    /// As `absent_attempts_max`, for responses that are not from the provider.
+    /// As `absent_attempts_max`, for responses that are not from the provider. `None` if the user
+    /// has set a patience, which then holds for a wrong address, too.
     pub foreign_attempts_max: Option<u32>,
     /// Maximum time for the attempts that these two limits count.
     pub absent_patience: Duration,

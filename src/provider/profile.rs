@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use posse_base::failure::{ErrorCode, Exit, Failure};
 use secrecy::SecretString;
@@ -92,7 +93,7 @@ pub struct ProviderProfile {
     /// With a login, every reply is streamed.
     pub stream: bool,
     /// Timeouts of an attempt.
-    pub timeouts: Timeouts,
+    pub timeouts: AttemptTimeouts,
     /// Reason why the model accepts no images, with an alternative for the user. `None`: it may
     /// accept images.
     pub sight: ModelFact<Option<String>>,
@@ -212,7 +213,7 @@ pub struct Quirks {
 /// total duration of a reply is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct Timeouts {
+pub struct AttemptTimeouts {
     /// Maximum duration of connecting.
     pub connect_ms: Option<u64>,
     /// Maximum time from the start of the HTTP request, including connecting, to the beginning of
@@ -225,7 +226,28 @@ pub struct Timeouts {
     pub idle_ms: Option<u64>,
 }
 
-/// Timeouts of an attempt that apply, in milliseconds. The fields are those of [`Timeouts`].
+impl AttemptTimeouts {
+    /// Creates the timeouts from durations, in the order of the fields.
+    pub fn of(
+        connect: Option<Duration>,
+        first_byte: Option<Duration>,
+        silence: Option<Duration>,
+        idle: Option<Duration>,
+    ) -> AttemptTimeouts {
+        let ms = |limit: Option<Duration>| {
+            limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
+        };
+        AttemptTimeouts {
+            connect_ms: ms(connect),
+            header_ms: ms(first_byte),
+            silence_ms: ms(silence),
+            idle_ms: ms(idle),
+        }
+    }
+}
+
+/// Timeouts of an attempt that apply, in milliseconds. The fields are those of
+/// [`AttemptTimeouts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of the name")]
 pub(crate) struct TimeLimits {
@@ -238,7 +260,7 @@ pub(crate) struct TimeLimits {
 impl TimeLimits {
     /// Limits for a server at a loopback address, if `is_loopback`, or elsewhere. A server on this
     /// machine may compute without an accelerator, and read a long prompt for minutes.
-    pub(crate) fn of(configured: Timeouts, is_loopback: bool) -> TimeLimits {
+    pub(crate) fn of(configured: AttemptTimeouts, is_loopback: bool) -> TimeLimits {
         let (silence_ms, idle_ms) =
             if is_loopback { (600_000, 600_000) } else { (90_000, 300_000) };
         TimeLimits {
@@ -285,7 +307,7 @@ pub struct Settings {
     /// True if a reply is streamed when the caller wants deltas. `None`: true.
     pub stream: Option<bool>,
     /// Timeouts. `None`: none is configured.
-    pub timeouts: Option<Timeouts>,
+    pub timeouts: Option<AttemptTimeouts>,
 }
 
 impl ProviderProfile {

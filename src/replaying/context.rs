@@ -48,6 +48,7 @@ pub(crate) fn limits() -> Limits {
         backoff_first: UNAVAILABLE_TIME,
         backoff_max: UNAVAILABLE_TIME,
         retry_after_max: PATIENCE,
+        foreign_attempts_max: None,
         breaker_failures: FAILURES_MAX,
         probe_interval: UNAVAILABLE_TIME,
         failover_wait: WORTH_WAITING,
@@ -189,7 +190,7 @@ impl ReplayContext {
         deltas: &DeltaSender,
     ) -> Result<Completion, ProviderError> {
         let RecordedAttempt { who: _, text, usage, end } = attempt;
-        if matches!(end, AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }) {
+        if self.exhausts_patience(&end) {
             // Before any output arrives: patience does not run out during output.
             self.advance(PATIENCE * 2);
         }
@@ -227,6 +228,19 @@ impl ReplayContext {
                 *lock(&self.jitter) = jitter;
                 Err(attempts::failure(&class, &cause, wait))
             }
+        }
+    }
+
+    /// True if the recorded session made no further attempt after this one because patience was
+    /// exhausted. Without a fallback, nothing else ends the attempts after an invalid reply.
+    fn exhausts_patience(&self, end: &AttemptEnd) -> bool {
+        let AttemptEnd::Failed { class, then, .. } = end else { return false };
+        let is_invalid =
+            matches!(class.as_str(), "broken_reply" | "empty_reply" | "not_the_provider");
+        match then {
+            FailureReaction::Parked { .. } => true,
+            FailureReaction::GivenUp { .. } => is_invalid && self.recording.contacts.len() == 1,
+            FailureReaction::Retried => false,
         }
     }
 

@@ -312,6 +312,20 @@ async fn exhausted_patience_replays_identically() {
 }
 
 #[tokio::test]
+async fn invalid_replies_until_the_end_replay_identically() {
+    for class in ["broken_reply", "empty_reply", "not_the_provider"] {
+        let mut bench = with_short_waits(bench((0..400).map(|_| fails("", class)).collect()));
+        bench.limits.patience = Duration::from_millis(60);
+        bench.limits.foreign_attempts_max = None;
+        let records = recorded(&bench, &["one"]).await;
+        let ended = kinds(&records, |event| matches!(event, Event::InvocationFailed { .. }));
+        let retries = kinds(&records, |event| matches!(event, Event::ProviderRetry { .. }));
+        assert!(ended == 1 && retries > 3, "{class}: {ended} {retries}");
+        assert_eq!(compared(&records).await, None, "{class}");
+    }
+}
+
+#[tokio::test]
 async fn failover_replays_identically() {
     let mut bench = with_short_waits(bench(vec![
         fails("wor", "cut"),

@@ -234,19 +234,10 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         None => None,
     };
     let quirks = quirks(configured).map_err(|error| wrong("quirks", &error))?;
-    let headers = configured
-        .headers
-        .iter()
-        .map(|(name, value)| (name.clone(), secrecy::SecretString::from(value.clone())));
-    let millis = |wanted: Option<std::time::Duration>| {
-        wanted.map(|wanted| u64::try_from(wanted.as_millis()).unwrap_or(u64::MAX))
-    };
-    let timeouts = profile::Timeouts {
-        connect_ms: millis(configured.timeouts.connect),
-        header_ms: millis(configured.timeouts.first_byte),
-        silence_ms: millis(configured.timeouts.silence),
-        idle_ms: millis(configured.timeouts.idle),
-    };
+    let headers =
+        configured.headers.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+    let own = &configured.timeouts;
+    let timeouts = profile::AttemptTimeouts::of(own.connect, own.first_byte, own.silence, own.idle);
     Ok(profile::Settings {
         preset: None,
         protocol,

@@ -572,7 +572,6 @@ fn limits(settings: &Settings) -> Limits {
         duration_max: settings.timeout,
         patience: patience.unwrap_or(defaults.patience),
         attempts_max: settings.retry.attempts_max,
-        // Whoever sets a patience wants it for a wrong address, too.
         foreign_attempts_max: defaults.foreign_attempts_max.filter(|_| patience.is_none()),
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),

@@ -275,7 +275,7 @@ fn a_document_contains_every_event() {
         "crash",
         "AgentInvocation, number 1",
         "waits 1s",
-        "Some words = 3",
+        "the limit Some words (3) was reached",
         "warning",
         "5 in, 7 out",
         "exit code 1",

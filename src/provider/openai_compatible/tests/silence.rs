@@ -78,16 +78,19 @@ async fn first_byte_has_a_timeout() {
 
 #[test]
 fn server_on_this_machine_has_longer_timeouts() {
-    use crate::profile::{TimeLimits, Timeouts};
+    use crate::profile::{AttemptTimeouts, TimeLimits};
     let limits = |configured, is_loopback| {
         let limits = TimeLimits::of(configured, is_loopback);
         [limits.header_ms, limits.silence_ms, limits.idle_ms, limits.connect_ms]
     };
-    let configured =
-        Timeouts { header_ms: Some(90_000), silence_ms: Some(1), ..Timeouts::default() };
+    let configured = AttemptTimeouts {
+        header_ms: Some(90_000),
+        silence_ms: Some(1),
+        ..AttemptTimeouts::default()
+    };
     let table = [
-        (Timeouts::default(), false, [90_000, 90_000, 300_000, 10_000]),
-        (Timeouts::default(), true, [600_000, 600_000, 600_000, 10_000]),
+        (AttemptTimeouts::default(), false, [90_000, 90_000, 300_000, 10_000]),
+        (AttemptTimeouts::default(), true, [600_000, 600_000, 600_000, 10_000]),
         // A configured value counts, also if it is the default of other servers.
         (configured, true, [90_000, 1, 600_000, 10_000]),
         (configured, false, [90_000, 1, 300_000, 10_000]),
