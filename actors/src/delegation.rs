@@ -49,7 +49,7 @@ pub struct Delegation {
     /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
     /// Maximum model replies of a subagent, at least 1; its definition or the call may set a lower
-    /// number.
+    /// number. `u32::MAX`: no limit.
     pub turns_max: u32,
     /// True if a new subagent receives the memory of earlier subagents of its name.
     pub remembers: bool,
