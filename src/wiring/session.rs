@@ -335,12 +335,17 @@ fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failu
     provider::choose(&theirs, setup.environment, setup.cwd)
 }
 
-/// All agents. In single-agent mode with a built-in main agent, only built-in agents: no file is
-/// read.
+/// All agents. In single-agent mode with a built-in main agent, only built-in agents: files
+/// are read only to check roles that no built-in agent has.
 fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
     if !settings.multi_agent && built_in.find(&settings.default_agent).is_some() {
+        // A role may belong to an agent of a file.
+        if !roles::remarks(settings, &built_in).is_empty() {
+            let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
+            notices.extend(roles::remarks(settings, &roster));
+        }
         return built_in;
     }
     let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
