@@ -73,6 +73,8 @@ pub struct Subagent {
     pub provider: Option<Arc<dyn Provider>>,
     /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
+    /// Sampling temperature; `None`: the provider's default.
+    pub temperature: Option<f64>,
     /// Pricing of its own model; `None` if unknown or without an own model.
     pub price: Option<PriceLookup>,
     /// Names of the subagents that it may call.

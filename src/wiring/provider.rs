@@ -138,6 +138,13 @@ pub(crate) fn profile(
     }
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     let mut profile = ProviderProfile::resolve(name, wanted, variable)?;
+    if profile.temperature.is_some() && profile.quirks.omit_temperature {
+        let key = format!("providers.{name}.temperature");
+        let what = format!("{key} conflicts with the quirk omitTemperature: it would not be sent");
+        let fix = format!("remove it, or set providers.{name}.quirks.omitTemperature to false");
+        let failure = Failure::new(ErrorCode::ConfigContradiction, Exit::Configuration, what);
+        return Err(failure.at(key).fix(fix));
+    }
     adapt(&mut profile, settings);
     Ok(profile)
 }
@@ -262,6 +269,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         headers: headers.collect(),
         quirks,
         max_tokens: configured.tokens_max,
+        temperature: configured.temperature,
         stream: None,
         timeouts: Some(timeouts),
     })
