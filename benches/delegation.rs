@@ -136,6 +136,7 @@ impl BenchSession {
             tools: Vec::new(),
             provider: Some(Arc::new(ScriptedModel::new(scout).named("scout"))),
             thinking: None,
+            temperature: None,
             price: None,
             calls: Vec::new(),
             turns_max: None,

@@ -25,6 +25,7 @@ pub use posse_sandbox as sandbox;
 pub mod signed_store;
 pub use posse_tools as tools;
 mod stored_output;
+mod tool_counter;
 pub mod trust;
 
 pub mod commands;

@@ -224,12 +224,13 @@ impl Actor for AgentInvocation {
             calls_per_turn_max: limits.calls_per_turn_max,
             repeated_failures_max: limits.repeated_failures_max,
             queued_messages_max: limits.queued_messages_max,
+            delivery: limits.delivery,
             tokens_max,
             settles: services.hooks.has_hook(HookEvent::Stop, None),
         };
         let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
         let attached = attached.collect();
-        let (pending, asked) = calls::restore_calls(pending, &tools, &services.transcript, &origin);
+        let (pending, asked) = calls::restore_calls(pending, &tools, &services, &origin);
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
         let prompt = history.last().filter(is_user).cloned();
         let limit =

@@ -49,7 +49,7 @@ pub struct Delegation {
     /// Maximum sizes of handoff packets and answers.
     pub caps: Caps,
     /// Maximum model replies of a subagent, at least 1; its definition or the call may set a lower
-    /// number.
+    /// number. `u32::MAX`: no limit.
     pub turns_max: u32,
     /// True if a new subagent receives the memory of earlier subagents of its name.
     pub remembers: bool,
@@ -73,6 +73,8 @@ pub struct Subagent {
     pub provider: Option<Arc<dyn Provider>>,
     /// Reasoning effort; `None`: the provider's default.
     pub thinking: Option<Thinking>,
+    /// Sampling temperature; `None`: the provider's default.
+    pub temperature: Option<f64>,
     /// Pricing of its own model; `None` if unknown or without an own model.
     pub price: Option<PriceLookup>,
     /// Names of the subagents that it may call.

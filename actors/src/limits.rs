@@ -8,13 +8,16 @@ use crate::context::ContextBudget;
 /// Bounds of a session. Sizes are in bytes unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Maximum model replies of one invocation (`maxTurns`).
+    /// Maximum model replies of one invocation (`maxTurns`); `u32::MAX`: no limit.
     pub turns_max: u32,
     /// Maximum running time of a run. Subagents that it starts get the rest of it. `None`: no
     /// limit.
     pub duration_max: Option<Duration>,
-    /// Maximum calls without side effects of one turn that run in parallel; 0 counts as 1.
+    /// Maximum calls of one turn that run in parallel; 0 counts as 1.
     pub parallel_calls_max: usize,
+    /// True if a call with side effects waits for all earlier calls of its turn, and later calls
+    /// wait for it. False: it runs in parallel with others.
+    pub effects_run_alone: bool,
     /// Maximum calls in one reply. Further calls do not run and get an error as their result.
     pub calls_per_turn_max: usize,
     /// Maximum bytes of the arguments of one call. A call with longer ones is invalid and does not
@@ -32,6 +35,8 @@ pub struct Limits {
     /// Number of waiting messages from which on an invocation accepts no further message of the
     /// user. Messages of posse are always accepted.
     pub queued_messages_max: usize,
+    /// Number of queued messages that are delivered at once.
+    pub delivery: QueueDelivery,
     /// Maximum permission requests that are open at once; further ones are denied.
     pub questions_max: usize,
     /// Maximum events buffered for a slow observer. It loses deltas beyond that and reads durable
@@ -113,18 +118,37 @@ impl Limits {
     }
 }
 
+/// Number of queued messages of the user that are delivered at once, by kind. Notices of posse are
+/// always delivered together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueDelivery {
+    /// True if each step delivers one steering message; false if it delivers all of them.
+    pub one_steering_message: bool,
+    /// True if an answer is followed by all queued follow-ups; false if by the oldest one.
+    pub all_follow_ups: bool,
+}
+
+impl Default for QueueDelivery {
+    /// All steering messages, one follow-up.
+    fn default() -> QueueDelivery {
+        QueueDelivery { one_steering_message: false, all_follow_ups: false }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            turns_max: 25,
+            turns_max: u32::MAX,
             duration_max: None,
             parallel_calls_max: 8,
+            effects_run_alone: true,
             calls_per_turn_max: 256,
             arguments_bytes_max: 16 << 20,
             output_bytes_max: 32 << 10,
             result_bytes_max: 1 << 20,
             repeated_failures_max: 3,
             queued_messages_max: 64,
+            delivery: QueueDelivery::default(),
             questions_max: 256,
             events_buffered_max: 4096,
             restarts_max: 3,

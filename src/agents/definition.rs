@@ -39,7 +39,7 @@ const OF_PROVIDERS: [&str; 11] = [
 ];
 
 /// Fields at the top level of a definition. Any other field is an error.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "authority",
     "catalog",
     "defaultDecision",
@@ -55,6 +55,7 @@ const FIELDS: [&str; 17] = [
     "prompt",
     "provider",
     "skills",
+    "temperature",
     "thinking",
     "tools",
 ];
@@ -156,6 +157,8 @@ impl<'a> DefinitionReader<'a> {
             mode,
             hidden: self.flag(&top, "hidden").unwrap_or_default(),
             profile: self.profile(&top, known),
+            inherits_root: Self::inherits_root(&top),
+            temperature: self.temperature(&top),
             thinking: self.choice(&top, "thinking", Thinking::ALL),
             tools: self.tools(&top, known),
             skills: self.names(&top, "skills"),
@@ -217,6 +220,24 @@ impl<'a> DefinitionReader<'a> {
             self.error_as(ErrorCode::AgentProfileUnknown, "provider.profile", what, fix);
         }
         Some(profile.to_owned())
+    }
+
+    /// The field `provider.inheritRoot`. `None` if it is not set.
+    fn inherits_root(top: &FieldGroup<'a>) -> Option<bool> {
+        let fields = top.fields.and_then(|fields| fields.get("provider")?.as_object());
+        fields?.get("inheritRoot")?.as_bool()
+    }
+
+    fn temperature(&mut self, top: &FieldGroup<'a>) -> Option<f64> {
+        let given = top.fields?.get("temperature")?;
+        // The front matter has no decimal numbers: they arrive as texts.
+        let number = given.as_f64().or_else(|| given.as_str()?.parse().ok());
+        let number = number.filter(|number| (0.0..=2.0).contains(number));
+        if number.is_none() {
+            let fix = "write a number from 0 to 2";
+            self.error("temperature", "temperature is out of range", fix);
+        }
+        number
     }
 
     fn tools(&mut self, top: &FieldGroup<'a>, known: &KnownNames<'_>) -> ToolSelection {

@@ -59,6 +59,12 @@ pub struct Agent {
     /// Provider profile of the agent as a subagent. `None`: that of the role of its name, else the
     /// session's.
     pub profile: Option<String>,
+    /// Provider of the agent as a subagent without a profile and a role. True: that of the main
+    /// agent, also if a flag selected it. False: the configured one, without flags; its absence is
+    /// an error. `None`: the configured one, else that of the main agent.
+    pub inherits_root: Option<bool>,
+    /// Sampling temperature. `None`: that of the provider.
+    pub temperature: Option<f64>,
     /// Reasoning effort. `None`: the definition sets none.
     pub thinking: Option<Thinking>,
     /// Visible tools.

@@ -1,4 +1,4 @@
-//! Errors for planned commands and flags that this version does not have, and suggestions for
+//! Errors for planned commands that this version does not have, and suggestions for
 //! misspelled ones: clap's own suggestions miss swapped letters.
 
 use std::ffi::OsString;
@@ -9,30 +9,20 @@ use posse_base::failure::{ErrorCode, Exit, Failure, nearest};
 
 use crate::args::Cli;
 
-const FLAGS: [&str; 4] = [
-    "--main-max-context-tokens",
-    "--main-compact-at",
-    "--sub-max-context-tokens",
-    "--sub-compact-at",
-];
-
 const COMMANDS: [&str; 5] = ["mcp", "serve", "acp", "mcp-serve", "worker"];
 
-/// Converts clap's error about an unknown command or flag to "not available yet" if this command or
-/// flag is planned. `None` for any other name or error.
+/// Converts clap's error about an unknown command to "not available yet" if this command is planned.
+/// `None` for any other name or error.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
-    let (kind, names, word) = match error.kind() {
-        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),
-        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, &COMMANDS[..], "command"),
-        _ => return None,
-    };
-    let Some(ContextValue::String(given)) = error.get(kind) else { return None };
-    let given = given.split('=').next().unwrap_or(given);
-    names.contains(&given).then(|| {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let given = text(error, ContextKind::InvalidSubcommand)?;
+    COMMANDS.contains(&given.as_str()).then(|| {
         Failure::new(
             ErrorCode::NotAvailableYet,
             Exit::Usage,
-            format!("the {word} \"{given}\" is not available yet"),
+            format!("the command \"{given}\" is not available yet"),
         )
         .fix("`posse --help` shows what is")
     })

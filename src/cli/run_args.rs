@@ -196,6 +196,19 @@ pub struct AgentFlags {
     #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
     pub budget: Option<u64>,
 
+    /// Context of the main agent, in tokens, or auto
+    #[arg(long, value_name = "TOKENS", help_heading = "Limits")]
+    pub main_max_context_tokens: Option<String>,
+    /// Fraction of the main agent's context at which it is compacted: 0.7
+    #[arg(long, value_name = "RATIO", help_heading = "Limits")]
+    pub main_compact_at: Option<String>,
+    /// Context of a subagent, in tokens, or auto
+    #[arg(long, value_name = "TOKENS", help_heading = "Limits")]
+    pub sub_max_context_tokens: Option<String>,
+    /// Fraction of a subagent's context at which it is compacted: 0.7
+    #[arg(long, value_name = "RATIO", help_heading = "Limits")]
+    pub sub_compact_at: Option<String>,
+
     /// Run unattended: retry for up to 24 h, never prompt, survive hangup
     #[arg(long, help_heading = "Limits")]
     pub unattended: bool,
@@ -347,6 +360,16 @@ impl AgentFlags {
         }
     }
 
+    /// Flags of context budgets, each with its value as given.
+    pub fn context_flags(&self) -> [(&'static str, Option<&str>); 4] {
+        [
+            ("--main-max-context-tokens", self.main_max_context_tokens.as_deref()),
+            ("--main-compact-at", self.main_compact_at.as_deref()),
+            ("--sub-max-context-tokens", self.sub_max_context_tokens.as_deref()),
+            ("--sub-compact-at", self.sub_compact_at.as_deref()),
+        ]
+    }
+
     /// Settings that the given flags override, as the last layer of the configuration: key of the
     /// setting, value, and name of the flag. `--unattended` sets the setting `patience`.
     pub fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
@@ -355,7 +378,13 @@ impl AgentFlags {
         let grants_flag =
             either(self.keeps_grants(), "--persistent-grants", "--no-persistent-grants");
         let timeout = self.timeout.map(|limit| format!("{}ms", limit.as_millis()));
+        let [main_tokens, main_ratio, sub_tokens, sub_ratio] =
+            self.context_flags().map(|(_, given)| json!(given.map(number_or_text)));
         let values = [
+            ("context.main.compactAtRatio", main_ratio, "--main-compact-at"),
+            ("context.main.maxContextTokens", main_tokens, "--main-max-context-tokens"),
+            ("context.subAgent.compactAtRatio", sub_ratio, "--sub-compact-at"),
+            ("context.subAgent.maxContextTokens", sub_tokens, "--sub-max-context-tokens"),
             ("agentMode", json!(self.agent_mode()), "--mode"),
             ("defaultAgent", json!(self.agent), "--agent"),
             ("defaultProvider", json!(self.provider), "--provider"),
@@ -395,6 +424,12 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, F
             .fix("say what to do: posse run \"fix the failing test\""));
     }
     Ok(Some(PromptArg::Text(text)))
+}
+
+/// The number that `text` contains, else the text. The configuration checks the value.
+fn number_or_text(text: &str) -> Value {
+    let number = serde_json::from_str::<Value>(text).ok().filter(Value::is_number);
+    number.unwrap_or_else(|| json!(text))
 }
 
 fn turns(text: &str) -> Result<u32, String> {

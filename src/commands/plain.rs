@@ -19,7 +19,7 @@ use crate::commands::resume::{Resuming, SessionRow, of_project, row};
 use crate::commands::run::{runtime, start_log};
 use crate::commands::{colors, descriptors, notices, printing_notices, undo};
 use crate::config::preferences::{self, Preferences};
-use crate::config::{Environment, Layers, Loaded, SettingOrigin};
+use crate::config::{Environment, Loaded, SettingOrigin};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
@@ -85,11 +85,6 @@ fn first_prompt(
         // Standard input is read line by line anyway.
         Some(PromptArg::Stdin) | None => None,
     })
-}
-
-/// True if the setting `ui.history` permits storing typed lines.
-fn keeps_history(layers: &Layers) -> bool {
-    layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
 /// Opens the sessions of this process, one after the other.
@@ -366,7 +361,7 @@ impl<'a> PlainSessions<'a> {
 
     /// File for the history of typed lines. `None` if typed lines are not stored.
     pub(super) fn history(&self) -> Option<PathBuf> {
-        let kept = keeps_history(&self.found.loaded.layers) && !self.args.flags.no_transcript;
+        let kept = self.found.loaded.settings.ui.history && !self.args.flags.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
     }
 

@@ -96,12 +96,7 @@ impl ProjectTrust {
         let sources = Sources { project: Some(&root), presets: &presets, ..Sources::default() };
         let loaded = config::load(environment, dirs, &sources)?;
         let shown = |notice: &config::Notice| {
-            !matches!(
-                notice.code,
-                ErrorCode::ConfigProjectForbidden
-                    | ErrorCode::ProjectNotTrusted
-                    | ErrorCode::ConfigNoEffect
-            )
+            !matches!(notice.code, ErrorCode::ConfigProjectForbidden | ErrorCode::ProjectNotTrusted)
         };
         let file = loaded.project;
         let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref())?;
@@ -276,11 +271,8 @@ impl ProjectTrust {
             text.push_str("changes since you trusted it:\n");
             text.push_str(&difference(&before.settings, &self.settings(), shown));
         }
-        let groups: [(&str, SettingFilter); 4] = [
-            ("takes effect once trusted:", |wanted| wanted.fate == Fate::Waits && wanted.active),
-            ("accepted once trusted, without effect in this version:", |wanted| {
-                wanted.fate == Fate::Waits && !wanted.active
-            }),
+        let groups: [(&str, SettingFilter); 3] = [
+            ("takes effect once trusted:", |wanted| wanted.fate == Fate::Waits),
             ("takes effect without trust:", |wanted| matches!(wanted.fate, Fate::Counts(_))),
             ("never takes effect:", |wanted| matches!(wanted.fate, Fate::Refused(_))),
         ];
@@ -321,7 +313,6 @@ impl ProjectTrust {
                     "line": wanted.line,
                     "fate": fate,
                     "why": why,
-                    "active": wanted.active,
                 })
             })
             .collect();

@@ -26,6 +26,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         return plain::run(args, environment);
     }
     let (mut sessions, first) = PlainSessions::prepare(args, environment, true)?;
+    let ui = sessions.found.loaded.settings.ui.clone();
     let options = Options {
         theme: theme(&sessions, environment),
         kept: !args.flags.no_transcript,
@@ -36,12 +37,13 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             (false, true) => Some("--yes"),
             (false, false) => None,
         },
-        alternate: alternate(&sessions),
+        alternate: ui.alternate_screen,
+        shows_thinking: ui.show_thinking,
         history: sessions.history(),
         drafts: sessions.drafts(),
         first,
         reflow: tui::reflow_mode(variable),
-        keys: keys(&sessions),
+        keys: ui.keybindings,
     };
     let runtime = runtime()?;
     let exit = runtime.block_on(tui::run(&mut sessions, options));
@@ -65,25 +67,8 @@ fn theme(sessions: &PlainSessions<'_>, environment: &Environment) -> Theme {
     if environment.get("NO_COLOR").is_some() {
         return Theme::Plain;
     }
-    let leaf = sessions.found.loaded.layers.get("ui.theme");
-    let named = leaf.and_then(|leaf| Theme::named(leaf.value.as_str().unwrap_or_default()));
-    named.unwrap_or_default()
-}
-
-/// True if the setting `ui.alternateScreen` selects the alternate screen.
-fn alternate(sessions: &PlainSessions<'_>) -> bool {
-    let leaf = sessions.found.loaded.layers.get("ui.alternateScreen");
-    leaf.is_some_and(|leaf| leaf.value == true)
-}
-
-/// Configured key bindings (`ui.keybindings`): name of the action, and its keys as text.
-fn keys(sessions: &PlainSessions<'_>) -> Vec<(String, String)> {
-    let leaves = sessions.found.loaded.layers.iter();
-    let own = leaves.filter_map(|(key, leaf)| {
-        let name = key.strip_prefix("ui.keybindings.")?;
-        Some((name.to_owned(), leaf.value.as_str()?.to_owned()))
-    });
-    own.collect()
+    let named = sessions.found.loaded.settings.ui.theme.as_deref();
+    named.and_then(Theme::named).unwrap_or_default()
 }
 
 impl tui::TuiEnvironment for PlainSessions<'_> {

@@ -23,40 +23,28 @@ pub fn json_schema() -> String {
     format!("{:#}\n", Value::Object(schema))
 }
 
-/// Two Markdown tables: the keys that have an effect, and those accepted without effect. Columns:
-/// key, type, default, condition under which a repository may set the key, environment variable,
-/// description.
+/// Markdown table of all keys. Columns: key, type, default, condition under which a repository may
+/// set the key, environment variable, description.
 pub fn reference() -> String {
-    let mut text = String::new();
-    for (title, active) in [("Keys", true), ("Keys without effect yet", false)] {
+    let mut text = "### Keys\n\n\
+        | key | type | default | a repository may set it | variable | description |\n\
+        |---|---|---|---|---|---|\n"
+        .to_owned();
+    for key in KEYS {
+        let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
+        let default = key.default_value().map(|value| code(&value.to_string()));
+        let [kind, _] = key.kind.words();
+        let row = [
+            code(&key.path.replace('*', "NAME")),
+            kind,
+            default.unwrap_or_default(),
+            allowed(key.project).to_owned(),
+            key.variable.map(code).unwrap_or_default(),
+            key.about.to_owned(),
+        ];
         // Writing to a string cannot fail.
-        let _: std::fmt::Result = writeln!(text, "### {title}\n");
-        if !active {
-            text.push_str("Accepted with one warning, so that files can contain them already.\n\n");
-        }
-        text.push_str(
-            "| key | type | default | a repository may set it | variable | description \
-                       |\n",
-        );
-        text.push_str("|---|---|---|---|---|---|\n");
-        for key in KEYS.iter().filter(|key| key.active == active) {
-            let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
-            let default = key.default_value().map(|value| code(&value.to_string()));
-            let [kind, _] = key.kind.words();
-            let row = [
-                code(&key.path.replace('*', "NAME")),
-                kind,
-                default.unwrap_or_default(),
-                allowed(key.project).to_owned(),
-                key.variable.map(code).unwrap_or_default(),
-                key.about.to_owned(),
-            ];
-            let _: std::fmt::Result = writeln!(text, "| {} |", row.join(" | "));
-        }
-        text.push('\n');
+        let _: std::fmt::Result = writeln!(text, "| {} |", row.join(" | "));
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
     text
 }
 
@@ -85,9 +73,6 @@ fn insert_property(object: &mut Value, path: &[&str], property: Value) {
 fn property(key: &ConfigKey) -> Value {
     let mut property = schema_of(key.kind);
     let mut about = key.about.to_owned();
-    if !key.active {
-        about.push_str(" Without effect in this version.");
-    }
     about.push_str(match key.project {
         Project::Harmless => "",
         Project::Trusted => " A repository sets it once it is trusted.",
@@ -124,7 +109,9 @@ fn schema_of(kind: ValueKind) -> Value {
         ValueKind::WholeOrAuto(least, most) => {
             json!({ "anyOf": [schema_of(ValueKind::Whole(least, most)), { "const": "auto" }] })
         }
-        ValueKind::Ratio => json!({ "type": "number", "minimum": 0.05, "maximum": 1 }),
+        ValueKind::Number(least, most) => {
+            json!({ "type": "number", "minimum": least, "maximum": most })
+        }
         ValueKind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
         ValueKind::TextList => json!({ "type": "array", "items": line(), "maxItems": 1000 }),
         ValueKind::ObjectList => {

@@ -134,8 +134,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     }
     let shown = |value: &Value| shown(known.kind, key, value);
     let was = old.map(|old| format!(" (was {})", shown(&old))).unwrap_or_default();
-    let later = if known.active { "" } else { "; it has no effect in this version" };
-    Ok(format!("set {key} = {} in {file}{was}{later}", shown(&value)))
+    Ok(format!("set {key} = {} in {file}{was}", shown(&value)))
 }
 
 /// Removes the property at the path `parts`, and groups that become empty and have no comments.
@@ -202,6 +201,9 @@ fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
 }
 
 fn unknown(key: &str) -> Failure {
+    if schema::was_key(&key.split('.').collect::<Vec<_>>()) {
+        return layers::removed(key).at("the command line");
+    }
     let shown: String = key.chars().take(100).collect();
     let failure = invalid(ErrorCode::ConfigUnknownKey, format!("unknown key \"{shown}\""))
         .at("the command line");
@@ -219,9 +221,10 @@ fn value_of(kind: ValueKind, text: &str) -> Value {
     let quoted = || json().filter(Value::is_string);
     let value = match kind {
         ValueKind::TextList | ValueKind::ObjectList | ValueKind::TextMap | ValueKind::Any => json(),
-        ValueKind::Bool | ValueKind::Whole(..) | ValueKind::WholeOrAuto(..) | ValueKind::Ratio => {
-            Some(layers::from_text(kind, text))
-        }
+        ValueKind::Bool
+        | ValueKind::Whole(..)
+        | ValueKind::WholeOrAuto(..)
+        | ValueKind::Number(..) => Some(layers::from_text(kind, text)),
         _ => quoted(),
     };
     value.unwrap_or_else(|| Value::String(text.to_owned()))

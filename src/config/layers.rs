@@ -9,7 +9,7 @@ mod walk;
 
 pub(crate) use check::{check, duration, example, from_text, hint, is_model, is_name, mismatch};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::environment::Environment;
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::preferences::Preferences;
 use crate::schema::{self, ConfigKey, ValueKind};
-use crate::{Notice, looks_like_key};
+use crate::{ModelSelection, Notice, looks_like_key};
 pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass, key_variable};
 pub(crate) use walk::Walk;
 
@@ -120,6 +120,23 @@ impl Layers {
         self.leaves.iter().map(|(key, leaf)| (key.as_str(), leaf))
     }
 
+    /// A copy with the defaults of keys with `*`, for each name that is configured, such as
+    /// `providers.local.timeouts.connect`.
+    pub(crate) fn with_entry_defaults(&self) -> Layers {
+        let mut all = self.clone();
+        for key in schema::KEYS {
+            let Some((group, field)) = key.path.split_once(".*.") else { continue };
+            let Some(value) = key.default_value() else { continue };
+            let group = format!("{group}.");
+            let names = self.below(&group).filter_map(|(rest, _)| Some(rest.split_once('.')?.0));
+            for name in names {
+                let leaf = || Leaf { value: value.clone(), origin: SettingOrigin::BuiltIn };
+                all.leaves.entry(format!("{group}{name}.{field}")).or_insert_with(leaf);
+            }
+        }
+        all
+    }
+
     /// The leaves whose key begins with `beginning`, each with the part of its key that follows.
     pub(crate) fn below<'a>(
         &'a self,
@@ -139,7 +156,6 @@ pub(crate) struct LayerReader {
     pub(crate) notices: Vec<Notice>,
     /// Errors so far.
     pub(crate) failures: Vec<Failure>,
-    inactive: BTreeSet<String>,
     /// Earlier values of the keys that an untrusted repository set; `None` if a key had no value.
     displaced: BTreeMap<String, Option<Leaf>>,
     /// The repository's file, once it was read. `None` if it is missing or cannot be read.
@@ -147,6 +163,9 @@ pub(crate) struct LayerReader {
     /// Resolved paths of the user's configuration files that contain an API key.
     pub(crate) key_files: Vec<PathBuf>,
     saved: Option<Saved>,
+    /// `defaultProvider` and `model` before flags or the resumed session selected others for the
+    /// main agent. `None` if they did not.
+    below_flags: Option<ModelSelection>,
 }
 
 /// The saved provider, and the values that saved preferences replaced.
@@ -238,14 +257,29 @@ impl LayerReader {
     }
 
     pub(crate) fn environment(&mut self, environment: &Environment) {
-        const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_SANDBOX_BACKEND"];
+        // Read elsewhere, or set by posse for the programs that it starts.
+        const OTHERS: [&str; 8] = [
+            "POSSE_CALL",
+            "POSSE_CODEX_LOOPBACK",
+            "POSSE_HOME",
+            "POSSE_HOOK_ERRORS",
+            "POSSE_HOOK_EVENT",
+            "POSSE_HOOK_INPUT",
+            "POSSE_SANDBOX_BACKEND",
+            "POSSE_SANDBOX_SURVEY",
+        ];
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity_of(name) {
                 let text = format!("environment variable {name} {oddity}");
                 self.notice(ErrorCode::VariableUnusable, text);
             }
             let Some(key) = schema::KEYS.iter().find(|key| key.variable == Some(name)) else {
-                if !OTHERS.contains(&name) {
+                if schema::was_variable(name) {
+                    let text = format!(
+                        "environment variable {name} sets nothing in this version; remove it"
+                    );
+                    self.notice(ErrorCode::ConfigUnknownKey, text);
+                } else if !OTHERS.contains(&name) {
                     let meant = nearest(name, schema::KEYS.iter().filter_map(|key| key.variable));
                     let hint =
                         meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
@@ -263,12 +297,41 @@ impl LayerReader {
     pub(crate) fn flag(&mut self, path: &'static str, value: &Value, flag: &str) {
         let parts: Vec<&str> = path.split('.').collect();
         match schema::find(&parts) {
-            Some(key) => self.set(key, value, SettingOrigin::Flag(flag.to_owned())),
+            Some(key) => {
+                self.note_selection(key.path, flag);
+                self.set(key, value, SettingOrigin::Flag(flag.to_owned()));
+            }
             None => self.failures.push(Failure::new(
                 ErrorCode::ConfigUnknownKey,
                 Exit::Internal,
                 format!("{flag} sets the unknown key \"{path}\""),
             )),
+        }
+    }
+
+    /// Stores the selection of provider and model before a flag or the resumed session changes it.
+    /// A slash command selects for all agents.
+    fn note_selection(&mut self, key: &str, flag: &str) {
+        if !matches!(key, "defaultProvider" | "model") || flag.starts_with('/') {
+            return;
+        }
+        let text = |key| Some(self.layers.get(key)?.value.as_str()?.to_owned());
+        let selection = ModelSelection { provider: text("defaultProvider"), model: text("model") };
+        self.below_flags.get_or_insert(selection);
+    }
+
+    /// Provider and model for subagents without a profile of their own. `None`: those of the main
+    /// agent. They are, unless flags or the resumed session selected for the main agent: if the
+    /// configuration selects a provider, or the flags selected only a model.
+    pub(crate) fn subagent_model(&self) -> Option<ModelSelection> {
+        let configured = self.below_flags.clone()?;
+        let text = |key| self.layers.get(key).and_then(|leaf| leaf.value.as_str());
+        let (provider, model) = (text("defaultProvider"), text("model"));
+        let same = configured.provider.as_deref() == provider;
+        match (&configured.provider, same) {
+            (None, false) => None,
+            _ if same && configured.model.as_deref() == model => None,
+            _ => Some(configured),
         }
     }
 
@@ -280,18 +343,13 @@ impl LayerReader {
         self.keep_providers_apart();
         let missing = self.ignore_unknown_provider(is_preset);
         self.part_from_saved();
-        for key in schema::KEYS {
+        for key in schema::KEYS.iter().filter(|key| !key.path.contains('*')) {
             if let Some(value) = key.default_value() {
                 let leaf = || Leaf { value, origin: SettingOrigin::BuiltIn };
                 self.layers.leaves.entry(key.path.to_owned()).or_insert_with(leaf);
             }
         }
         self.find_conflicts();
-        if !self.inactive.is_empty() {
-            let names = names(self.inactive.iter().map(String::as_str));
-            let text = format!("{names}: accepted, but without effect in this version");
-            self.notice(ErrorCode::ConfigNoEffect, text);
-        }
         missing
     }
 
@@ -330,9 +388,6 @@ impl LayerReader {
             let text =
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
             self.notice(ErrorCode::ConfigPlainSecret, text);
-        }
-        if !key.active {
-            self.inactive.insert(path.clone());
         }
         // A file does not replace the hooks of another file. A project's hooks are joined already.
         let joins = key.path == "hooks" && !matches!(origin, SettingOrigin::Project { .. });
@@ -389,6 +444,14 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let (shown, rest) = all.split_at(all.len().min(NAMES_MAX));
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     format!("{}{more}", shown.join(", "))
+}
+
+/// Error about a key that earlier versions accepted without effect.
+pub(crate) fn removed(path: &str) -> Failure {
+    let what = clipped_name(&format!("this version has no setting \"{path}\""));
+    crate::invalid(ErrorCode::ConfigUnknownKey, what)
+        .because("earlier versions accepted it without effect")
+        .fix("remove it")
 }
 
 /// Cuts a text that quotes a name from a file after [`TEXT_CHARS_MAX`] characters and appends `…`,

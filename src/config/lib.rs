@@ -28,8 +28,8 @@ pub use layers::{
 };
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
-    ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
-    ToolSettings,
+    ModelSelection, ProviderSettings, ProviderTimeouts, RoleSettings, SandboxSettings, Settings,
+    SkillSettings, ToolSettings, UiSettings,
 };
 pub use show::{paths, show, shown_value};
 
@@ -134,12 +134,14 @@ pub fn load_with(
         reader.flag(key, value, flag);
     }
     let missing = reader.finish(outside.is_preset);
+    let subagent_model = reader.subagent_model();
     let LayerReader { layers, mut notices, mut failures, project, key_files, .. } = reader;
     notices.extend(notice);
     notices.extend(missing.map(|name| ignored_provider(&name, dirs)));
     let mut settings = Settings::from_layers(&layers, environment, &mut failures);
     settings.trust_project = sources.trust_project;
     settings.key_files = key_files;
+    settings.subagent_model = subagent_model;
     settings.project_rules = project.as_ref().map_or(0, |project| project.rules_in(&layers));
     let from = settings.permissions_from.as_deref();
     failures.extend((outside.rules)(&settings.permissions).into_iter().map(|failure| match from {

@@ -1,10 +1,12 @@
 //! Configuration keys: type, range, default, and permitted sources.
 
 mod keys;
+mod removed;
 
 use serde_json::{Value, json};
 
 pub(crate) use keys::KEYS;
+pub(crate) use removed::{was_key, was_variable};
 
 /// Latest version of the configuration format that this program knows.
 pub(crate) const VERSION: i64 = 1;
@@ -16,8 +18,6 @@ pub(crate) struct ConfigKey {
     pub(crate) path: &'static str,
     pub(crate) kind: ValueKind,
     pub(crate) default: BuiltIn,
-    /// True if the key has an effect; false if this version accepts the key without effect.
-    pub(crate) active: bool,
     pub(crate) project: Project,
     /// Environment variable that sets the key, if there is one.
     pub(crate) variable: Option<&'static str>,
@@ -40,7 +40,8 @@ pub(crate) enum ValueKind {
     Whole(i64, i64),
     /// A whole number between two inclusive bounds, or the text `auto`.
     WholeOrAuto(i64, i64),
-    Ratio,
+    /// A number between two inclusive bounds.
+    Number(f64, f64),
     /// A whole number with a unit, above zero and at most 720 hours: `90s`, `10m`, `2h`, `500ms`.
     Duration,
     TextList,
@@ -80,7 +81,10 @@ impl ValueKind {
                 let text = format!("whole number {least}–{most}, or ");
                 return [format!("{text}`auto`"), format!("a {text}\"auto\"")];
             }
-            ValueKind::Ratio => ["number 0.05–1", "a number 0.05–1"],
+            ValueKind::Number(least, most) => {
+                let text = format!("number {least}–{most}");
+                return [text.clone(), format!("a {text}")];
+            }
             ValueKind::Duration => [
                 "time: `500ms`, `90s`, `10m`, `2h`",
                 "a time such as \"90s\", \"10m\" or \"2h\", at most 720h",
@@ -102,6 +106,8 @@ pub(crate) enum BuiltIn {
     Bool(bool),
     Whole(i64),
     Text(&'static str),
+    /// A value of the kernel, which defines the default.
+    Of(fn() -> Value),
 }
 
 /// Condition under which a repository may set a key.
@@ -134,6 +140,7 @@ impl ConfigKey {
             BuiltIn::Bool(on) => Some(json!(on)),
             BuiltIn::Whole(number) => Some(json!(number)),
             BuiltIn::Text(text) => Some(json!(text)),
+            BuiltIn::Of(value) => Some(value()),
         }
     }
 
@@ -168,3 +175,6 @@ fn group(path: &[&str]) -> &'static [ConfigKey] {
     let end = rest.partition_point(|key| part(key) == *first);
     rest.get(..end).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use posse_actors::limits::QueueDelivery;
 use posse_actors::ports::Thinking;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 use secrecy::SecretString;
@@ -48,8 +49,19 @@ pub struct Settings {
     /// True if a command-line flag or an environment variable set `thinking`, so that it overrides
     /// the effort in the main agent's definition; false if the definition has precedence.
     pub thinking_insists: bool,
-    /// `maxTurns`: maximum number of model replies in one invocation of the main agent.
-    pub turns_max: u32,
+    /// `maxTurns`: maximum number of model replies in one invocation of the main agent. `None`: no
+    /// limit.
+    pub turns_max: Option<u32>,
+    /// Provider and model for subagents without a profile of their own, if flags or the resumed
+    /// session selected others for the main agent: the values of `defaultProvider` and `model`
+    /// below those layers. `None`: subagents share those of the main agent.
+    pub subagent_model: Option<ModelSelection>,
+    /// `workspace.roots`: absolute paths of additional folders for tools.
+    pub workspace_roots: Vec<PathBuf>,
+    /// `ui.queue`: number of queued messages that are delivered at once.
+    pub delivery: QueueDelivery,
+    /// `ui`: appearance and input of the terminal UI and of line mode.
+    pub ui: UiSettings,
     /// `timeout`: time limit of one run. `None`: no limit.
     pub timeout: Option<Duration>,
     /// `budget`: limits of the cost and tokens of a session.
@@ -84,6 +96,30 @@ pub struct Settings {
     pub hooks: Vec<Value>,
     /// `providers`: configured providers, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// Selection of a provider and a model. `None` if not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelSelection {
+    /// `defaultProvider`.
+    pub provider: Option<String>,
+    /// `model`.
+    pub model: Option<String>,
+}
+
+/// Settings of the terminal UI and of line mode (`ui`).
+#[derive(Debug, Clone, Default)]
+pub struct UiSettings {
+    /// `alternateScreen`: true if the terminal UI uses the alternate screen.
+    pub alternate_screen: bool,
+    /// `history`: true if typed lines are stored.
+    pub history: bool,
+    /// `keybindings`: name of each action with its keys.
+    pub keybindings: Vec<(String, String)>,
+    /// `showThinking`: true if the terminal UI shows the model's thinking.
+    pub show_thinking: bool,
+    /// `theme`: name of the colour theme. `None`: the default theme.
+    pub theme: Option<String>,
 }
 
 /// Budget of a session. `None` is no limit.
@@ -151,6 +187,10 @@ pub struct ToolSettings {
     pub command_timeout: Option<Duration>,
     /// `bash.maxTimeout`: longest time limit that a call may request. `None`: that of the tool.
     pub command_timeout_max: Option<Duration>,
+    /// `maxParallel`: maximum number of calls of one reply that run in parallel.
+    pub parallel_max: usize,
+    /// `parallel`: calls that run in parallel: `off`, `readonly` or `all`.
+    pub parallel: String,
     /// `outputBudget`: bytes of tool output in a turn above which the model is asked to be brief.
     /// `None`: the model is not asked.
     pub output_budget: Option<u64>,
@@ -204,12 +244,14 @@ pub struct ProviderSettings {
     pub quirks: Map<String, Value>,
     /// `maxTokens`: maximum tokens of one reply.
     pub tokens_max: Option<u64>,
+    /// `temperature`: sampling temperature. `None`: that of the server.
+    pub temperature: Option<f64>,
     /// `contextWindow`: maximum tokens of a request and its reply together.
     pub context_window: Option<u64>,
     /// `patience`: maximum time to retry this provider. Overrides the general `patience`.
     pub patience: Option<Duration>,
     /// `timeouts`: time limits of the steps of an attempt.
-    pub timeouts: Timeouts,
+    pub timeouts: ProviderTimeouts,
     /// `fallback`: providers that are used while this one is unavailable, in order.
     pub fallback: Vec<String>,
 }
@@ -217,7 +259,7 @@ pub struct ProviderSettings {
 /// Timeouts of a provider. `None` if not set. For a reply that is not streamed, `idle` replaces a
 /// shorter `first_byte` or `silence`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct ProviderTimeouts {
     /// `connect`: maximum time to connect.
     pub connect: Option<Duration>,
     /// `firstByte`: maximum time from the request until the headers of the reply arrive.
@@ -257,8 +299,9 @@ pub struct DelegationSettings {
     pub micro_usd_max: Option<u64>,
     /// `maxDurationSeconds`: time limit of one subagent. `None`: no limit.
     pub seconds_max: Option<u64>,
-    /// `subInvocationMaxTurns`: maximum number of model replies in a delegated task.
-    pub turns_max: u32,
+    /// `subInvocationMaxTurns`: maximum number of model replies in a delegated task. `None`: no
+    /// limit.
+    pub turns_max: Option<u32>,
     /// `defaultInvocationDecision`: decision about starting a subagent: `allow`, `ask` or `deny`.
     pub invocation: String,
     /// True if a new subagent gets the reports of earlier subagents of its name:
@@ -358,6 +401,7 @@ impl Settings {
             disabled: layers.read("skills.disabled"),
             folders: paths("skills.folders"),
         };
+        let workspace_roots = paths("workspace.roots");
         let thinking = layers.get("thinking");
         Settings {
             multi_agent: multi_agent(layers),
@@ -379,6 +423,11 @@ impl Settings {
                 matches!(leaf.origin, SettingOrigin::Flag(_) | SettingOrigin::Variable(_))
             }),
             turns_max: layers.read("maxTurns"),
+            // Set by `load_with`, which knows the layers.
+            subagent_model: None,
+            workspace_roots,
+            delivery: delivery(layers),
+            ui: ui(layers),
             timeout: layers.read_time("timeout"),
             budget: BudgetSettings {
                 micro_usd_max: layers.read("budget.maxCostMicroUsd"),
@@ -408,6 +457,23 @@ impl Settings {
             hooks: layers.read("hooks"),
             providers: providers(layers, environment, failures),
         }
+    }
+}
+
+fn ui(layers: &Layers) -> UiSettings {
+    UiSettings {
+        alternate_screen: layers.read("ui.alternateScreen"),
+        history: layers.read("ui.history"),
+        keybindings: texts(layers, "ui.keybindings."),
+        show_thinking: layers.read("ui.showThinking"),
+        theme: layers.read("ui.theme"),
+    }
+}
+
+fn delivery(layers: &Layers) -> QueueDelivery {
+    QueueDelivery {
+        one_steering_message: layers.read::<String>("ui.queue.steering") == "one",
+        all_follow_ups: layers.read::<String>("ui.queue.followUp") == "all",
     }
 }
 
@@ -494,6 +560,8 @@ fn tools(layers: &Layers) -> ToolSettings {
         jobs_max: layers.read("tools.bash.jobs"),
         command_timeout: layers.read_time("tools.bash.timeout"),
         command_timeout_max: layers.read_time("tools.bash.maxTimeout"),
+        parallel_max: layers.read("tools.maxParallel"),
+        parallel: layers.read("tools.parallel"),
         output_budget: layers.read("tools.outputBudget"),
         budgets: layers.names("tools.budgets.").into_iter().map(budget).collect(),
     }
@@ -562,11 +630,16 @@ fn providers(
     providers
 }
 
+/// Names and values of the texts in `group`, a key that ends with a dot.
+fn texts(layers: &Layers, group: &str) -> Vec<(String, String)> {
+    let text =
+        |(name, leaf): (&str, &Leaf)| Some((name.to_owned(), leaf.value.as_str()?.to_owned()));
+    layers.below(group).filter_map(text).collect()
+}
+
 fn provider(layers: &Layers, name: &str) -> ProviderSettings {
     let key = |key: &str| format!("providers.{name}.{key}");
-    let (headers, quirks) = (key("headers."), key("quirks."));
-    let header =
-        |(name, leaf): (&str, &Leaf)| Some((name.to_owned(), leaf.value.as_str()?.to_owned()));
+    let quirks = key("quirks.");
     let quirk = |(name, leaf): (&str, &Leaf)| (name.to_owned(), leaf.value.clone());
     ProviderSettings {
         name: name.to_owned(),
@@ -576,12 +649,13 @@ fn provider(layers: &Layers, name: &str) -> ProviderSettings {
         api_key: layers.read::<Option<String>>(&key("apiKey")).map(SecretString::from),
         api_key_env: layers.read(&key("apiKeyEnv")),
         auth: layers.read(&key("auth")),
-        headers: layers.below(&headers).filter_map(header).collect(),
+        headers: texts(layers, &key("headers.")),
         quirks: layers.below(&quirks).map(quirk).collect(),
         tokens_max: layers.read(&key("maxTokens")),
+        temperature: layers.read(&key("temperature")),
         context_window: layers.read(&key("contextWindow")),
         patience: layers.read_time(&key("patience")),
-        timeouts: Timeouts {
+        timeouts: ProviderTimeouts {
             connect: layers.read_time(&key("timeouts.connect")),
             first_byte: layers.read_time(&key("timeouts.firstByte")),
             silence: layers.read_time(&key("timeouts.silence")),

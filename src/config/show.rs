@@ -16,6 +16,7 @@ use crate::{
 /// in a configuration file. With `origin`, adds the source of each value and the project's settings
 /// that do not apply; the JSON object then maps dotted keys to values with their sources.
 pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
+    let layers = &layers.with_entry_defaults();
     if as_json {
         let object = if origin { with_origins(layers, project) } else { tree(layers) };
         return format!("{object:#}\n");
@@ -129,7 +130,7 @@ pub fn shown_value(key: &str, value: &Value) -> Value {
 fn is_sensitive(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     // The name of a variable is no secret.
-    if matches!(name, "apiKeyEnv" | "readSecrets" | "promptCacheKey") || name.ends_with("Tokens") {
+    if matches!(name, "apiKeyEnv" | "readSecrets") || name.ends_with("Tokens") {
         return false;
     }
     let name = name.to_ascii_lowercase();

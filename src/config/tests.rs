@@ -92,34 +92,54 @@ fn defaults_apply_without_files() {
     assert_eq!(loaded.notices, []);
     insta::assert_snapshot!(show(&loaded.layers, None, true, false), @r#"
     agentMode = "single-agent"  (built in)
+    context.main.compactAtRatio = 0.7  (built in)
+    context.main.compression = "deterministic"  (built in)
+    context.main.maxContextTokens = "auto"  (built in)
+    context.main.maxInlineToolResultTokens = 2000  (built in)
+    context.main.minRecentTurns = 2  (built in)
+    context.main.recentTurns = 6  (built in)
+    context.main.summaryTargetTokens = 3000  (built in)
+    context.subAgent.compactAtRatio = 0.7  (built in)
+    context.subAgent.compression = "deterministic"  (built in)
+    context.subAgent.maxContextTokens = "auto"  (built in)
     context.subAgent.maxDelegateContextTokens = 1000  (built in)
     context.subAgent.maxHandoffTokens = 2000  (built in)
     context.subAgent.maxResultTokensToMain = 1000  (built in)
     context.subAgent.memoryScope = "root-session"  (built in)
+    context.subAgent.minRecentTurns = 1  (built in)
+    context.subAgent.recentTurns = 3  (built in)
+    context.subAgent.summaryTargetTokens = 1200  (built in)
     defaultAgent = "build"  (built in)
     delegation.defaultInvocationDecision = "ask"  (built in)
     delegation.maxConcurrent = 3  (built in)
     delegation.maxDepth = 1  (built in)
     delegation.maxTotal = 100  (built in)
-    delegation.subInvocationMaxTurns = 10  (built in)
-    maxTurns = 25  (built in)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)
+    retry.baseDelay = "1s"  (built in)
+    retry.maxDelay = "30s"  (built in)
     sandbox.mode = "workspace-write"  (built in)
     sandbox.network = "auto"  (built in)
     skills.enabled = true  (built in)
     streaming.enabled = true  (built in)
     tools.bash.jobs = 8  (built in)
+    tools.bash.maxTimeout = "10m"  (built in)
+    tools.bash.timeout = "2m"  (built in)
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
+    tools.maxParallel = 8  (built in)
+    tools.parallel = "readonly"  (built in)
     tools.read.dedup = true  (built in)
     ui.history = true  (built in)
+    ui.queue.followUp = "one"  (built in)
+    ui.queue.steering = "all"  (built in)
+    ui.showThinking = true  (built in)
     "#);
     let settings = loaded.settings;
-    assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (25, true, None));
+    assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (None, true, None));
     assert_eq!(
         (settings.default_provider, settings.model, settings.multi_agent),
         (None, None, false)
@@ -144,16 +164,28 @@ fn layers_override_value_by_value() {
         .unwrap();
     insta::assert_snapshot!(place.tidy(&show(&loaded.layers, None, true, false)), @r#"
     agentMode = "single-agent"  (built in)
+    context.main.compactAtRatio = 0.7  (built in)
+    context.main.compression = "deterministic"  (built in)
+    context.main.maxContextTokens = "auto"  (built in)
+    context.main.maxInlineToolResultTokens = 2000  (built in)
+    context.main.minRecentTurns = 2  (built in)
+    context.main.recentTurns = 6  (built in)
+    context.main.summaryTargetTokens = 3000  (built in)
+    context.subAgent.compactAtRatio = 0.7  (built in)
+    context.subAgent.compression = "deterministic"  (built in)
+    context.subAgent.maxContextTokens = "auto"  (built in)
     context.subAgent.maxDelegateContextTokens = 1000  (built in)
     context.subAgent.maxHandoffTokens = 2000  (built in)
     context.subAgent.maxResultTokensToMain = 1000  (built in)
     context.subAgent.memoryScope = "root-session"  (built in)
+    context.subAgent.minRecentTurns = 1  (built in)
+    context.subAgent.recentTurns = 3  (built in)
+    context.subAgent.summaryTargetTokens = 1200  (built in)
     defaultAgent = "a"  (/home/config/config.json:1)
     delegation.defaultInvocationDecision = "ask"  (built in)
     delegation.maxConcurrent = 3  (built in)
     delegation.maxDepth = 1  (built in)
     delegation.maxTotal = 100  (built in)
-    delegation.subInvocationMaxTurns = 10  (built in)
     maxTurns = 3  (environment variable POSSE_MAX_TURNS)
     model = "flag"  (--model)
     multimodal.detail = "auto"  (built in)
@@ -161,19 +193,28 @@ fn layers_override_value_by_value() {
     persistentGrants.enabled = true  (built in)
     persistentGrants.scope = "global"  (built in)
     persistentGrants.ttlMs = 604800000  (built in)
+    retry.baseDelay = "1s"  (built in)
+    retry.maxDelay = "30s"  (built in)
     sandbox.mode = "read-only"  (/home/config/config.json:1)
     sandbox.network = "deny"  (/extra.json:2)
     skills.enabled = true  (built in)
     streaming.enabled = false  (environment variable POSSE_STREAM)
     tools.bash.jobs = 8  (built in)
+    tools.bash.maxTimeout = "10m"  (built in)
+    tools.bash.timeout = "2m"  (built in)
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
+    tools.maxParallel = 8  (built in)
+    tools.parallel = "readonly"  (built in)
     tools.read.dedup = false  (/project/.posse/config.json:1, harmless project setting)
     ui.history = true  (built in)
+    ui.queue.followUp = "one"  (built in)
+    ui.queue.steering = "all"  (built in)
+    ui.showThinking = true  (built in)
     "#);
     let notices = place.notices(&loaded);
     assert!(notices.starts_with("warning[TRU001]: \"defaultAgent\" not used"), "{notices}");
-    assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (3, false));
+    assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (Some(3), false));
 }
 
 #[test]
@@ -446,12 +487,12 @@ fn trusted_project_only_narrows() {
     assert_eq!(rules(r#"{ "tool": "*" }"#), (1, 1), "what says nothing is no deny");
 
     let place = ConfigFolders::new().project(
-        r#"{ "persistentGrants": { "enabled": true, "ttlMs": 31536000000 }, "trust": { "project": true },
+        r#"{ "persistentGrants": { "enabled": true, "ttlMs": 31536000000 },
              "sandbox": { "readSecrets": ["/x"], "writableRoots": ["/"] }, "workspace": { "roots": ["/"] },
              "providers": { "x": { "apiKey": "k" } } }"#,
     );
     let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
-    assert_eq!(fates(&loaded).1.len(), 7, "{:?}", loaded.project);
+    assert_eq!(fates(&loaded).1.len(), 6, "{:?}", loaded.project);
 }
 
 #[test]
@@ -563,7 +604,7 @@ fn providers_are_read_and_secrets_masked() {
     assert_eq!((a.kind.as_deref(), a.tokens_max), (Some("openai-compatible"), Some(10)));
     assert_eq!(
         a.timeouts,
-        Timeouts { connect: Some(Duration::from_secs(5)), ..Timeouts::default() }
+        ProviderTimeouts { connect: Some(Duration::from_secs(5)), ..ProviderTimeouts::default() }
     );
     assert_eq!(a.patience, Some(Duration::from_mins(2)));
     assert_eq!(a.quirks["omitTemperature"], json!(true));
@@ -575,7 +616,7 @@ fn providers_are_read_and_secrets_masked() {
     insta::assert_snapshot!(show(&loaded.layers, None, false, true));
     let flat: Value = serde_json::from_str(&show(&loaded.layers, None, true, true)).unwrap();
     assert_eq!(flat["providers.b.apiKey"]["value"], "sk-…abcd");
-    assert_eq!(flat["maxTurns"], json!({ "value": 25, "origin": "built in" }));
+    assert_eq!(flat["retry.maxDelay"], json!({ "value": "30s", "origin": "built in" }));
     assert!(!show(&loaded.layers, None, true, false).contains("abcdefghijkl"));
 }
 
@@ -653,19 +694,78 @@ fn documented_example_is_valid() {
             "main": { "maxContextTokens": 48000, "compactAtRatio": 0.7, "recentTurns": 6 },
             "subAgent": { "memoryScope": "root-session", "maxContextTokens": 12000 }
         },
-        "trust": { "userTools": false, "project": false },
         "providers": {
             "ollama": { "type": "openai-compatible", "model": "m", "baseURL": "http://localhost:11434/v1",
                         "apiKey": "ollama", "quirks": { "omitTemperature": true } },
-            "codex": { "type": "codex", "authStore": "auto", "responses": { "store": false } },
-            "claudecode": { "type": "claudecode", "cliPath": "~/.local/bin/claude", "sessionLock": true }
+            "codex": { "type": "codex" }
         }
     }"#;
     let place = ConfigFolders::new().user(text);
     let loaded = place.load().unwrap();
-    assert_eq!(loaded.notices.len(), 1, "{}", place.notices(&loaded));
-    assert_eq!(loaded.notices[0].code, ErrorCode::ConfigNoEffect);
-    assert_eq!(loaded.settings.providers.len(), 3);
+    assert_eq!(loaded.notices, [], "{}", place.notices(&loaded));
+    assert_eq!(loaded.settings.providers.len(), 2);
+}
+
+#[test]
+fn settings_that_earlier_versions_accepted_without_effect_are_named() {
+    let place = ConfigFolders::new().user(
+        r#"{
+  "memory": { "enabled": true },
+  "session": { "retentionDays": 30 },
+  "providers": { "a": { "timeouts": { "total": "1m" } }, "b": { "type": "claudecode" } }
+}"#,
+    );
+    insta::assert_snapshot!(place.failures());
+    let place = ConfigFolders::new().variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS", "3");
+    let loaded = place.load().unwrap();
+    assert_eq!(
+        place.notices(&loaded),
+        "warning[CFG002]: environment variable POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS sets nothing in \
+         this version; remove it"
+    );
+}
+
+#[test]
+fn variables_that_other_code_reads_are_known() {
+    let place = ConfigFolders::new()
+        .variable("POSSE_CODEX_LOOPBACK", "http://127.0.0.1:1")
+        .variable("POSSE_SANDBOX_SURVEY", "1")
+        .variable("POSSE_CALL", "x");
+    assert_eq!(place.load().unwrap().notices, []);
+}
+
+/// Key, value and name of a flag.
+type SelectingFlag = (&'static str, &'static str, &'static str);
+
+#[test]
+fn flags_select_the_model_of_the_main_agent_only() {
+    let selection = |provider: Option<&str>, model: Option<&str>| {
+        Some(ModelSelection {
+            provider: provider.map(str::to_owned),
+            model: model.map(str::to_owned),
+        })
+    };
+    let configured = r#"{ "defaultProvider": "openai", "model": "m" }"#;
+    let (provider, model) = ("defaultProvider", "model");
+    let resumed = "the resumed session";
+    let table: [(&str, &[SelectingFlag], _); 8] = [
+        (configured, &[], None),
+        (configured, &[(model, "x", "--model")], selection(Some("openai"), Some("m"))),
+        (configured, &[(provider, "groq", "--provider")], selection(Some("openai"), Some("m"))),
+        (configured, &[(provider, "groq", resumed)], selection(Some("openai"), Some("m"))),
+        (configured, &[(model, "m", "--model")], None),
+        (configured, &[(provider, "groq", "/provider"), (model, "x", "/model")], None),
+        // Without a configured provider, subagents use that of the flag.
+        ("{}", &[(provider, "ollama", "--provider"), (model, "x", "--model")], None),
+        ("{}", &[(model, "x", "--model")], selection(None, None)),
+    ];
+    for (file, flags, expected) in table {
+        let place = ConfigFolders::new().user(file);
+        let flag = |(key, value, flag): &SelectingFlag| (*key, json!(value), *flag);
+        let loaded =
+            place.load_with(|sources| sources.flags = flags.iter().map(flag).collect()).unwrap();
+        assert_eq!(loaded.settings.subagent_model, expected, "{file} {flags:?}");
+    }
 }
 
 #[test]

@@ -287,13 +287,14 @@ impl RulePolicy {
             };
             let readable = reads && self.settings.readable_secrets.contains(path);
             if !readable && (is_secret(path) || is_secret(relative)) {
-                return Some(deny(
-                    "global-deny: secrets",
-                    &format!(
-                        "{relative} holds secrets; work without its content, or ask the user for what \
-                     is needed (they can list the file in sandbox.readSecrets)"
-                    ),
-                ));
+                let why = if reads {
+                    "work without its content, or ask the user for what is needed (they can list the \
+                     file in sandbox.readSecrets)"
+                } else {
+                    "no setting permits changing it with a tool; ask the user to change it"
+                };
+                let why = format!("{relative} holds secrets; {why}");
+                return Some(deny("global-deny: secrets", &why));
             }
             if !reads && self.settings.sandbox == SandboxMode::ReadOnly {
                 return Some(deny("sandbox.mode: read-only", "this run is read-only"));

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use posse_actors::ports::Request;
 use posse_base::failure::{ErrorCode, Exit, Failure};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -89,6 +90,8 @@ pub struct ProviderProfile {
     /// Maximum number of tokens of a reply, if a request sets none. `None`: 32,000 with Messages,
     /// otherwise the server's default.
     pub max_tokens: Option<u64>,
+    /// Sampling temperature, if a request sets none. `None`: the server's default.
+    pub temperature: Option<f64>,
     /// True if a reply is streamed when the caller wants deltas, false if no reply is streamed.
     /// With a login, every reply is streamed.
     pub stream: bool,
@@ -304,6 +307,8 @@ pub struct Settings {
     /// Maximum number of tokens of a reply, if a request sets none. `None`: see
     /// [`ProviderProfile::max_tokens`].
     pub max_tokens: Option<u64>,
+    /// Sampling temperature, if a request sets none. `None`: the server's default.
+    pub temperature: Option<f64>,
     /// True if a reply is streamed when the caller wants deltas. `None`: true.
     pub stream: Option<bool>,
     /// Timeouts. `None`: none is configured.
@@ -332,6 +337,12 @@ impl ProviderProfile {
     pub(crate) fn streams(&self, wanted: bool) -> bool {
         // The server of a login only streams.
         self.login.is_some() || (wanted && self.stream)
+    }
+
+    /// Temperature of `request`, else of the profile. `None` if neither sets one, or if the server
+    /// accepts none.
+    pub(crate) fn temperature_of(&self, request: &Request) -> Option<f64> {
+        request.temperature.or(self.temperature).filter(|_| !self.quirks.omit_temperature)
     }
 
     /// Base URL without trailing slashes, and without the path of the endpoint that generates
@@ -390,6 +401,7 @@ impl ProviderProfile {
             headers: settings.headers.into_iter().collect(),
             quirks: settings.quirks.or_else(|| Some(quirks?())).unwrap_or_default(),
             max_tokens: settings.max_tokens,
+            temperature: settings.temperature,
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
             ..ProviderProfile::new(name, &base_url, &model, api_key)
@@ -429,6 +441,7 @@ impl ProviderProfile {
             headers: own.chain(given).collect(),
             quirks: settings.quirks.or_else(|| Some(quirks?())).unwrap_or_default(),
             max_tokens: settings.max_tokens,
+            temperature: settings.temperature,
             timeouts: settings.timeouts.unwrap_or_default(),
             login: Some(Arc::clone(&login)),
             ..ProviderProfile::new(name, login.base_url(), &model, None)

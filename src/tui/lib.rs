@@ -89,6 +89,8 @@ pub struct Options {
     pub mode_label: Option<&'static str>,
     /// True if the UI uses the alternate screen instead of the terminal's scrollback.
     pub alternate: bool,
+    /// True if the last line of the model's thinking is shown.
+    pub shows_thinking: bool,
     /// File of the input history; `None`: the history ends with the process.
     pub history: Option<PathBuf>,
     /// Folder of drafts; `None`: drafts are not saved.

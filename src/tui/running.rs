@@ -106,6 +106,7 @@ pub(super) async fn run(
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
     app.scrollback = options.alternate.then(Scrollback::default);
+    app.view.hides_thinking = !options.shows_thinking;
     let folder;
     (app.view.status.cwd, folder) = environment.folder();
     app.view.status.mode_label = options.mode_label;

@@ -90,6 +90,8 @@ pub(super) struct View {
     /// Received part of the current reply, for comparison with the complete reply.
     received: ReceivedReply,
     thought: String,
+    /// True if the text of the model's thinking is not shown.
+    pub(super) hides_thinking: bool,
     /// The last complete reply that is not blank, for copying; empty if it is too long for the
     /// clipboard.
     last_reply: String,

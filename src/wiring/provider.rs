@@ -55,20 +55,23 @@ pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<F
     if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
         return None;
     }
-    let says_so = configured.and_then(|profile| profile.quirks.get("noVision"));
+    let quirk = configured.and_then(|profile| profile.quirks.get("noVision"));
+    let quirk = quirk == Some(&Value::Bool(true));
     let vision_support = vision_support(settings, &info.profile, &info.model);
-    let why = match vision_support.get() {
-        Some(why) => why.to_owned(),
-        None if says_so == Some(&Value::Bool(true)) => {
-            format!("providers.{}.quirks.noVision says so", info.profile)
-        }
-        None => return None,
+    let (profile, model) = (&info.profile, &info.model);
+    let by_model = format!("models.\"{model}\".vision to true");
+    let by_quirk = format!("providers.{profile}.quirks.noVision to false");
+    let (why, setting) = match (vision_support.get(), quirk) {
+        (Some(why), true) => (why.to_owned(), format!("{by_model} and {by_quirk}")),
+        (Some(why), false) => (why.to_owned(), by_model),
+        (None, true) => (format!("providers.{profile}.quirks.noVision says so"), by_quirk),
+        (None, false) => return None,
     };
-    let what = format!("{} does not accept images; nothing was sent", info.model);
-    Some(Failure::new(ErrorCode::ModelWithoutVision, Exit::Usage, what).at("--image").because(why).fix(format!(
-        "pass --model with one that does; or, if {0} does, set models.\"{0}\".vision to true",
-        info.model
-    )))
+    let what = format!("{model} does not accept images; nothing was sent");
+    let other = if quirk { "use another provider" } else { "pass --model with one that does" };
+    let fix = format!("{other}; or, if {model} does, set {setting}");
+    let failure = Failure::new(ErrorCode::ModelWithoutVision, Exit::Usage, what);
+    Some(failure.at("--image").because(why).fix(fix))
 }
 
 fn vision_support(settings: &Settings, profile: &str, model: &str) -> ModelFact<Option<String>> {
@@ -135,6 +138,13 @@ pub(crate) fn profile(
     }
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     let mut profile = ProviderProfile::resolve(name, wanted, variable)?;
+    if profile.temperature.is_some() && profile.quirks.omit_temperature {
+        let key = format!("providers.{name}.temperature");
+        let what = format!("{key} conflicts with the quirk omitTemperature: it would not be sent");
+        let fix = format!("remove it, or set providers.{name}.quirks.omitTemperature to false");
+        let failure = Failure::new(ErrorCode::ConfigContradiction, Exit::Configuration, what);
+        return Err(failure.at(key).fix(fix));
+    }
     adapt(&mut profile, settings);
     Ok(profile)
 }
@@ -249,6 +259,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         headers: headers.collect(),
         quirks,
         max_tokens: configured.tokens_max,
+        temperature: configured.temperature,
         stream: None,
         timeouts: Some(timeouts),
     })

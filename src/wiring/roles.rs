@@ -47,15 +47,19 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     let agents: Vec<&str> =
         roster.agents.iter().filter(callable).map(|agent| agent.name.as_str()).collect();
     let known = || OWN.into_iter().chain(agents.iter().copied());
-    let nobody = |(role, settings): (&String, &RoleSettings)| {
+    let nobody = |(role, configured): (&String, &RoleSettings)| {
         if known().any(|name| name == role) {
             return None;
         }
+        let main = role == "main" || *role == settings.default_agent;
         let meant = match nearest(role, known()) {
+            _ if main => {
+                "; `defaultProvider` and `model` select the model of the main agent".to_owned()
+            }
             Some(meant) => format!("; did you mean \"{meant}\"?"),
             None => String::new(),
         };
-        let (role, place) = (printable(role), printable(&settings.place));
+        let (role, place) = (printable(role), printable(&configured.place));
         Some(format!("CFG040: roles.{role} matches no agent{meant} [{place}]"))
     };
     settings.roles.iter().filter_map(nobody).collect()

@@ -35,6 +35,7 @@ use crate::project;
 use crate::provider::replay::Tape;
 use crate::sandbox::Sandbox;
 use crate::stored_output;
+use crate::tool_counter;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::tools::worktree::Worktrees;
@@ -62,7 +63,7 @@ const SECRET_BYTES_MIN: usize = 8;
 pub struct Setup<'a> {
     /// Working directory: absolute, without symbolic links.
     pub cwd: &'a Path,
-    /// Additional workspace roots.
+    /// Additional workspace roots, besides the setting `workspace.roots`.
     pub add_dirs: &'a [PathBuf],
     /// Folders of posse: configuration, state and cache.
     pub dirs: &'a Dirs,
@@ -130,7 +131,8 @@ pub(crate) fn assemble_in(
     let space = ConfinedWorkspace::open(kept, setup)?;
     notices.extend(setup.dirs.state_warning());
     notices.extend(confinement::weakened(&space.sandbox));
-    let models = ModelStack { setup, space: &space };
+    let mut models = ModelStack { setup, space: &space, of_subagents: Ok(None) };
+    models.select_for_subagents(&model.info(), notices);
     let wrap = |model| models.wrap(model);
     let fallbacks = fallback::all(settings, setup.environment, setup.cwd, wrap)?;
     let model = models.wrap(model);
@@ -173,6 +175,7 @@ pub(crate) fn assemble_in(
         options: RequestOptions {
             stream: settings.streaming,
             thinking: thinking(agent, settings),
+            temperature: agent.temperature,
             ..RequestOptions::default()
         },
         asking: setup.asking,
@@ -200,7 +203,8 @@ struct ConfinedWorkspace {
 
 impl ConfinedWorkspace {
     fn open(kept: &JournalSettings, setup: &Setup<'_>) -> Result<ConfinedWorkspace, Failure> {
-        let workspace = Workspace::open(setup.cwd, setup.add_dirs)?;
+        let added = [setup.add_dirs, &setup.settings.workspace_roots].concat();
+        let workspace = Workspace::open(setup.cwd, &added)?;
         for added in workspace.roots().skip(1) {
             setup.dirs.check_added(added)?;
         }
@@ -234,6 +238,8 @@ impl ConfinedWorkspace {
 struct ModelStack<'a> {
     setup: &'a Setup<'a>,
     space: &'a ConfinedWorkspace,
+    /// Wrapped provider of subagents without a profile and a role. `None`: that of the main agent.
+    of_subagents: Result<Option<Arc<dyn Provider>>, Failure>,
 }
 
 impl ModelStack<'_> {
@@ -246,12 +252,57 @@ impl ModelStack<'_> {
             None => model,
         };
         let budgets = Arc::clone(&self.space.env.budgets);
-        masking.model(tool_settings::counted(model, &self.setup.settings.tools, budgets))
+        masking.model(tool_counter::counted(model, &self.setup.settings.tools, budgets))
     }
 
     /// The wrapped provider of the profile `name`, with the profile's model.
     fn of_profile(&self, name: &str) -> Result<Arc<dyn Provider>, Failure> {
         provider_of(self.setup, name).map(|model| self.wrap(model))
+    }
+
+    /// Creates the provider of subagents if flags or the resumed session selected `main` for the
+    /// main agent only. Adds a notice that names the model of subagents.
+    fn select_for_subagents(&mut self, main: &ProviderInfo, notices: &mut Vec<String>) {
+        let Setup { settings, environment, cwd, .. } = self.setup;
+        let Some(selection) = settings.subagent_model.clone().filter(|_| settings.multi_agent)
+        else {
+            return;
+        };
+        let theirs = Settings {
+            default_provider: selection.provider,
+            model: selection.model,
+            ..(*settings).clone()
+        };
+        let chosen = provider::choose(&theirs, environment, cwd);
+        let chosen = chosen.map(|model| Some(model).filter(|model| model.info() != *main));
+        match &chosen {
+            Ok(None) => {}
+            Ok(Some(model)) => {
+                let ProviderInfo { profile, model, .. } = model.info();
+                notices.push(format!(
+                    "subagents use {profile}: {model}, as configured; --provider and --model select \
+                     for the main agent only"
+                ));
+            }
+            Err(failure) => notices.push(format!(
+                "{}: subagents use the model of the main agent: {}",
+                failure.code, failure.what
+            )),
+        }
+        self.of_subagents = chosen.map(|chosen| chosen.map(|model| self.wrap(model)));
+    }
+
+    /// The wrapped provider of a subagent without a profile: that of its role, else the selected
+    /// one. `None`: that of the main agent.
+    fn of_subagent(&self, agent: &Agent) -> Result<Option<Arc<dyn Provider>>, Failure> {
+        if let Some(served) = self.of_role(&agent.name)? {
+            return Ok(Some(served));
+        }
+        match (agent.inherits_root, &self.of_subagents) {
+            (Some(true), _) | (None, Err(_)) => Ok(None),
+            (_, Ok(chosen)) => Ok(chosen.clone()),
+            (Some(false), Err(failure)) => Err(failure.clone()),
+        }
     }
 
     /// The wrapped provider of a role. `None` if no profile or model is configured for the role.
@@ -298,11 +349,12 @@ fn delegation(
     worktrees: Option<Arc<Worktrees>>,
     policy: &PolicySettings,
 ) -> Result<Option<Delegation>, Failure> {
-    let ModelStack { setup, space } = models;
+    let ModelStack { setup, space, .. } = models;
     let of_profile = |name: &str| models.of_profile(name);
-    let of_role = |role: &str| models.of_role(role);
+    let of_subagent = |agent: &Agent| models.of_subagent(agent);
     let settings = setup.settings;
-    let made = subagents::delegation(roster, agent, specs, settings, prompts, of_profile, of_role)?;
+    let made =
+        subagents::delegation(roster, agent, specs, settings, prompts, of_profile, of_subagent)?;
     let Some(mut delegation) = made else { return Ok(None) };
     if let Some(worktrees) = worktrees {
         let shared = isolated_workspaces::WorkspaceServices {
@@ -336,12 +388,17 @@ fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failu
     provider::choose(&theirs, setup.environment, setup.cwd)
 }
 
-/// All agents. In single-agent mode with a built-in main agent, only built-in agents: no file is
-/// read.
+/// All agents. In single-agent mode with a built-in main agent, only built-in agents: files
+/// are read only to check roles that no built-in agent has.
 fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
     if !settings.multi_agent && built_in.find(&settings.default_agent).is_some() {
+        // A role may belong to an agent of a file.
+        if !roles::remarks(settings, &built_in).is_empty() {
+            let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
+            notices.extend(roles::remarks(settings, &roster));
+        }
         return built_in;
     }
     let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
@@ -568,11 +625,17 @@ fn limits(settings: &Settings) -> Limits {
     let profile = provider.and_then(|name| settings.providers.get(name));
     let patience = profile.and_then(|profile| profile.patience).or(settings.patience);
     Limits {
-        turns_max: settings.turns_max,
+        turns_max: settings.turns_max.unwrap_or(defaults.turns_max),
         duration_max: settings.timeout,
         patience: patience.unwrap_or(defaults.patience),
         attempts_max: settings.retry.attempts_max,
         foreign_attempts_max: defaults.foreign_attempts_max.filter(|_| patience.is_none()),
+        parallel_calls_max: match settings.tools.parallel.as_str() {
+            "off" => 1,
+            _ => settings.tools.parallel_max,
+        },
+        effects_run_alone: settings.tools.parallel != "all",
+        delivery: settings.delivery,
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
         context_main: contexts::budget(&settings.contexts.main, &ContextBudget::main()),

@@ -131,8 +131,8 @@ pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
 }
 
 /// Settings of delegation, with all callable agents. `None` in single-agent mode, or if `main` can
-/// call no agent. Agents select from `tools`. `way` creates the provider of a profile, `served` the
-/// provider of a role.
+/// call no agent. Agents select from `tools`. `way` creates the provider of a profile, `served`
+/// that of an agent without one; `None`: the provider of the main agent.
 pub(crate) fn delegation(
     roster: &Roster,
     main: &Agent,
@@ -140,7 +140,7 @@ pub(crate) fn delegation(
     settings: &Settings,
     prompts: &Prompts,
     way: impl Fn(&str) -> Result<Arc<dyn Provider>, Failure>,
-    served: impl Fn(&str) -> Result<Option<Arc<dyn Provider>>, Failure>,
+    served: impl Fn(&Agent) -> Result<Option<Arc<dyn Provider>>, Failure>,
 ) -> Result<Option<Delegation>, Failure> {
     if !settings.multi_agent {
         return Ok(None);
@@ -157,8 +157,7 @@ pub(crate) fn delegation(
     let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
     for agent in roster.agents.iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
         let provider = match &agent.profile {
-            // An agent without a profile uses the configured role.
-            None => served(&agent.name)?,
+            None => served(agent)?,
             Some(name) => Some(if let Some(known) = ways.get(name) {
                 Arc::clone(known)
             } else {
@@ -177,6 +176,7 @@ pub(crate) fn delegation(
             tools: seen.map(|tool| tool.name.as_str()).chain(skilled).map(str::to_owned).collect(),
             provider,
             thinking: thinking(agent, settings),
+            temperature: agent.temperature,
             price,
             calls: names(agent),
             turns_max: agent.limits.turns_max,
@@ -202,7 +202,7 @@ pub(crate) fn delegation(
             context_bytes_max: bytes(bounds.context_tokens_max),
             answer_bytes_max: bytes(bounds.result_tokens_max),
         },
-        turns_max: bounds.turns_max,
+        turns_max: bounds.turns_max.unwrap_or(u32::MAX),
         remembers: bounds.remembers,
         workplaces: None,
     }))

@@ -157,7 +157,7 @@ fn all_configuration_errors_are_reported_together() {
       where: /posse/config/config.json:3:3
         3 |   "maxTurns": "two",
           |   ^
-      fix: write it like "maxTurns": 25
+      fix: write it like "maxTurns": 1000
     error[CFG003]: delegation.maxDepth must be a whole number 0–8, got -1
       where: /posse/config/config.json:4:18
         4 |   "delegation": {"maxDepth": -1},
@@ -295,13 +295,15 @@ fn missing_model_suggests_setup() {
 #[test]
 fn never_accepts_a_setting_and_ignores_it_silently() {
     let server = ModelServer::start_and_repeat(vec![says("hi")]);
-    for (more, profile) in [
-        (json!({}), json!({"timeouts": {"total": "1m"}})),
-        (json!({"memory": {"enabled": true}}), json!({})),
+    for (more, profile, key) in [
+        (json!({}), json!({"timeouts": {"total": "1m"}}), "providers.local.timeouts.total"),
+        (json!({"memory": {"enabled": true}}), json!({}), "memory"),
     ] {
         let ended = Machine::configured(&server, &more, &profile).posse(&["run", "say hi"]);
-        ended.assert_code(0);
-        assert!(ended.stderr.contains("warning[CFG017]"), "{more} {profile} {}", ended.stderr);
+        assert_refused(&ended, 3, "error[CFG002]");
+        let text = format!("this version has no setting \"{key}\"");
+        assert!(ended.stderr.contains(&text), "{}", ended.stderr);
+        assert!(ended.stderr.contains("fix: remove it"), "{}", ended.stderr);
     }
     for (fallback, code) in [("other", "error[CFG024]"), ("local", "error[CFG025]")] {
         let profile = json!({"fallback": [fallback]});
@@ -332,6 +334,7 @@ fn forbidden_repository_settings_are_ignored() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one line for each setting")]
 fn settings_are_shown_with_their_source() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
@@ -352,17 +355,29 @@ fn settings_are_shown_with_their_source() {
     let shown = ended.stdout.replace(&root, "/").replace(&address, "http://127.0.0.1/v1");
     insta::assert_snapshot!(shown, @r#"
     agentMode = "single-agent"  (built in)
+    context.main.compactAtRatio = 0.7  (built in)
+    context.main.compression = "deterministic"  (built in)
+    context.main.maxContextTokens = 48000  (built in)
+    context.main.maxInlineToolResultTokens = 2000  (built in)
+    context.main.minRecentTurns = 2  (built in)
+    context.main.recentTurns = 6  (built in)
+    context.main.summaryTargetTokens = 3000  (built in)
+    context.subAgent.compactAtRatio = 0.7  (built in)
+    context.subAgent.compression = "deterministic"  (built in)
+    context.subAgent.maxContextTokens = 12000  (built in)
     context.subAgent.maxDelegateContextTokens = 1000  (built in)
     context.subAgent.maxHandoffTokens = 2000  (built in)
     context.subAgent.maxResultTokensToMain = 1000  (built in)
     context.subAgent.memoryScope = "root-session"  (built in)
+    context.subAgent.minRecentTurns = 1  (built in)
+    context.subAgent.recentTurns = 3  (built in)
+    context.subAgent.summaryTargetTokens = 1200  (built in)
     defaultAgent = "build"  (built in)
     defaultProvider = "local"  (/posse/config/config.json:1)
     delegation.defaultInvocationDecision = "ask"  (built in)
     delegation.maxConcurrent = 3  (built in)
     delegation.maxDepth = 1  (built in)
     delegation.maxTotal = 100  (built in)
-    delegation.subInvocationMaxTurns = 10  (built in)
     maxTurns = 7  (environment variable POSSE_MAX_TURNS)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
@@ -374,22 +389,42 @@ fn settings_are_shown_with_their_source() {
     providers.local.auth = "bearer"  (/posse/config/config.json:1)
     providers.local.baseURL = "http://127.0.0.1/v1"  (/posse/config/config.json:1)
     providers.local.model = "scripted-1"  (/posse/config/config.json:1)
+    providers.local.timeouts.connect = "10s"  (built in)
+    providers.local.timeouts.firstByte = "90s"  (built in)
+    providers.local.timeouts.idle = "5m"  (built in)
+    providers.local.timeouts.silence = "90s"  (built in)
     providers.local.type = "openai-compatible"  (/posse/config/config.json:1)
+    retry.baseDelay = "1s"  (built in)
+    retry.maxDelay = "30s"  (built in)
     sandbox.mode = "workspace-write"  (built in)
     sandbox.network = "auto"  (built in)
     skills.enabled = true  (built in)
     streaming.enabled = true  (built in)
     tools.bash.jobs = 8  (built in)
+    tools.bash.maxTimeout = "10m"  (built in)
+    tools.bash.timeout = "2m"  (built in)
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
+    tools.maxParallel = 8  (built in)
+    tools.parallel = "readonly"  (built in)
     tools.read.dedup = true  (built in)
     ui.history = true  (built in)
+    ui.queue.followUp = "one"  (built in)
+    ui.queue.steering = "all"  (built in)
+    ui.showThinking = true  (built in)
     "#);
+}
+
+#[test]
+fn settings_are_shown_as_json_and_files_by_path() {
+    let server = ModelServer::start(Vec::new());
+    let machine = Machine::with(&server);
     let json = machine.posse(&["config", "show", "--json"]);
     json.assert_code(0);
     let settings: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(settings["providers"]["local"]["baseURL"], address);
+    assert_eq!(settings["providers"]["local"]["baseURL"], server.base_url());
     let paths = machine.posse(&["config", "path"]);
     paths.assert_code(0);
+    let file = machine.path("posse/config/config.json");
     assert!(paths.stdout.contains(&file.display().to_string()), "{}", paths.stdout);
 }

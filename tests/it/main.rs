@@ -63,6 +63,7 @@ mod journal_lock;
 mod journal_versions;
 // Stopping from outside.
 mod session_listing;
+mod settings;
 mod signals;
 mod skills;
 // Every other way in which a run ends, or does not although its terminal is gone.

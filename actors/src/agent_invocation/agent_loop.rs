@@ -10,6 +10,7 @@ use crate::conversation::{
     AssistantMessage, CallId, Message, MessageId, StopReason, ToolCall, Usage,
 };
 use crate::event::MessageKind;
+use crate::limits::QueueDelivery;
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
 use crate::replay::QueuedInput;
@@ -22,6 +23,7 @@ pub(crate) struct LoopBounds {
     pub(crate) calls_per_turn_max: usize,
     pub(crate) repeated_failures_max: u32,
     pub(crate) queued_messages_max: usize,
+    pub(crate) delivery: QueueDelivery,
     /// Limit for the sum of input and output tokens of all replies, checked before each model
     /// request; `None`: no limit.
     pub(crate) tokens_max: Option<u64>,
@@ -59,7 +61,7 @@ pub(crate) enum LoopInput {
     /// Start: take the first step from the initial state.
     Begin,
     /// The model finished a reply. The ids of its calls were assigned by posse; `alone`: for each
-    /// call, true if it has side effects. `usage`: `None` if the provider reported none.
+    /// call, true if it waits for earlier calls and later calls wait for it. `usage`: `None` if the provider reported none.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
     /// There is no usable reply; the invocation ends with this ending.
     Unanswered(Ending),
@@ -123,6 +125,9 @@ pub(crate) struct AgentLoop {
     /// Calls of the last reply that were restored from an earlier incarnation.
     pending: Vec<Slot>,
     queue: VecDeque<QueuedInput>,
+    /// Steering messages that the last delivery left in the queue. They wait for the next delivery,
+    /// and do not skip calls.
+    held_back: Vec<MessageId>,
     turns: u32,
     usage: Usage,
     said: Option<String>,
@@ -144,6 +149,7 @@ impl AgentLoop {
             phase: Phase::Waiting,
             pending: pending.into_iter().map(slot).collect(),
             queue: queued.into(),
+            held_back: Vec::new(),
             turns,
             usage,
             said: None,
@@ -401,7 +407,9 @@ impl AgentLoop {
     fn advance(&mut self) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
         let mut effects = Vec::new();
-        let steered = self.queue.iter().any(|queued| queued.kind == MessageKind::Steer);
+        let is_new = |queued: &QueuedInput| !self.held_back.contains(&queued.id);
+        let steers = |queued: &QueuedInput| queued.kind == MessageKind::Steer && is_new(queued);
+        let steered = self.queue.iter().any(steers);
         if steered {
             skip_unstarted(slots, "Skipped: the user sent a message.", &mut effects);
         } else if stopping.is_none() {
@@ -469,15 +477,24 @@ impl AgentLoop {
         }
     }
 
-    /// Moves queued messages into the history: all except follow-ups; if there are no others, the
-    /// oldest follow-up.
+    /// Moves queued messages into the history: all notices, and the first or all steering messages;
+    /// if there are neither, the oldest or all follow-ups.
     fn deliver(&mut self) -> Vec<Effect> {
-        let steers = |queued: &QueuedInput| queued.kind != MessageKind::FollowUp;
-        let (steering, rest) = self.queue.drain(..).partition(steers);
+        let QueueDelivery { one_steering_message, all_follow_ups } = self.bounds.delivery;
+        let mut steered = false;
+        let enters = |queued: &QueuedInput| match queued.kind {
+            MessageKind::FollowUp => false,
+            MessageKind::Steer => !(std::mem::replace(&mut steered, true) && one_steering_message),
+            MessageKind::Notice | MessageKind::Aside => true,
+        };
+        let (mut delivered, rest): (VecDeque<_>, VecDeque<_>) =
+            self.queue.drain(..).partition(enters);
+        let waits = rest.iter().filter(|queued| queued.kind == MessageKind::Steer);
+        self.held_back = waits.map(|queued| queued.id.clone()).collect();
         self.queue = rest;
-        let mut delivered: VecDeque<QueuedInput> = steering;
         if delivered.is_empty() {
-            delivered.extend(self.queue.pop_front());
+            let count = if all_follow_ups { self.queue.len() } else { 1 };
+            delivered.extend(self.queue.drain(..count.min(self.queue.len())));
         }
         let mut effects = Vec::new();
         for queued in delivered {

@@ -9,7 +9,7 @@ use ractor::{ActorId, ActorRef};
 use crate::agent_invocation::agent_loop::{LoopInput, TurnCall};
 use crate::agent_invocation::auto_compact::ContextFitter;
 use crate::agent_invocation::ending::failed_event;
-use crate::agent_invocation::model_turn::{requested_event, runs_alone};
+use crate::agent_invocation::model_turn::{has_effects, requested_event};
 use crate::agent_invocation::{Msg, State, UnfinishedCall};
 use crate::context::bytes_in;
 use crate::conversation::{CallId, Message, QuestionId, ToolCall};
@@ -17,6 +17,7 @@ use crate::delegation::ActionLog;
 use crate::event::{Origin, ToolFailureClass};
 use crate::mailbox::{HandlerResult, Lost, Report, spawn_unless_lost, tell};
 use crate::ports::{ToolOutput, ToolSpec};
+use crate::tool_call::Services;
 use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
 use crate::transcript_writer::Transcript;
 
@@ -52,17 +53,17 @@ type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>
 pub(super) fn restore_calls(
     pending: Vec<UnfinishedCall>,
     tools: &[ToolSpec],
-    transcript: &Transcript,
+    services: &Services,
     origin: &Arc<Origin>,
 ) -> TakenUp {
     let mut asked = HashMap::new();
     let mut calls = Vec::with_capacity(pending.len());
     for UnfinishedCall { call, output, requested, question, attached: _ } in pending {
         if !requested {
-            transcript.note(Some(origin), requested_event(&call));
+            services.transcript.note(Some(origin), requested_event(&call));
         }
         asked.extend(question.map(|question| (call.id.clone(), question)));
-        let alone = runs_alone(tools, &call.name);
+        let alone = services.limits.effects_run_alone && has_effects(tools, &call.name);
         calls.push((TurnCall { call, alone }, output));
     }
     (calls, asked)

@@ -198,7 +198,8 @@ impl State {
             note(Event::Warning { message: what });
         }
         message.tool_calls.iter().for_each(|call| note(requested_event(call)));
-        let runs_alone = |call: &ToolCall| runs_alone(&self.tools, &call.name);
+        let waits = self.services.limits.effects_run_alone;
+        let runs_alone = |call: &ToolCall| waits && has_effects(&self.tools, &call.name);
         let alone = message.tool_calls.iter().map(runs_alone).collect();
         LoopInput::Replied { message, alone, stop: stop_reason, usage }
     }
@@ -225,9 +226,8 @@ fn no_room() -> Ending {
     Ending::Failed { class: CONTEXT_FULL.to_owned(), cause }
 }
 
-/// True if the tool with this name has side effects, so that its calls never run in parallel. False
-/// for an unknown tool.
-pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
+/// True if the tool with this name has side effects. False for an unknown tool.
+pub(super) fn has_effects(tools: &[ToolSpec], tool: &str) -> bool {
     let effect = tools.iter().find(|spec| spec.name == tool);
     effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
 }

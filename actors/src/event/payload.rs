@@ -66,7 +66,8 @@ pub enum MessageKind {
     /// Calls of the turn that have not started are skipped.
     Steer,
     /// Message of the user, or reason of a `Stop` hook that does not accept the answer. Delivered
-    /// when the agent has given its final answer, which then does not end the run; one at a time.
+    /// when the agent has given its final answer, which then does not end the run; one at a time,
+    /// unless the limits say otherwise.
     FollowUp,
     /// Message of posse, such as the end of background work, delivered before the next model
     /// request. It skips no calls.

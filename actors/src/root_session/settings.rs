@@ -31,7 +31,7 @@ pub struct SessionSettings {
     /// ignored.
     pub tools: Vec<String>,
     /// Options of the main agent's model requests; subagents have the same ones with their own
-    /// reasoning effort.
+    /// reasoning effort and temperature.
     pub options: RequestOptions,
     /// Source of answers to permission requests.
     pub asking: AnswerSource,

@@ -532,7 +532,11 @@ impl SessionBase {
             origin: Arc::clone(&child.origin),
             services: child.services(kind),
             model_routes: kind.model_routes.clone(),
-            options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
+            options: RequestOptions {
+                thinking: kind.thinking,
+                temperature: kind.temperature,
+                ..self.settings.options.clone()
+            },
             tools: child.specs(kind),
             history,
             resumed,

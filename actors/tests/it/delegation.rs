@@ -37,6 +37,7 @@ fn subagent(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&st
         tools: texts(tools),
         provider: Some(Arc::clone(model) as Arc<dyn posse_actors::ports::Provider>),
         thinking: None,
+        temperature: None,
         price: None,
         calls: texts(calls),
         turns_max: None,

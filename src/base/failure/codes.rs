@@ -73,7 +73,6 @@ error_codes! {
     WorkspaceRootUnusable = "CFG014", "3", "A folder cannot be used as a workspace.", "name an accessible folder";
     ConfigPlainSecret = "CFG015", "-", "A configuration file contains a key in plain text.", "name a variable in `apiKeyEnv`";
     WorkspaceIsOwnFolder = "CFG016", "2", "The workspace contains or is a folder of posse.", "work in another folder";
-    ConfigNoEffect = "CFG017", "-", "A key has no effect in this version.", "remove it";
     VariableUnusable = "CFG018", "3", "An environment variable has an unusable name or value.", "correct the variable";
     StoreLocked = "CFG019", "8", "The files of grants and trust cannot be locked.", "wait for the other process, or check the folder";
     ProviderWithoutKey = "CFG020", "3", "The provider has no API key.", "set its variable";

@@ -70,6 +70,10 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         // Passed as settings, below.
         max_turns: _,
         timeout: _,
+        main_max_context_tokens: _,
+        main_compact_at: _,
+        sub_max_context_tokens: _,
+        sub_compact_at: _,
         budget: _,
         mode: _,
         single_agent: _,
@@ -126,12 +130,15 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     // `auto` denies without a person.
     let reach = if inherits { "inherit" } else { "deny" };
     value("--network", (!widens).then(|| reach.to_owned()));
-    let turns = settings.turns_max.clamp(1, 10_000);
-    value("--max-turns", is_set("maxTurns").then(|| turns.to_string()));
+    let turns = settings.turns_max.filter(|_| is_set("maxTurns"));
+    value("--max-turns", turns.map(|turns| turns.to_string()));
     let timeout = settings.timeout.map(|limit| limit.as_millis().clamp(1, TIMEOUT_MS_MAX));
     value("--timeout", timeout.map(|ms| format!("{ms}ms")));
     let dollars = |micro: u64| format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
     value("--budget", settings.budget.micro_usd_max.map(dollars));
+    for (flag, given) in args.flags.context_flags() {
+        value(flag, given.map(str::to_owned));
+    }
     value("--agent", agent.clone());
     value("--thinking", thinking.clone());
     if provider.is_some() || model.is_some() {

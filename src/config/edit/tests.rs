@@ -115,7 +115,8 @@ fn values_are_parsed_leniently() {
         ("defaultAgent", "\"plan\"", "\"plan\""),
         ("timeout", "10m", "\"10m\""),
         ("sandbox.readSecrets", "[\"~/.x\"]", "[\"~/.x\"]"),
-        ("memory.some.thing", "{ \"a\": [1, null] }", "{\"a\":[1,null]}"),
+        ("providers.x.quirks.some", "{ \"a\": [1, null] }", "…"),
+        ("providers.x.temperature", "0.5", "0.5"),
         ("providers.x.quirks.omitTemperature", "true", "true"),
         ("context.main.compactAtRatio", "0.5", "0.5"),
         ("context.main.maxContextTokens", "auto", "\"auto\""),
@@ -123,9 +124,7 @@ fn values_are_parsed_leniently() {
     ];
     for (key, given, shown) in table {
         let said = desk.set(key, given).unwrap();
-        let expected =
-            if key.starts_with("memory") { "; it has no effect in this version\n" } else { "\n" };
-        assert_eq!(said, format!("set {key} = {shown} in /config.json{expected}"));
+        assert_eq!(said, format!("set {key} = {shown} in /config.json\n"));
     }
 }
 
@@ -147,8 +146,9 @@ fn unparsable_result_is_not_written() {
         ("sandbox.readSecrets", "[1]", "CFG003", None),
         ("providers.x.apiKeyEnv", "sk-12345678901234567890abcd", "CFG003", None),
         ("version", "2", "CFG012", None),
-        ("memory.x", "{ \"a\": ", "CFG003", None),
-        ("memory.x", &deep, "CFG003", None),
+        ("providers.x.quirks.a", "{ \"a\": ", "CFG003", None),
+        ("memory.x", "1", "CFG002", Some("remove it")),
+        ("providers.x.quirks.a", &deep, "CFG003", None),
     ];
     for (key, value, code, fix) in table {
         let failures = desk.set(key, value).unwrap_err();

@@ -29,7 +29,9 @@ pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
         ValueKind::WholeOrAuto(least, most) => {
             text == Some("auto") || check(ValueKind::Whole(least, most), value).is_ok()
         }
-        ValueKind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
+        ValueKind::Number(least, most) => {
+            value.as_f64().is_some_and(|number| (least..=most).contains(&number))
+        }
         ValueKind::Duration => text.and_then(duration).is_some(),
         ValueKind::TextList => items(value)
             .is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(is_line))),
@@ -91,7 +93,7 @@ fn sample(key: &ConfigKey) -> Value {
         ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most) => {
             json!(1000_i64.clamp(least, most))
         }
-        ValueKind::Ratio => json!(0.8),
+        ValueKind::Number(least, most) => json!(0.8_f64.clamp(least, most)),
         ValueKind::Duration => json!("90s"),
         ValueKind::Choice(names) => json!(names.first()),
         ValueKind::Variable => json!("OPENAI_API_KEY"),
@@ -116,7 +118,7 @@ pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
         ValueKind::Whole(..) | ValueKind::WholeOrAuto(..) => {
             text.parse::<i64>().ok().map(Value::from)
         }
-        ValueKind::Ratio => text.parse::<f64>().ok().map(Value::from),
+        ValueKind::Number(..) => text.parse::<f64>().ok().map(Value::from),
         _ => None,
     };
     value.unwrap_or_else(|| json!(text))

@@ -7,17 +7,13 @@ use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
 /// Pairs of keys. The value of the first key must not exceed the value of the second.
-const AT_MOST: [(&str, &str); 12] = [
+const AT_MOST: [(&str, &str); 8] = [
     ("context.main.minRecentTurns", "context.main.recentTurns"),
     ("context.main.summaryTargetTokens", "context.main.maxContextTokens"),
     ("context.subAgent.minRecentTurns", "context.subAgent.recentTurns"),
     ("context.subAgent.summaryTargetTokens", "context.subAgent.maxContextTokens"),
-    ("context.subAgent.maxInputTokens", "context.subAgent.maxContextTokens"),
     ("models.*.maxOutputTokens", "models.*.contextWindow"),
     ("providers.*.maxTokens", "providers.*.contextWindow"),
-    ("providers.*.timeouts.connect", "providers.*.timeouts.total"),
-    ("providers.*.timeouts.firstByte", "providers.*.timeouts.total"),
-    ("providers.*.timeouts.idle", "providers.*.timeouts.total"),
     ("retry.baseDelay", "retry.maxDelay"),
     ("tools.bash.timeout", "tools.bash.maxTimeout"),
 ];
@@ -48,9 +44,9 @@ impl LayerReader {
     }
 
     fn at_most(&mut self, less: &str, more: &str) {
-        let (Some(small), Some(large)) = (self.layers.get(less), self.layers.get(more)) else {
-            return;
-        };
+        // A default gives way to the value that is set.
+        let said = |key| self.layers.get(key).filter(|leaf| leaf.origin != SettingOrigin::BuiltIn);
+        let (Some(small), Some(large)) = (said(less), said(more)) else { return };
         // A word such as `auto` cannot be compared: its value depends on the model.
         let sizes = size(&small.value).zip(size(&large.value));
         if sizes.is_none_or(|(small, large)| small <= large) {

@@ -47,8 +47,6 @@ pub struct ProjectSetting {
     pub line: usize,
     /// Decision whether the setting applies.
     pub fate: Fate,
-    /// True if posse uses the key; false if this version accepts the key without effect.
-    pub active: bool,
 }
 
 /// Decision whether a project's setting applies.
@@ -179,7 +177,6 @@ impl LayerReader {
             value: found.value.clone(),
             line: found.line,
             fate,
-            active: found.key.active,
         }
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use super::{check, clipped_name, mismatch};
 use crate::file::{ConfigFile, newlines};
 use crate::invalid;
-use crate::layers::hint;
+use crate::layers::{hint, removed};
 use crate::schema::{self, ConfigKey, ValueKind};
 
 /// Maximum number of mistakes that are collected for one file. At this number the walk stops, and
@@ -95,6 +95,11 @@ impl<'a> Walk<'a> {
             let value = self.value(&property.value);
             let what = mismatch(&parts.join("."), "an object".into(), &value);
             return self.fail(ErrorCode::ConfigInvalidValue, &what, property, None);
+        }
+        if schema::was_key(&parts) {
+            let place = self.source.place(property.range.start);
+            self.failures.push(removed(&parts.join(".")).at(place));
+            return;
         }
         let (name, above) = (parts[parts.len() - 1], &parts[..parts.len() - 1]);
         let nested: Vec<&str> = above.iter().copied().chain(name.split('.')).collect();

@@ -1,23 +1,30 @@
 //! Table of all configuration keys, sorted by path.
 
+use std::time::Duration;
+
+use posse_actors::context::ContextBudget;
+use posse_actors::limits::Limits;
+use serde_json::{Value, json};
+
 use crate::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::schema::ValueKind::{
-    Address, Any, Bool, Choice, Object, ObjectList, Ratio, Secret, Text, TextList, TextMap,
+    Address, Any, Bool, Choice, Number, Object, ObjectList, Secret, Text, TextList, TextMap,
     Variable, Whole, WholeOrAuto,
 };
 use crate::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
 
 const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
-    &["openai-compatible", "openai-responses", "anthropic", "codex", "replay", "claudecode"];
+    &["openai-compatible", "openai-responses", "anthropic", "codex", "replay"];
 const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
 const THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
 const TOKENS: ValueKind = Whole(256, 100_000_000);
 const TOKENS_OR_AUTO: ValueKind = WholeOrAuto(256, 100_000_000);
-const COMPRESSIONS: &[&str] =
-    &["deterministic", "compact-summary-and-recent", "summary-and-recent", "none"];
+const COMPRESSIONS: &[&str] = &["deterministic", "none"];
 const TURNS: ValueKind = Whole(1, 10_000);
 const FEW: ValueKind = Whole(0, 1000);
+const RATIO: ValueKind = Number(0.05, 1.0);
+const TEMPERATURE: ValueKind = Number(0.0, 2.0);
 const PRICE: ValueKind = Whole(0, 1_000_000_000_000);
 
 const fn key(
@@ -27,17 +34,27 @@ const fn key(
     project: Project,
     about: &'static str,
 ) -> ConfigKey {
-    ConfigKey { path, kind, default, active: true, project, variable: None, about }
+    ConfigKey { path, kind, default, project, variable: None, about }
 }
 
-/// Makes a key that is accepted but has no effect in this version.
-const fn later(
-    path: &'static str,
-    kind: ValueKind,
-    project: Project,
-    about: &'static str,
-) -> ConfigKey {
-    ConfigKey { path, kind, default: D::None, active: false, project, variable: None, about }
+/// Default context budget of the main agent, in tokens, or `auto`.
+fn main_tokens() -> Value {
+    ContextBudget::main().tokens_max.map_or(json!("auto"), Value::from)
+}
+
+/// Default context budget of a subagent, in tokens, or `auto`.
+fn child_tokens() -> Value {
+    ContextBudget::child().tokens_max.map_or(json!("auto"), Value::from)
+}
+
+/// A time of whole seconds as a configuration file contains it.
+fn time(time: Duration) -> Value {
+    let seconds = time.as_secs();
+    json!(if seconds.is_multiple_of(60) {
+        format!("{}m", seconds / 60)
+    } else {
+        format!("{seconds}s")
+    })
 }
 
 /// All configuration keys, sorted by path for binary search.
@@ -55,46 +72,34 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("budget.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
         "Token limit of a session. The session ends before it exceeds the limit.")
         .variable("POSSE_BUDGET_TOKENS"),
-    key("context.main.compactAtRatio", Ratio, D::None, Trusted,
-        "Fraction of the context at which it is compacted. Default: 0.7.")
+    key("context.main.compactAtRatio", RATIO, D::Of(|| json!(ContextBudget::main().compact_at)), Trusted,
+        "Fraction of the context at which it is compacted.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
-    key("context.main.compression", Choice(COMPRESSIONS), D::None, Trusted,
-        "Method of compaction: by rules, and by the model in roles.compact if that is set; \
-         none: only on request. Default: deterministic."),
-    later("context.main.keepRawDelegateResults", FEW, Trusted,
-        "Number of subagent results that are kept in full.")
-        .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
-    later("context.main.ledgerTargetTokens", TOKENS, Trusted,
-        "Size of the list of subagent actions, in tokens."),
-    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::None, Trusted,
+    key("context.main.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Trusted,
+        "Method of compaction. deterministic: by rules, with a summary by the model in \
+         roles.compact if that is set; none: only on request."),
+    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::Of(main_tokens), Trusted,
         "Context of the main agent, in tokens. auto: the context window of its model; if that is \
-         unknown, 32000 for a server on this machine, otherwise 128000. Default: auto.")
+         unknown, 32000 for a server on this machine, otherwise 128000.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
-    later("context.main.maxDelegateResultTokens", TOKENS, Trusted,
-        "Size of a subagent's result, in tokens.")
-        .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
-    key("context.main.maxInlineToolResultTokens", TOKENS, D::None, Trusted,
+    key("context.main.maxInlineToolResultTokens", TOKENS, D::Of(|| json!(ContextBudget::main().inline_result_tokens)), Trusted,
         "Tool results up to this size, in tokens, are kept in full when a request was refused \
-         as too large. Default: 2000."),
-    key("context.main.minRecentTurns", FEW, D::None, Trusted,
-        "Minimum number of latest turns that are kept in full, if they fit the window. Default: 2."),
-    key("context.main.recentTurns", FEW, D::None, Trusted,
-        "Number of latest turns that are kept in full. Default: 6."),
-    later("context.main.reserveForImagesTokens", TOKENS, Trusted,
-        "Tokens reserved for images."),
-    later("context.main.retrievalMaxTokens", TOKENS, Trusted,
-        "Maximum tokens retrieved at once."),
-    key("context.main.summaryTargetTokens", TOKENS, D::None, Trusted,
-        "Size of the summary, in tokens. Default: 3000.")
+         as too large. Also for subagents."),
+    key("context.main.minRecentTurns", FEW, D::Of(|| json!(ContextBudget::main().recent_turns_min)), Trusted,
+        "Minimum number of latest turns that are kept in full, if they fit the window."),
+    key("context.main.recentTurns", FEW, D::Of(|| json!(ContextBudget::main().recent_turns)), Trusted,
+        "Number of latest turns that are kept in full."),
+    key("context.main.summaryTargetTokens", TOKENS, D::Of(|| json!(ContextBudget::main().summary_tokens)), Trusted,
+        "Size of the summary, in tokens.")
         .variable("POSSE_MAIN_SUMMARY_TARGET_TOKENS"),
-    key("context.subAgent.compactAtRatio", Ratio, D::None, Trusted,
-        "Fraction of the context at which it is compacted. Default: 0.7.")
+    key("context.subAgent.compactAtRatio", RATIO, D::Of(|| json!(ContextBudget::child().compact_at)), Trusted,
+        "Fraction of the context at which it is compacted.")
         .variable("POSSE_SUB_COMPACT_AT_RATIO"),
-    key("context.subAgent.compression", Choice(COMPRESSIONS), D::None, Trusted,
-        "Method of compaction: by rules, and by the model in roles.compact if that is set; \
-         none: only on request. Default: deterministic."),
-    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::None, Trusted,
-        "Context of a subagent, in tokens. auto: as for the main agent. Default: auto.")
+    key("context.subAgent.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Trusted,
+        "Method of compaction. deterministic: by rules, with a summary by the model in \
+         roles.compact if that is set; none: only on request."),
+    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::Of(child_tokens), Trusted,
+        "Context of a subagent, in tokens. auto: as for the main agent.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
     key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Trusted,
         "Maximum size of the context passed with a task, in tokens.")
@@ -102,23 +107,19 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("context.subAgent.maxHandoffTokens", TOKENS, D::Whole(2000), Trusted,
         "Maximum size of a subagent's task with its context, in tokens.")
         .variable("POSSE_SUB_MAX_HANDOFF_TOKENS"),
-    later("context.subAgent.maxInputTokens", TOKENS, Trusted,
-        "Tokens of one request of a subagent."),
     key("context.subAgent.maxResultTokensToMain", TOKENS, D::Whole(1000), Trusted,
         "Maximum size of a subagent's result, in tokens.")
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
     key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Trusted,
         "With root-session, a subagent gets earlier reports of subagents of its name in this session."),
-    key("context.subAgent.minRecentTurns", FEW, D::None, Trusted,
-        "Minimum number of latest turns that are kept in full, if they fit the window. Default: 1."),
-    key("context.subAgent.recentTurns", FEW, D::None, Trusted,
-        "Number of latest turns that are kept in full. Default: 3.")
+    key("context.subAgent.minRecentTurns", FEW, D::Of(|| json!(ContextBudget::child().recent_turns_min)), Trusted,
+        "Minimum number of latest turns that are kept in full, if they fit the window."),
+    key("context.subAgent.recentTurns", FEW, D::Of(|| json!(ContextBudget::child().recent_turns)), Trusted,
+        "Number of latest turns that are kept in full.")
         .variable("POSSE_SUB_RECENT_TURNS"),
-    key("context.subAgent.summaryTargetTokens", TOKENS, D::None, Trusted,
-        "Size of the summary, in tokens. Default: 1200.")
+    key("context.subAgent.summaryTargetTokens", TOKENS, D::Of(|| json!(ContextBudget::child().summary_tokens)), Trusted,
+        "Size of the summary, in tokens.")
         .variable("POSSE_SUB_SUMMARY_TARGET_TOKENS"),
-    later("daemon", Any, Never,
-        "Settings of background operation."),
     key("defaultAgent", Text, D::Text("build"), Trusted,
         "Name of the main agent.")
         .variable("POSSE_AGENT"),
@@ -140,18 +141,14 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Token limit of all subagents of a session."),
     key("delegation.maxTotal", Whole(1, 100_000), D::Whole(100), Trusted,
         "Maximum number of subagents in a session."),
-    key("delegation.subInvocationMaxTurns", TURNS, D::Whole(10), Trusted,
-        "Maximum number of model replies in a delegated task."),
+    key("delegation.subInvocationMaxTurns", TURNS, D::None, Trusted,
+        "Maximum number of model replies in a delegated task. Default: no limit."),
     key("hooks", ObjectList, D::None, Trusted,
         "Hooks: programs that are run at certain events. The lists of all files are joined in \
          order."),
-    key("maxTurns", TURNS, D::Whole(25), Trusted,
-        "Maximum number of model replies in a task.")
+    key("maxTurns", TURNS, D::None, Trusted,
+        "Maximum number of model replies in a task. Default: no limit.")
         .variable("POSSE_MAX_TURNS"),
-    later("mcpServers", Any, Trusted,
-        "MCP servers, by name."),
-    later("memory", Any, Trusted,
-        "Memory across sessions."),
     key("mode", Choice(MODES), D::None, Trusted,
         "Alias of agentMode, which has precedence."),
     key("model", Text, D::None, Trusted,
@@ -183,7 +180,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Maximum size of an image that is sent, in bytes.")
         .variable("POSSE_MAX_IMAGE_BYTES"),
     key("patience", ValueKind::Duration, D::None, Trusted,
-        "Maximum time to retry an unavailable provider. Default: 10m, or 24h with --unattended.")
+        "Maximum time to retry an unavailable provider. Default: 10m, and three attempts at a \
+         server that does not exist; with --unattended: 24h.")
         .variable("POSSE_PATIENCE"),
     key("permissions", ObjectList, D::None, Tighten,
         "Permission rules, in order: allow, ask or deny."),
@@ -194,63 +192,31 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          ignored."),
     key("persistentGrants.ttlMs", Whole(0, 31_536_000_000), D::Whole(604_800_000), Never,
         "Lifetime of a grant in milliseconds. 0: grants are not stored."),
-    later("providers.*.abortPolicy", Text, Trusted,
-        "Handling of an interrupted external session."),
-    later("providers.*.allowApiKeyFallback", Bool, Trusted,
-        "Use an API key when the login fails."),
-    later("providers.*.allowSubagents", Bool, Trusted,
-        "Let an external agent start its own subagents."),
     key("providers.*.apiKey", Secret, D::None, Never,
         "The API key, used if the variable is not set. Prefer the variable."),
     key("providers.*.apiKeyEnv", Variable, D::None, OwnProvider,
         "The environment variable with the API key."),
-    later("providers.*.attachmentFallback", Text, Trusted,
-        "Handling of images that cannot be sent."),
     key("providers.*.auth", Text, D::None, OwnProvider,
         "Authentication: bearer, api-key, none, or the name of a header that carries the key."),
-    later("providers.*.authPreflight", Bool, Trusted,
-        "Check an external agent's login first."),
-    later("providers.*.authStore", Text, Trusted,
-        "Location of a stored login."),
     key("providers.*.baseURL", Address, D::None, OwnProvider,
         "Base URL of the API. For a replay provider: file:// and the path of its cassette."),
-    later("providers.*.cliPath", Text, Trusted,
-        "The program of an external agent."),
     key("providers.*.contextWindow", TOKENS, D::None, Trusted,
         "Context window: tokens of a request and its reply."),
-    later("providers.*.cwdMode", Text, Trusted,
-        "Working directory of an external agent."),
-    later("providers.*.defaultDecision", Text, Trusted,
-        "Default answer to an external agent's permission requests."),
     key("providers.*.fallback", TextList, D::None, Trusted,
         "Fallback profiles that are used while this one is unavailable, in order."),
     key("providers.*.headers", TextMap, D::None, OwnProvider,
         "Additional headers of each request."),
-    later("providers.*.historyPolicy", Text, Trusted,
-        "Storage of an external agent's history."),
     key("providers.*.maxTokens", Whole(1, 10_000_000), D::None, Trusted,
         "Maximum tokens of one reply."),
     key("providers.*.model", Text, D::None, Trusted,
         "The default model."),
-    later("providers.*.onInvalidResume", Text, Trusted,
-        "Handling of an external session that no longer exists."),
     key("providers.*.patience", ValueKind::Duration, D::None, Trusted,
         "Maximum time to retry this provider; overrides patience."),
-    later("providers.*.permissionMode", Text, Trusted,
-        "The permission mode of an external agent."),
-    later("providers.*.promptCacheKey", Text, Trusted,
-        "Key of the provider's prompt cache."),
     key("providers.*.quirks", Any, D::None, Trusted,
         "Deviations of the server from the protocol."),
-    later("providers.*.responses", Any, Trusted,
-        "Additional fields of requests to a responses API."),
-    later("providers.*.runtime", Text, Trusted,
-        "Runtime of an external agent."),
-    later("providers.*.sanitizeApiKeyEnv", Bool, Trusted,
-        "Hide API keys from an external agent."),
-    later("providers.*.sessionLock", Bool, Trusted,
-        "Prevent two processes from using the same external session."),
-    key("providers.*.timeouts.connect", ValueKind::Duration, D::None, Trusted,
+    key("providers.*.temperature", TEMPERATURE, D::None, Trusted,
+        "Sampling temperature, unless an agent defines its own. Default: that of the server."),
+    key("providers.*.timeouts.connect", ValueKind::Duration, D::Text("10s"), Trusted,
         "Timeout for connecting."),
     key("providers.*.timeouts.firstByte", ValueKind::Duration, D::None, Trusted,
         "Timeout until the reply begins. Default: 90s; 10m for a server on this machine."),
@@ -259,21 +225,14 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          server on this machine."),
     key("providers.*.timeouts.silence", ValueKind::Duration, D::None, Trusted,
         "Timeout without any byte of a reply. Default: 90s; 10m for a server on this machine."),
-    later("providers.*.timeouts.total", ValueKind::Duration, Trusted,
-        "Timeout of a whole reply."),
     key("providers.*.type", Choice(PROVIDER_TYPES), D::None, Trusted,
         "The protocol. Default: that of the preset of this name, else openai-compatible."),
-    later("providers.*.usageLedgerScope", Text, Trusted,
-        "Scope over which an external agent's usage is added up."),
-    later("providers.*.useBareMode", Bool, Trusted,
-        "Start an external agent without its own configuration."),
-    key("retry.baseDelay", ValueKind::Duration, D::None, Trusted,
-        "Maximum delay before the first retry; it doubles for each further one. Default: 1s."),
+    key("retry.baseDelay", ValueKind::Duration, D::Of(|| time(Limits::default().backoff_first)), Trusted,
+        "Maximum delay before the first retry; it doubles for each further one."),
     key("retry.maxAttempts", Whole(1, 1000), D::None, Trusted,
-        "Maximum attempts at one request. patience limits their total time."),
-    key("retry.maxDelay", ValueKind::Duration, D::None, Trusted,
-        "Maximum delay between two attempts, unless a rate limit or quota requires more. \
-         Default: 30s."),
+        "Maximum attempts at one request. patience limits their total time. Default: no limit."),
+    key("retry.maxDelay", ValueKind::Duration, D::Of(|| time(Limits::default().backoff_max)), Trusted,
+        "Maximum delay between two attempts, unless a rate limit or quota requires more."),
     key("roles.*.model", Text, D::None, Trusted,
         "The model of a role. Default: that of its provider. Roles: compact, title, and \
          subagents by name."),
@@ -294,12 +253,6 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         .variable("POSSE_SANDBOX_REQUIRED"),
     key("sandbox.writableRoots", TextList, D::None, Never,
         "Additional folders that commands may write: absolute paths, ~/ allowed."),
-    later("server", Any, Never,
-        "Settings of the server for other front ends."),
-    later("session.retentionDays", Whole(1, 36_500), Never,
-        "Days after which a session may be removed."),
-    later("session.rootLifetime", Choice(&["process", "detached"]), Never,
-        "With detached, a session outlives its front end."),
     key("skills.disabled", TextList, D::None, Trusted,
         "Names of disabled skills."),
     key("skills.enabled", Bool, D::Bool(true), Never,
@@ -311,18 +264,18 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         .variable("POSSE_STREAM"),
     key("thinking", Choice(THINKING), D::None, Trusted,
         "Thinking effort of models, unless an agent defines its own. Omitted for servers that \
-         do not support it.")
+         do not support it. Default: that of the model.")
         .variable("POSSE_THINKING"),
     key("timeout", ValueKind::Duration, D::None, Trusted,
         "Time limit of a task.")
         .variable("POSSE_TIMEOUT"),
     key("tools.bash.jobs", Whole(0, 64), D::Whole(8), Trusted,
         "Maximum number of concurrent background jobs. 0 disables them and their tools."),
-    key("tools.bash.maxTimeout", ValueKind::Duration, D::None, Trusted,
-        "Longest time limit that a command may request. Default: 10m."),
-    key("tools.bash.timeout", ValueKind::Duration, D::None, Trusted,
+    key("tools.bash.maxTimeout", ValueKind::Duration, D::Text("10m"), Trusted,
+        "Longest time limit that a command may request."),
+    key("tools.bash.timeout", ValueKind::Duration, D::Text("2m"), Trusted,
         "Time limit of a command for which none is requested. Then it continues as a background \
-         job, or is ended if tools.bash.jobs is 0. Default: 2m."),
+         job, or is ended if tools.bash.jobs is 0."),
     key("tools.budgets.*.max", Whole(0, 1_000_000), D::None, Trusted,
         "Maximum calls of this tool in one task."),
     key("tools.budgets.*.onExceed", Choice(&["block", "steer"]), D::None, Trusted,
@@ -333,39 +286,35 @@ pub(crate) static KEYS: &[ConfigKey] = &[
          result reports it."),
     key("tools.edit.requireRead", Bool, D::Bool(false), Trusted,
         "Refuse to edit a file that the session has not read, or that changed since."),
+    key("tools.maxParallel", Whole(1, 64), D::Of(|| json!(Limits::default().parallel_calls_max)), Trusted,
+        "Maximum number of calls of one reply that run in parallel."),
     key("tools.outputBudget", Whole(1024, 1_073_741_824), D::None, Trusted,
         "Bytes of tool output in one turn, above which the model is asked to be brief.")
         .variable("POSSE_TOOL_OUTPUT_BUDGET"),
-    later("tools.parallel", Choice(&["off", "readonly", "all"]), Trusted,
-        "Tools that may run concurrently."),
+    key("tools.parallel", Choice(&["off", "readonly", "all"]), D::Text("readonly"), Trusted,
+        "Calls of one reply that run in parallel: none; those without side effects; or all, also \
+         if one of them changes what another one reads."),
     key("tools.read.dedup", Bool, D::Bool(true), Harmless,
         "Answer a repeated read of an unchanged file with a reference to the first."),
-    later("tools.todo", Bool, Harmless,
-        "Give the model a list of tasks."),
-    later("tools.web", Bool, Never,
-        "Let the model fetch from the web."),
-    later("trust.project", Bool, Never,
-        "Trust projects' configuration."),
-    later("trust.userTools", Bool, Never,
-        "Load the user's own tools."),
     key("ui.alternateScreen", Bool, D::None, Never,
         "Use the alternate screen for the terminal UI instead of the scrollback."),
     key("ui.history", Bool, D::Bool(true), Never,
         "Store the input history of line mode."),
     key("ui.keybindings", TextMap, D::None, Never,
         "Key bindings of the terminal UI, by the action names in its guide."),
-    later("ui.queue.followUp", Choice(&["all", "one"]), Harmless,
-        "Number of queued follow-ups sent at once."),
-    later("ui.queue.steering", Choice(&["all", "one"]), Harmless,
-        "Number of queued steering messages sent at once."),
-    later("ui.showThinking", Bool, Harmless,
-        "Show the model's thinking."),
+    key("ui.queue.followUp", Choice(&["all", "one"]), D::Text("one"), Harmless,
+        "Number of queued follow-ups that the model gets after an answer."),
+    key("ui.queue.steering", Choice(&["all", "one"]), D::Text("all"), Harmless,
+        "Number of queued steering messages that the model gets at once. one: the others wait for \
+         its next reply."),
+    key("ui.showThinking", Bool, D::Bool(true), Harmless,
+        "Show the last line of the model's thinking while it thinks."),
     key("ui.theme", Choice(&["dark", "light", "high-contrast", "none"]), D::None, Harmless,
         "Colours of the terminal UI.")
         .variable("POSSE_THEME"),
     key("version", Whole(1, 1_000_000), D::None, Harmless,
         "Version of this format: 1. A file of a later version is read as far as it is \
          understood and never changed."),
-    later("workspace.roots", TextList, Never,
-        "Further folders that tools may use."),
+    key("workspace.roots", TextList, D::None, Never,
+        "Additional folders for tools, like --add-dir: absolute paths, ~/ allowed."),
 ];

@@ -110,8 +110,8 @@ impl Dialect for MessagesDialect {
         }
         if let Some(thinking) = thinking(encoder, parts, tokens) {
             body.member("thinking", &thinking);
-        } else if is_reply && !quirks.omit_temperature {
-            body.optional("temperature", parts.request.temperature);
+        } else if is_reply {
+            body.optional("temperature", encoder.profile.temperature_of(parts.request));
         }
         let effort = match parts.thinking {
             ThinkingParam::Level(level) if quirks.adaptive_thinking => {

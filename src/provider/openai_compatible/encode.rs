@@ -76,9 +76,7 @@ impl Dialect for ChatDialect {
                 body.member("tool_choice", "auto");
             }
         }
-        if !quirks.omit_temperature {
-            body.optional("temperature", parts.request.temperature);
-        }
+        body.optional("temperature", encoder.profile.temperature_of(parts.request));
         if !quirks.omit_max_tokens {
             let field = quirks.max_tokens_field.as_deref().unwrap_or("max_tokens");
             body.optional(field, parts.request.tokens_max.or(encoder.profile.max_tokens));

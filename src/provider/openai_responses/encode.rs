@@ -91,9 +91,7 @@ impl Dialect for ResponsesDialect {
             let settings: BTreeMap<_, _> = settings.collect();
             body.optional("reasoning", Some(settings).filter(|said| !said.is_empty()));
         }
-        if !quirks.omit_temperature {
-            body.optional("temperature", parts.request.temperature);
-        }
+        body.optional("temperature", encoder.profile.temperature_of(parts.request));
         if !quirks.omit_max_tokens {
             let tokens = parts.request.tokens_max.or(encoder.profile.max_tokens);
             body.optional("max_output_tokens", tokens.map(|tokens| tokens.max(REPLY_TOKENS_MIN)));

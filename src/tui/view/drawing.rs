@@ -113,7 +113,7 @@ impl View {
                 let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
                 let what = if thought.is_some() { "thinking" } else { "working" };
                 let mut text = format!("{what} · {} · Esc stops it", age(now, since));
-                if let Some(thought) = thought {
+                if let Some(thought) = thought.filter(|_| !self.hides_thinking) {
                     text = format!("{text} · {}", sanitize(thought.trim()));
                 }
                 let mark = span(theme, Role::Accent, format!("{} ", spinner(now)));

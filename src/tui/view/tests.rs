@@ -71,6 +71,19 @@ fn parked_state_shows_a_countdown_and_disappears() {
 }
 
 #[test]
+fn thinking_is_shown_unless_hidden() {
+    for hides in [false, true] {
+        let mut stage = TestScreen::with_task();
+        stage.app.view.hides_thinking = hides;
+        stage.happens(request(1));
+        stage.happens(Event::ThinkingDelta { text: "Read a.txt first.\n".to_owned() });
+        let screen = stage.screen(80, 24);
+        assert!(screen.contains("thinking · "), "{screen}");
+        assert_eq!(screen.contains("Read a.txt first."), !hides, "{screen}");
+    }
+}
+
+#[test]
 fn auxiliary_request_disappears_with_its_end() {
     let beside = origin("i9", Some("i1"), "build/compact");
     let used = Event::ModelUsage { turn: 1, usage: Usage::default(), billing: None };

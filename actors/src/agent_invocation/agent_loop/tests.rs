@@ -16,6 +16,7 @@ fn bounds() -> LoopBounds {
         calls_per_turn_max: 256,
         repeated_failures_max: 3,
         queued_messages_max: 64,
+        delivery: QueueDelivery::default(),
         settles: false,
     }
 }
@@ -255,6 +256,53 @@ fn continues_where_an_earlier_loop_stopped() {
     );
 }
 
+/// Ids of the messages that `effects` deliver.
+fn delivered(effects: &[Effect]) -> Vec<&str> {
+    let mut ids = Vec::new();
+    for effect in effects {
+        if let Effect::Deliver(message) = effect {
+            ids.push(message.id.as_str());
+        }
+    }
+    ids
+}
+
+#[test]
+fn delivery_settings_decide_how_many_messages_enter_at_once() {
+    let table = [
+        (MessageKind::Steer, false, false, vec!["a", "b"], vec![]),
+        (MessageKind::Steer, true, false, vec!["a"], vec!["b"]),
+        (MessageKind::FollowUp, false, false, vec!["a"], vec!["b"]),
+        (MessageKind::FollowUp, false, true, vec!["a", "b"], vec![]),
+    ];
+    for (kind, one_steering_message, all_follow_ups, first, second) in table {
+        let delivery = QueueDelivery { one_steering_message, all_follow_ups };
+        let mut agent_loop = begun(LoopBounds { delivery, ..bounds() });
+        for id in ["a", "b"] {
+            agent_loop.step(LoopInput::QueuedInput(queued(id, kind)));
+        }
+        assert_eq!(delivered(&agent_loop.step(answers("one"))), first, "{delivery:?}");
+        let effects = agent_loop.step(answers("two"));
+        assert_eq!(delivered(&effects), second, "{delivery:?}");
+        assert_eq!(finished(&effects).is_some(), second.is_empty(), "{delivery:?}");
+    }
+}
+
+#[test]
+fn steering_message_that_waits_for_its_turn_skips_no_calls() {
+    let delivery = QueueDelivery { one_steering_message: true, all_follow_ups: false };
+    let mut agent_loop = begun(LoopBounds { delivery, ..bounds() });
+    for id in ["a", "b"] {
+        agent_loop.step(LoopInput::QueuedInput(queued(id, MessageKind::Steer)));
+    }
+    let skipped = agent_loop.step(wants(vec![call("c1", "{}")], vec![true]));
+    assert_eq!((started(&skipped).len(), delivered(&skipped)), (0, vec!["a"]));
+    let effects = agent_loop.step(wants(vec![call("c2", "{}")], vec![true]));
+    assert_eq!((started(&effects), delivered(&effects)), (vec![CallId::new("c2")], vec![]));
+    let effects = agent_loop.step(ended(&CallId::new("c2"), "done"));
+    assert_eq!(delivered(&effects), ["b"]);
+}
+
 /// Next action of the test.
 #[derive(Debug, Clone)]
 enum LoopAction {
@@ -419,9 +467,12 @@ proptest! {
     #[test]
     fn history_stays_valid_for_any_input(
         settles in any::<bool>(),
+        one_at_once in any::<bool>(),
         all in prop::collection::vec(happens(), 1..120),
     ) {
-        let mut agent_loop = begun(LoopBounds { settles, ..bounds() });
+        let delivery =
+            QueueDelivery { one_steering_message: one_at_once, all_follow_ups: one_at_once };
+        let mut agent_loop = begun(LoopBounds { delivery, settles, ..bounds() });
         let mut observed = Observed { asking: true, ..Observed::default() };
         for happens in all {
             if observed.finished {

@@ -23,6 +23,8 @@ pub(super) struct SubagentConfig {
     pub(super) duration_max: Option<Duration>,
     /// Reasoning effort; `None`: the provider's default.
     pub(super) thinking: Option<Thinking>,
+    /// Sampling temperature; `None`: the provider's default.
+    pub(super) temperature: Option<f64>,
     services: Arc<Services>,
     fitter: ContextFitter,
     /// Descriptions of its tools, by the depth of the subagent, which decides if it can call other
@@ -95,6 +97,7 @@ impl SessionBase {
                 system: Arc::new(Message::System { content: subagent.system_prompt.clone() }),
                 duration_max: subagent.duration_max,
                 thinking: subagent.thinking,
+                temperature: subagent.temperature,
                 services: Arc::new(Services {
                     limits: Arc::new(limits),
                     ..(*self.services).clone()

@@ -96,6 +96,13 @@ fn stable_parts_come_first() {
         String::from_utf8(encoder.encode(&full, true).unwrap().bytes).unwrap()
     };
     insta::assert_snapshot!(body(Quirks::default()), @r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"tool_choice":"auto","temperature":0.5,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
+    // The temperature of the profile counts if the request has none.
+    for (of_request, sent) in [(None, json!(0.25)), (Some(0.5), json!(0.5))] {
+        let encoder = of(&ProviderProfile { temperature: Some(0.25), ..profile() });
+        let request = Request { temperature: of_request, ..full.clone() };
+        let body = encoder.encode(&request, true).unwrap().bytes;
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["temperature"], sent);
+    }
     let quirks = Quirks {
         omit_temperature: true,
         omit_tool_choice: true,
