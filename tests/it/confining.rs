@@ -584,10 +584,14 @@ async fn sandbox_support_is_probed_and_cached() {
         let sandbox = Sandbox::with_helper(helper.to_owned(), Vec::new());
         let sandbox = sandbox.confined(wanted, Surroundings::default());
         let failed: Vec<_> = sandbox.tried().into_iter().map(|tried| tried.failure).collect();
-        println!("{helper:?}: {failed:?}");
-        (sandbox.backend(), failed.len())
+        (sandbox.backend(), failed)
     };
-    assert_eq!(find(&helper), (Backend::Namespaces, 1));
+    let (backend, failed) = find(&helper);
+    assert_eq!((backend, failed), (Backend::Namespaces, vec![None]));
+    let find = |helper: &Path| {
+        let (backend, failed) = find(helper);
+        (backend, failed.len())
+    };
     assert_eq!(find(&helper), (Backend::Namespaces, 0));
     // Another binary needs another detection.
     assert_eq!(find(&crippled(folder.path(), &["unshare"])), (Backend::Bubblewrap, 2));
