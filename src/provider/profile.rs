@@ -212,7 +212,7 @@ pub struct Quirks {
     pub one_call_at_a_time: bool,
 }
 
-/// Configured timeouts of an attempt, in milliseconds. `None`: the default of [`TimeLimits`]. The
+/// Configured timeouts of an attempt, in milliseconds. `None`: the default of `TimeLimits`. The
 /// total duration of a reply is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
