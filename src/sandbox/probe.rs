@@ -25,6 +25,7 @@ use posse_actors::event::SandboxTier;
 
 use crate::helper::{self, HelperShape};
 use crate::plan::{Backend, Plan};
+use crate::process_tree::NoOrphan;
 use crate::wire::{HelperLine, HelperRequest};
 use crate::{Context as _, bubblewrap};
 
@@ -241,7 +242,12 @@ fn attempt_in(place: &Path, helper: &Path, backend: Backend) -> Result<String, S
     let request = HelperRequest { plan, program, arguments, environment: Vec::new() };
     let directory = File::open(&folder).map_err(|error| error.to_string())?;
     let (control, control_end) = UnixStream::pair().map_err(|error| error.to_string())?;
-    let mut child = start(helper, &request.plan, control_end.into())?;
+    // A trial in the background must not be taken for a process that a command left behind.
+    let (mut child, _no_orphan) = NoOrphan::start(|| {
+        let child = start(helper, &request.plan, control_end.into())?;
+        let pid = child.id().cast_signed();
+        Ok((child, pid))
+    })?;
     let reported = converse(&control, &request, &directory);
     drop(control);
     let ended = reap(&mut child);

@@ -46,6 +46,31 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Guard of a process that posse started and that belongs to no command. While it exists, searches
+/// for orphans do not take the process for one.
+#[derive(Debug)]
+pub(crate) struct NoOrphan(i32);
+
+impl NoOrphan {
+    /// Starts such a process. `spawn` starts it and returns a value of the caller and the process
+    /// id.
+    pub(crate) fn start<T>(
+        spawn: impl FnOnce() -> Result<(T, i32), String>,
+    ) -> Result<(T, NoOrphan), String> {
+        // Searches for orphans wait for the process id.
+        let mut started = started();
+        let (child, pid) = spawn()?;
+        started.insert(pid, StartTime { mark: String::new(), is_idle: true });
+        Ok((child, NoOrphan(pid)))
+    }
+}
+
+impl Drop for NoOrphan {
+    fn drop(&mut self) {
+        started().remove(&self.0);
+    }
+}
+
 /// Common prefix of the marks (see [`Mark`]) of one sandbox, unique on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);

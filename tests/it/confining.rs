@@ -600,6 +600,25 @@ async fn sandbox_support_is_probed_and_cached() {
 }
 
 #[tokio::test]
+async fn trial_is_not_taken_for_a_process_that_a_command_left_behind() {
+    let place = SandboxedWorkspace::new(Backend::Landlock);
+    let trials = std::thread::spawn(|| {
+        let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+        let trial = |_| {
+            let wanted = ProbeRequest::Strongest { kept_in: None };
+            let sandbox = Sandbox::with_helper(helper.clone(), Vec::new());
+            sandbox.confined(wanted, Surroundings::default()).tried()
+        };
+        (0..20).flat_map(trial).map(|tried| tried.failure).collect::<Vec<_>>()
+    });
+    while !trials.is_finished() {
+        let ran = place.run("true").await;
+        assert_eq!((ran.outcome.exit, ran.outcome.stragglers), (Exit::Code(0), 0));
+    }
+    assert_eq!(trials.join().unwrap(), vec![None; 20]);
+}
+
+#[tokio::test]
 async fn cached_weaker_backend_is_replaced_when_a_stronger_one_works_again() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
