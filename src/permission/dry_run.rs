@@ -1,5 +1,5 @@
 //! Permission policy of a dry run without a person: calls that only describe their effect run
-//! without a question, because nobody could answer it and nothing happens.
+//! without a permission request, because no person can answer one and the call changes nothing.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use posse_actors::ports::{Access, Action, AnswerSource, Operation, Policy, Situa
 /// Policy that turns the questions of another one about changes and commands into permissions.
 struct DryRunPolicy(Arc<dyn Policy>);
 
-/// Returns `policy`, for a dry run without the questions that nobody could answer.
+/// Returns `policy`. In a dry run, its permission requests about changes and commands become
+/// permissions.
 pub fn dry_run_policy(policy: Arc<dyn Policy>, is_dry_run: bool) -> Arc<dyn Policy> {
     if is_dry_run { Arc::new(DryRunPolicy(policy)) } else { policy }
 }

@@ -144,7 +144,8 @@ fn config_edit_accepts_another_file() {
 fn schema_and_models_print_json() {
     let desk = ConfigFixture::new();
     let schema: Value = serde_json::from_str(&desk.posse(&["config", "schema"]).out).unwrap();
-    assert_eq!(schema["properties"]["timeout"]["default"], Value::Null);
+    let retry = &schema["properties"]["retry"]["properties"];
+    assert_eq!(retry["maxDelay"]["default"], "30s");
     desk.posse(&["config", "edit", "models.mine.contextWindow", "8192"]);
     let listed: Value = serde_json::from_str(&desk.posse(&["models", "--json"]).out).unwrap();
     let mine = listed["models"].as_array().unwrap().iter().find(|model| model["model"] == "mine");

@@ -273,7 +273,7 @@ async fn missing_server_ends_a_run_early_only_at_its_beginning() {
     for (row, (steps, person, attempts, expected, waits)) in table.into_iter().enumerate() {
         let (mut bench, clock) = by_hand(steps);
         bench.limits.patience = 120 * SECOND;
-        // Nobody waits for a server that was not there.
+        // A run that ends early because no server was found must not wait for the next attempt.
         bench.limits.outwaits_once = person && !waits;
         if person {
             bench.limits.expect_a_person();
