@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::AnswerSource;
@@ -129,13 +130,32 @@ pub(crate) fn perform(
     run_front_end(assembled, async |session| headless::run(session, task, manner).await)
 }
 
-/// Makes a single-threaded async runtime for sessions and front ends.
+/// Makes a single-threaded async runtime for sessions and front ends, with one thread for blocking
+/// work. That thread never ends, so blocking work that starts when the system refuses further
+/// threads waits for it. The runtime would panic if it had none.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| {
-        Failure::new(ErrorCode::InternalFailure, Exit::Internal, "cannot start the async runtime")
-            .because(error.to_string())
-    })
+    let build = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().thread_keep_alive(Duration::MAX).build()?;
+        runtime.spawn_blocking(|| ());
+        Ok(runtime)
+    };
+    // Too few descriptors or threads are panics of the runtime as well as errors.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let outcome = std::panic::catch_unwind(build);
+    std::panic::set_hook(hook);
+    let why = match outcome {
+        Ok(Ok(runtime)) => return Ok(runtime),
+        Ok(Err(error)) => io::Error::to_string(&error),
+        Err(panic) => match panic.downcast::<String>() {
+            Ok(text) => *text,
+            Err(_) => "it panicked".to_owned(),
+        },
+    };
+    let what = "cannot start the async runtime";
+    let failure = Failure::new(ErrorCode::InternalFailure, Exit::Internal, what).because(why);
+    Err(failure.fix("raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`)"))
 }
 
 /// Starts an assembled session, accepts attached clients, and runs the front end `front` until it

@@ -70,7 +70,14 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
     let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
     let mut stdout = Output::new(OutputTarget::Stdout);
     let mut signals = Signals::listen();
-    let mut input = drives.then(|| read(voice.clone()));
+    let mut input = match drives.then(|| read(voice.clone())).transpose() {
+        Ok(input) => input,
+        Err(error) => {
+            return AttachOutcome::Cut(format!(
+                "standard input cannot be read: no thread: {error}"
+            ));
+        }
+    };
     let mut last_record = accepted.after;
     let mut first = serde_json::json!({"type": "attach.accepted", "v": 1});
     if let (Some(first), Ok(serde_json::Value::Object(more))) =
@@ -140,10 +147,10 @@ fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
 /// Starts a thread that sends standard input to the host line by line, without blank lines. A line
 /// that is too long is sent as an invalid one, which the host rejects. The returned channel
 /// receives the number of sent lines when the input ends or cannot be read; it closes without a
-/// number if the connection has ended.
-fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
+/// number if the connection has ended. Fails if the thread cannot be started.
+fn read(voice: mpsc::Sender<Vec<u8>>) -> io::Result<mpsc::Receiver<u64>> {
     let (said, count) = mpsc::channel(WAITING_MAX);
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("instructions".to_owned()).spawn(move || {
         let (mut input, mut sent) = (io::stdin().lock(), 0);
         while let Ok(Some(line)) = next_line(&mut input) {
             let mut bytes = match line {
@@ -160,6 +167,6 @@ fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
             sent += 1;
         }
         said.blocking_send(sent).ok();
-    });
-    count
+    })?;
+    Ok(count)
 }

@@ -21,9 +21,14 @@ pub(crate) struct Numbered {
 /// Starts a thread that reads standard input to its end, and returns the channel of its lines.
 pub(crate) fn instructions() -> mpsc::Receiver<Numbered> {
     let (sender, lines) = mpsc::channel(WAITING_MAX);
-    std::thread::spawn(move || {
-        read(io::stdin().lock(), |numbered| sender.blocking_send(numbered).is_ok());
-    });
+    let on_error = sender.clone();
+    let reader = std::thread::Builder::new().name("instructions".to_owned());
+    let work = move || read(io::stdin().lock(), |line| sender.blocking_send(line).is_ok());
+    if let Err(error) = reader.spawn(work) {
+        let what = Err(format!("cannot be read: no thread: {error}"));
+        // The channel is empty.
+        on_error.try_send(Numbered { line: 1, what }).ok();
+    }
     lines
 }
 

@@ -38,6 +38,9 @@ enum Write {
     Barrier(oneshot::Sender<()>),
 }
 
+/// Queue of a writing thread, and the thread.
+type WriterThread = (mpsc::Sender<Write>, JoinHandle<()>);
+
 /// Writer to standard output or standard error.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -45,7 +48,7 @@ pub(crate) struct Output {
     terminal: bool,
     direct: bool,
     pipe: bool,
-    thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
+    thread: Option<WriterThread>,
     /// First write error; no further output is accepted after it. Unset while writing works.
     broken: Arc<OnceLock<String>>,
 }
@@ -113,21 +116,16 @@ impl Output {
             return write_to(self.target, &bytes, &self.broken);
         }
         let (target, broken) = (self.target, Arc::clone(&self.broken));
-        let (queue, _) = self.thread.get_or_insert_with(|| {
-            let (tx, mut rx) = mpsc::channel::<Write>(WRITES_WAITING);
-            let write = move || {
-                while let Some(write) = rx.blocking_recv() {
-                    match write {
-                        Write::Bytes(bytes) => write_to(target, &bytes, &broken),
-                        Write::Barrier(reached) => {
-                            reached.send(()).ok();
-                        }
-                    }
-                }
-            };
-            (tx, std::thread::spawn(write))
-        });
-        queue.send(Write::Bytes(bytes)).await.ok();
+        if self.thread.is_none() {
+            self.thread = start_thread(target, Arc::clone(&broken)).ok();
+        }
+        match &self.thread {
+            Some((queue, _)) => {
+                queue.send(Write::Bytes(bytes)).await.ok();
+            }
+            // Without a thread a slow reader delays the session, and nothing is lost.
+            None => write_to(target, &bytes, &broken),
+        }
     }
 
     /// Waits until the queue accepts another write. Returns at once without a writing thread or
@@ -197,6 +195,23 @@ fn write_to(target: OutputTarget, bytes: &[u8], broken: &OnceLock<String>) {
     if let Err(error) = written {
         broken.get_or_init(|| error.to_string());
     }
+}
+
+/// Starts the thread that writes to `target`. The error of the first failed write is set in
+/// `broken`.
+fn start_thread(target: OutputTarget, broken: Arc<OnceLock<String>>) -> io::Result<WriterThread> {
+    let (queue, mut writes) = mpsc::channel::<Write>(WRITES_WAITING);
+    let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
+        while let Some(write) = writes.blocking_recv() {
+            match write {
+                Write::Bytes(bytes) => write_to(target, &bytes, &broken),
+                Write::Barrier(reached) => {
+                    reached.send(()).ok();
+                }
+            }
+        }
+    })?;
+    Ok((queue, thread))
 }
 
 fn write_all(stream: &mut impl io::Write, bytes: &[u8]) -> io::Result<()> {

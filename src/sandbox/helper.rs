@@ -464,10 +464,10 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
 }
 
 /// Redirects this process's standard output and error to `/dev/null`, so that only the command
-/// holds the output pipe open.
+/// holds the output pipe open. Standard input is `/dev/null` already; the path cannot be opened
+/// here, because PID 1 changes the mounts of `/dev` at the same time.
 fn close_output() -> Result<(), String> {
-    let open = "output stays open";
-    let null = File::options().write(true).open("/dev/null").context(open)?;
+    let (open, null) = ("output stays open", std::io::stdin());
     dup2_stdout(&null).context(open)?;
     dup2_stderr(&null).context(open)
 }

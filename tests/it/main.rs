@@ -38,6 +38,8 @@ mod codex;
 mod context;
 // Images, odd names, second names.
 mod files;
+// System calls that fail.
+mod failing_system_calls;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 // Proxies, names that lead nowhere, another model than was asked.

@@ -51,10 +51,10 @@ async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Resul
     terminal::stderr().write_all(text.as_bytes())?;
     // A read on a thread of its own does not delay signals.
     let (sender, typed) = oneshot::channel();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("picker".to_owned()).spawn(move || {
         let mut line = Vec::new();
         sender.send(io::stdin().lock().read_until(b'\n', &mut line).map(|_| line)).ok();
-    });
+    })?;
     let typed = tokio::select! {
         biased;
         signal = signals.next() => return Ok(Picked::Signal(signal)),

@@ -78,13 +78,13 @@ pub(crate) struct LineTerminal {
 
 impl LineTerminal {
     /// Starts the thread, which reads only on request. `interactive`: true if a user types at a
-    /// terminal, false for a pipe. Fails if the pipe to the thread cannot be created.
+    /// terminal, false for a pipe. Fails if the thread or the pipe to it cannot be created.
     pub(crate) fn open(interactive: bool, history: History) -> io::Result<LineTerminal> {
         let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
         let (woken, wake) = nix::unistd::pipe()?;
         let (requests, asked) = std_mpsc::channel();
         let (sender, inputs) = mpsc::channel(WAITING_MAX);
-        std::thread::spawn(move || {
+        std::thread::Builder::new().name("terminal-read".to_owned()).spawn(move || {
             let mut reader =
                 InputThread { inputs: sender, woken, hushes: 0, history, editor: None };
             for request in asked {
@@ -97,7 +97,7 @@ impl LineTerminal {
                     return;
                 }
             }
-        });
+        })?;
         Ok(LineTerminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 

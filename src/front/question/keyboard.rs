@@ -132,13 +132,13 @@ impl KeyboardThread {
             Some(terminal) => tcgetattr(terminal).ok(),
             None => tcgetattr(io::stdin()).ok(),
         };
-        std::thread::spawn(move || {
+        std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
             let stdin = io::stdin();
             match &terminal {
                 Some(terminal) => listen(terminal.as_fd(), given.as_fd(), &sender),
                 None => listen(stdin.as_fd(), given.as_fd(), &sender),
             }
-        });
+        })?;
         Ok(KeyboardThread { orders, heard, asked: false, modes })
     }
 }

@@ -81,6 +81,17 @@ impl ActiveFile {
     }
 }
 
+impl ActiveFile {
+    /// Sets the modification time of a file without records (`length` is 0) to its time of creation,
+    /// which tells `posse sessions verify` that it never had one.
+    fn mark_as_created(&self, length: u64) {
+        if length == 0 {
+            let created = self.file.metadata().and_then(|about| about.created());
+            created.and_then(|created| self.file.set_modified(created)).ok();
+        }
+    }
+}
+
 impl Disk for ActiveFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
         io::Write::write(&mut self.file, bytes)
@@ -92,7 +103,9 @@ impl Disk for ActiveFile {
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.reserved = 0;
-        self.file.set_len(length)
+        self.file.set_len(length)?;
+        self.mark_as_created(length);
+        Ok(())
     }
 
     fn has_space(&self) -> bool {
@@ -137,6 +150,7 @@ impl Disk for ActiveFile {
             fallocate(&self.file, flags, at, room).ok();
         }
         self.reserved = 0;
+        self.mark_as_created(length);
     }
 
     fn restore_if_removed(&mut self, length: u64) -> io::Result<bool> {

@@ -83,10 +83,12 @@ mod system {
     ) -> Result<T, String> {
         let account = account(home);
         let (sender, receiver) = mpsc::sync_channel(1);
-        thread::spawn(move || {
+        let work = move || {
             let done = store().and_then(|store| act(&store.build(SERVICE, &account, None)?));
             sender.send(done).ok();
-        });
+        };
+        let thread = thread::Builder::new().name("keyring".to_owned()).spawn(work);
+        thread.map_err(|error| format!("no thread for the keyring: {error}"))?;
         match receiver.recv_timeout(WAIT) {
             Ok(done) => done.map_err(|error| sentence(&error)),
             Err(_) => Err("the keyring does not answer: is it locked?".to_owned()),
