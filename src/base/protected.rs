@@ -28,229 +28,322 @@ pub enum Class {
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
-/// Names that are protected in every folder, in lower case, sorted for binary search.
-const NAMES: [(&str, Class); 186] = [
-    (".agent", Authority),
-    (".agents", Authority),
-    (".aider.conf.yml", Authority),
-    (".amazonq", Authority),
-    (".amp", Authority),
-    (".appveyor.yml", Pipeline),
-    (".augment", Authority),
-    (".augment-guidelines", Instructions),
-    (".bash_aliases", Start),
-    (".bash_login", Start),
-    (".bash_logout", Start),
-    (".bash_profile", Start),
-    (".bashrc", Start),
-    (".bsp", Editor),
-    (".build.yml", Pipeline),
-    (".buildkite", Pipeline),
-    (".builds", Pipeline),
-    (".circleci", Pipeline),
-    (".cirrus.star", Pipeline),
-    (".cirrus.yml", Pipeline),
-    (".claude", Authority),
-    (".claude.json", Authority),
-    (".clinerules", Instructions),
-    (".codesandbox", Editor),
-    (".codex", Authority),
-    (".continue", Authority),
-    (".continuerc.json", Authority),
-    (".crush", Authority),
-    (".crush.json", Authority),
-    (".cshrc", Start),
-    (".cursor", Authority),
-    (".cursorrules", Instructions),
-    (".devcontainer", Editor),
-    (".devcontainer.json", Editor),
-    (".dir-locals-2.el", Editor),
-    (".dir-locals.el", Editor),
-    (".drone.jsonnet", Pipeline),
-    (".drone.star", Pipeline),
-    (".drone.yml", Pipeline),
-    (".envrc", Start),
-    (".envrc.local", Start),
-    (".envrc.private", Start),
-    (".exrc", Editor),
-    (".factory", Authority),
-    (".fleet", Editor),
-    (".gdbinit", Start),
-    (".gemini", Authority),
-    (".ghci", Start),
-    (".git", Git),
-    (".gitconfig", Git),
-    (".githooks", Pipeline),
-    (".gitlab-ci.yaml", Pipeline),
-    (".gitlab-ci.yml", Pipeline),
-    (".gitmodules", Git),
-    (".gitpod.yml", Editor),
-    (".goose", Authority),
-    (".goosehints", Instructions),
-    (".helix", Editor),
-    (".husky", Pipeline),
-    (".idea", Editor),
-    (".idx", Editor),
-    (".iex.exs", Start),
-    (".inputrc", Start),
-    (".irbrc", Start),
-    (".junie", Authority),
-    (".kilocode", Authority),
-    (".kiro", Authority),
-    (".kshrc", Start),
-    (".lefthook", Pipeline),
-    (".lefthook-local.json", Pipeline),
-    (".lefthook-local.toml", Pipeline),
-    (".lefthook-local.yaml", Pipeline),
-    (".lefthook-local.yml", Pipeline),
-    (".lefthook.json", Pipeline),
-    (".lefthook.toml", Pipeline),
-    (".lefthook.yaml", Pipeline),
-    (".lefthook.yml", Pipeline),
-    (".lldbinit", Start),
-    (".login", Start),
-    (".logout", Start),
-    (".lvimrc", Editor),
-    (".mcp.json", Authority),
-    (".mise", Start),
-    (".mise.local.toml", Start),
-    (".mise.toml", Start),
-    (".mkshrc", Start),
-    (".nova", Editor),
-    (".npmrc", Pipeline),
-    (".nvim.lua", Editor),
-    (".nvimrc", Editor),
-    (".ocamlinit", Start),
-    (".octaverc", Start),
-    (".opencode", Authority),
-    (".openhands", Authority),
-    (".overcommit.yml", Pipeline),
-    (".pam_environment", Start),
-    (".pdbrc", Start),
-    (".pnpmfile.cjs", Pipeline),
-    (".posse", Authority),
-    (".pre-commit-config.yaml", Pipeline),
-    (".pre-commit-config.yml", Pipeline),
-    (".profile", Start),
-    (".pryrc", Start),
-    (".qwen", Authority),
-    (".renviron", Start),
-    (".roo", Authority),
-    (".roorules", Instructions),
-    (".rprofile", Start),
-    (".rules", Instructions),
-    (".rusty-hook.toml", Pipeline),
-    (".screenrc", Start),
-    (".semaphore", Pipeline),
-    (".tcshrc", Start),
-    (".teamcity", Pipeline),
-    (".tekton", Pipeline),
-    (".theia", Editor),
-    (".tmux.conf", Start),
-    (".tool-versions", Start),
-    (".trae", Authority),
-    (".travis.yml", Pipeline),
-    (".vimrc", Editor),
-    (".vs", Editor),
-    (".vscode", Editor),
-    (".windsurf", Authority),
-    (".windsurfrules", Instructions),
-    (".woodpecker", Pipeline),
-    (".woodpecker.yaml", Pipeline),
-    (".woodpecker.yml", Pipeline),
-    (".xinitrc", Start),
-    (".xprofile", Start),
-    (".xsession", Start),
-    (".xsessionrc", Start),
-    (".yarnrc", Pipeline),
-    (".yarnrc.yml", Pipeline),
-    (".zed", Editor),
-    (".zlogin", Start),
-    (".zlogout", Start),
-    (".zprofile", Start),
-    (".zshenv", Start),
-    (".zshrc", Start),
-    ("agent.md", Instructions),
-    ("agents.local.md", Instructions),
-    ("agents.md", Instructions),
-    ("agents.override.md", Instructions),
-    ("appveyor.yml", Pipeline),
-    ("azure-pipelines.yaml", Pipeline),
-    ("azure-pipelines.yml", Pipeline),
-    ("bitbucket-pipelines.yml", Pipeline),
-    ("buildspec.yml", Pipeline),
-    ("captainhook.json", Pipeline),
-    ("claude.local.md", Instructions),
-    ("claude.md", Instructions),
-    ("cloudbuild.yaml", Pipeline),
-    ("cloudbuild.yml", Pipeline),
-    ("codex.md", Instructions),
-    ("crush.json", Authority),
-    ("crush.md", Instructions),
-    ("devcontainer.json", Editor),
-    ("gemini.local.md", Instructions),
-    ("gemini.md", Instructions),
-    ("git~1", Git),
-    ("gptme.toml", Authority),
-    ("grumphp.yml", Pipeline),
-    ("hk.pkl", Pipeline),
-    ("jenkinsfile", Pipeline),
-    ("launchagents", Start),
-    ("lefthook-local.json", Pipeline),
-    ("lefthook-local.toml", Pipeline),
-    ("lefthook-local.yaml", Pipeline),
-    ("lefthook-local.yml", Pipeline),
-    ("lefthook.json", Pipeline),
-    ("lefthook.toml", Pipeline),
-    ("lefthook.yaml", Pipeline),
-    ("lefthook.yml", Pipeline),
-    ("mise.local.toml", Start),
-    ("mise.toml", Start),
-    ("opencode.json", Authority),
-    ("opencode.jsonc", Authority),
-    ("opencode.md", Instructions),
-    ("posse.md", Instructions),
-    ("prek.toml", Pipeline),
-    ("qwen.md", Instructions),
-    ("rust-toolchain", Start),
-    ("rust-toolchain.toml", Start),
-    ("skill.md", Instructions),
-    ("warp.md", Instructions),
+/// Names that are protected in every folder, in lower case, sorted for binary search; each with its
+/// class, and the programs that read it.
+const NAMES: [(&str, Class, &str); 251] = [
+    (".agent", Authority, "agents: project folder"),
+    (".agents", Authority, "agents: project folder"),
+    (".aiassistant", Instructions, "JetBrains AI Assistant"),
+    (".aider.conf.yml", Authority, "aider"),
+    (".amazonq", Authority, "Amazon Q"),
+    (".amp", Authority, "Amp"),
+    (".appveyor.yml", Pipeline, "AppVeyor"),
+    (".arcconfig", Pipeline, "Arcanist"),
+    (".augment", Authority, "Augment"),
+    (".augment-guidelines", Instructions, "Augment"),
+    (".autoenv.zsh", Start, "autoenv"),
+    (".autoenv_leave.zsh", Start, "autoenv"),
+    (".bash_aliases", Start, "bash"),
+    (".bash_login", Start, "bash"),
+    (".bash_logout", Start, "bash"),
+    (".bash_profile", Start, "bash"),
+    (".bashrc", Start, "bash"),
+    (".bazeliskrc", Start, "Bazelisk"),
+    (".bsp", Editor, "Metals and other build servers"),
+    (".build.yml", Pipeline, "SourceHut builds"),
+    (".buildkite", Pipeline, "Buildkite"),
+    (".builds", Pipeline, "SourceHut builds"),
+    (".bunfig.toml", Pipeline, "Bun"),
+    (".byebugrc", Start, "Ruby debuggers"),
+    (".circleci", Pipeline, "CircleCI"),
+    (".cirrus.star", Pipeline, "Cirrus CI"),
+    (".cirrus.yml", Pipeline, "Cirrus CI"),
+    (".claude", Authority, "Claude Code"),
+    (".claude.json", Authority, "Claude Code"),
+    (".cline", Authority, "Cline"),
+    (".clinerules", Instructions, "Cline"),
+    (".codebuddy", Authority, "CodeBuddy"),
+    (".codesandbox", Editor, "CodeSandbox"),
+    (".codex", Authority, "codex"),
+    (".continue", Authority, "Continue"),
+    (".continuerc.json", Authority, "Continue"),
+    (".copilot", Authority, "GitHub Copilot CLI"),
+    (".crush", Authority, "Crush"),
+    (".crush.json", Authority, "Crush"),
+    (".cshrc", Start, "csh"),
+    (".cursor", Authority, "Cursor"),
+    (".cursorrules", Instructions, "Cursor"),
+    (".devcontainer", Editor, "dev containers"),
+    (".devcontainer.json", Editor, "dev containers"),
+    (".devenv", Start, "devenv, sourced by an allowed .envrc"),
+    (".dir-locals-2.el", Editor, "Emacs"),
+    (".dir-locals.el", Editor, "Emacs"),
+    (".direnv", Start, "nix-direnv, sourced by an allowed .envrc"),
+    (".drone.jsonnet", Pipeline, "Drone CI"),
+    (".drone.star", Pipeline, "Drone CI"),
+    (".drone.yml", Pipeline, "Drone CI"),
+    (".env.leave", Start, "autoenv"),
+    (".envrc", Start, "direnv"),
+    (".envrc.local", Start, "direnv"),
+    (".envrc.private", Start, "direnv"),
+    (".exrc", Editor, "vi"),
+    (".externaltoolbuilders", Editor, "Eclipse"),
+    (".factory", Authority, "Factory"),
+    (".factorypath", Editor, "Eclipse"),
+    (".fleet", Editor, "JetBrains Fleet"),
+    (".gdbinit", Start, "gdb"),
+    (".gemini", Authority, "Gemini CLI"),
+    (".ghci", Start, "GHCi"),
+    (".git", Git, "git"),
+    (".git-hooks", Pipeline, "Overcommit"),
+    (".gitconfig", Git, "git"),
+    (".githooks", Pipeline, "git, if core.hooksPath names it"),
+    (".gitlab-ci.yaml", Pipeline, "GitLab CI"),
+    (".gitlab-ci.yml", Pipeline, "GitLab CI"),
+    (".gitmodules", Git, "git"),
+    (".gitpod.yml", Editor, "Gitpod"),
+    (".goose", Authority, "goose"),
+    (".goosehints", Instructions, "goose"),
+    (".grok", Authority, "Grok CLI"),
+    (".helix", Editor, "Helix"),
+    (".husky", Pipeline, "husky"),
+    (".idea", Editor, "JetBrains IDEs"),
+    (".idx", Editor, "Firebase Studio"),
+    (".iex.exs", Start, "IEx"),
+    (".iflow", Authority, "iFlow CLI"),
+    (".inputrc", Start, "readline"),
+    (".irbrc", Start, "irb"),
+    (".junie", Authority, "Junie"),
+    (".jvmopts", Start, "Java tools"),
+    (".kilocode", Authority, "Kilo Code"),
+    (".kilocodemodes", Instructions, "Kilo Code"),
+    (".kiro", Authority, "Kiro"),
+    (".kshrc", Start, "ksh"),
+    (".lazy.lua", Editor, "lazy.nvim"),
+    (".lefthook", Pipeline, "lefthook"),
+    (".lefthook-local.json", Pipeline, "lefthook"),
+    (".lefthook-local.toml", Pipeline, "lefthook"),
+    (".lefthook-local.yaml", Pipeline, "lefthook"),
+    (".lefthook-local.yml", Pipeline, "lefthook"),
+    (".lefthook.json", Pipeline, "lefthook"),
+    (".lefthook.toml", Pipeline, "lefthook"),
+    (".lefthook.yaml", Pipeline, "lefthook"),
+    (".lefthook.yml", Pipeline, "lefthook"),
+    (".lfsconfig", Git, "Git LFS"),
+    (".lldbinit", Start, "lldb"),
+    (".local.vimrc", Editor, "Vim with a local-vimrc plugin"),
+    (".login", Start, "csh"),
+    (".logout", Start, "csh"),
+    (".luarc.json", Editor, "lua-language-server"),
+    (".luarc.jsonc", Editor, "lua-language-server"),
+    (".lvimrc", Editor, "Vim with a local-vimrc plugin"),
+    (".mcp.json", Authority, "agents: MCP servers"),
+    (".mise", Start, "mise"),
+    (".mise.local.toml", Start, "mise"),
+    (".mise.toml", Start, "mise"),
+    (".mkshrc", Start, "ksh"),
+    (".neoconf.json", Editor, "Neovim with neoconf"),
+    (".nlsp-settings", Editor, "Neovim with neoconf"),
+    (".nova", Editor, "Nova"),
+    (".npmrc", Pipeline, "npm"),
+    (".nvim.lua", Editor, "Neovim"),
+    (".nvimrc", Editor, "Neovim"),
+    (".ocamlinit", Start, "OCaml"),
+    (".octaverc", Start, "Octave"),
+    (".onedev-buildspec.yml", Pipeline, "OneDev"),
+    (".opencode", Authority, "opencode"),
+    (".openhands", Authority, "OpenHands"),
+    (".openhands_instructions", Instructions, "OpenHands"),
+    (".overcommit.yml", Pipeline, "Overcommit"),
+    (".pam_environment", Start, "PAM"),
+    (".pdbrc", Start, "pdb"),
+    (".perldb", Start, "Perl debugger"),
+    (".pi", Authority, "pi"),
+    (".pnpmfile.cjs", Pipeline, "pnpm"),
+    (".pnpmfile.mjs", Pipeline, "pnpm"),
+    (".posse", Authority, "posse"),
+    (".pre-commit-config.yaml", Pipeline, "pre-commit"),
+    (".pre-commit-config.yml", Pipeline, "pre-commit"),
+    (".profile", Start, "login shells"),
+    (".pryrc", Start, "Pry"),
+    (".qoder", Authority, "Qoder"),
+    (".qwen", Authority, "Qwen Code"),
+    (".rdbgrc", Start, "Ruby debuggers"),
+    (".readthedocs.yaml", Pipeline, "Read the Docs"),
+    (".readthedocs.yml", Pipeline, "Read the Docs"),
+    (".renviron", Start, "R"),
+    (".replit", Editor, "Replit"),
+    (".roo", Authority, "Roo Code"),
+    (".roomodes", Instructions, "Roo Code"),
+    (".roorules", Instructions, "Roo Code"),
+    (".rovodev", Authority, "Rovo Dev"),
+    (".rprofile", Start, "R"),
+    (".rtx.toml", Start, "mise"),
+    (".rules", Instructions, "Zed"),
+    (".rust-analyzer.toml", Editor, "rust-analyzer"),
+    (".rusty-hook.toml", Pipeline, "rusty-hook"),
+    (".rvmrc", Start, "RVM"),
+    (".sbtopts", Start, "Java tools"),
+    (".screenrc", Start, "screen"),
+    (".semaphore", Pipeline, "Semaphore"),
+    (".tcshrc", Start, "tcsh"),
+    (".teamcity", Pipeline, "TeamCity"),
+    (".tekton", Pipeline, "Tekton"),
+    (".theia", Editor, "Theia"),
+    (".tmux.conf", Start, "tmux"),
+    (".tool-versions", Start, "asdf and mise"),
+    (".trae", Authority, "Trae"),
+    (".travis.yml", Pipeline, "Travis CI"),
+    (".vibe", Authority, "Mistral Vibe"),
+    (".vimrc", Editor, "Vim"),
+    (".vimrc.local", Editor, "Vim with a local-vimrc plugin"),
+    (".vs", Editor, "Visual Studio"),
+    (".vscode", Editor, "VS Code"),
+    (".windsurf", Authority, "Windsurf"),
+    (".windsurfrules", Instructions, "Windsurf"),
+    (".woodpecker", Pipeline, "Woodpecker CI"),
+    (".woodpecker.yaml", Pipeline, "Woodpecker CI"),
+    (".woodpecker.yml", Pipeline, "Woodpecker CI"),
+    (".xinitrc", Start, "X sessions"),
+    (".xprofile", Start, "X sessions"),
+    (".xsession", Start, "X sessions"),
+    (".xsessionrc", Start, "X sessions"),
+    (".yarnrc", Pipeline, "Yarn"),
+    (".yarnrc.yml", Pipeline, "Yarn"),
+    (".ycm_extra_conf.py", Editor, "YouCompleteMe"),
+    (".zed", Editor, "Zed"),
+    (".zlogin", Start, "zsh"),
+    (".zlogout", Start, "zsh"),
+    (".zprofile", Start, "zsh"),
+    (".zshenv", Start, "zsh"),
+    (".zshrc", Start, "zsh"),
+    (".zuul.d", Pipeline, "Zuul"),
+    (".zuul.yaml", Pipeline, "Zuul"),
+    ("_irbrc", Start, "irb"),
+    ("agent.md", Instructions, "agents: project folder"),
+    ("agents.local.md", Instructions, "most agents"),
+    ("agents.md", Instructions, "most agents"),
+    ("agents.override.md", Instructions, "most agents"),
+    ("appveyor.yml", Pipeline, "AppVeyor"),
+    ("azure-pipelines.yaml", Pipeline, "Azure Pipelines"),
+    ("azure-pipelines.yml", Pipeline, "Azure Pipelines"),
+    ("bitbucket-pipelines.yml", Pipeline, "Bitbucket Pipelines"),
+    ("buildkite.yml", Pipeline, "Buildkite"),
+    ("buildspec.yml", Pipeline, "AWS CodeBuild"),
+    ("bunfig.toml", Pipeline, "Bun"),
+    ("captainhook.config.json", Pipeline, "CaptainHook"),
+    ("captainhook.json", Pipeline, "CaptainHook"),
+    ("claude.local.md", Instructions, "Claude Code"),
+    ("claude.md", Instructions, "Claude Code"),
+    ("cloudbuild.yaml", Pipeline, "Cloud Build"),
+    ("cloudbuild.yml", Pipeline, "Cloud Build"),
+    ("codex.md", Instructions, "codex"),
+    ("crush.json", Authority, "Crush"),
+    ("crush.md", Instructions, "Crush"),
+    ("devcontainer.json", Editor, "dev containers"),
+    ("gemini.local.md", Instructions, "Gemini CLI"),
+    ("gemini.md", Instructions, "Gemini CLI"),
+    ("git~1", Git, "git"),
+    ("gptme.toml", Authority, "gptme"),
+    ("grok.md", Instructions, "Grok CLI"),
+    ("grumphp.yaml", Pipeline, "GrumPHP"),
+    ("grumphp.yaml.dist", Pipeline, "GrumPHP"),
+    ("grumphp.yml", Pipeline, "GrumPHP"),
+    ("grumphp.yml.dist", Pipeline, "GrumPHP"),
+    ("hie.yaml", Editor, "haskell-language-server"),
+    ("hk.pkl", Pipeline, "hk"),
+    ("iflow.md", Instructions, "iFlow CLI"),
+    ("irb.rc", Start, "irb"),
+    ("jenkinsfile", Pipeline, "Jenkins"),
+    ("launchagents", Start, "launchd"),
+    ("lefthook-local.json", Pipeline, "lefthook"),
+    ("lefthook-local.toml", Pipeline, "lefthook"),
+    ("lefthook-local.yaml", Pipeline, "lefthook"),
+    ("lefthook-local.yml", Pipeline, "lefthook"),
+    ("lefthook.json", Pipeline, "lefthook"),
+    ("lefthook.toml", Pipeline, "lefthook"),
+    ("lefthook.yaml", Pipeline, "lefthook"),
+    ("lefthook.yml", Pipeline, "lefthook"),
+    ("lsp.json", Editor, "GitHub Copilot CLI"),
+    ("mise.local.toml", Start, "mise"),
+    ("mise.toml", Start, "mise"),
+    ("nuget.config", Pipeline, "NuGet"),
+    ("opencode.json", Authority, "opencode"),
+    ("opencode.jsonc", Authority, "opencode"),
+    ("opencode.md", Instructions, "opencode"),
+    ("posse.md", Instructions, "posse"),
+    ("prek.toml", Pipeline, "prek"),
+    ("qwen.md", Instructions, "Qwen Code"),
+    ("rust-analyzer.toml", Editor, "rust-analyzer"),
+    ("rust-toolchain", Start, "rustup"),
+    ("rust-toolchain.toml", Start, "rustup"),
+    ("skill.md", Instructions, "agents: skills"),
+    ("uv.toml", Pipeline, "uv"),
+    ("warp.md", Instructions, "Warp"),
+    ("zuul.d", Pipeline, "Zuul"),
+    ("zuul.yaml", Pipeline, "Zuul"),
 ];
 
 /// Names that are protected only directly in a folder of a certain name: name of the folder,
-/// protected name, and class.
-const PAIRS: [(&str, &str, Class); 26] = [
-    (".bundle", "config", Pipeline),
-    (".cargo", "config", Pipeline),
-    (".cargo", "config.toml", Pipeline),
-    (".config", "autostart", Start),
-    (".config", "fish", Start),
-    (".config", "git", Git),
-    (".config", "mise", Start),
-    (".config", "nushell", Start),
-    (".config", "systemd", Start),
-    (".forgejo", "workflows", Pipeline),
-    (".gitea", "workflows", Pipeline),
-    (".github", "actions", Pipeline),
-    (".github", "agents", Authority),
-    (".github", "chatmodes", Instructions),
-    (".github", "copilot-instructions.md", Instructions),
-    (".github", "hooks", Authority),
-    (".github", "instructions", Instructions),
-    (".github", "prompts", Instructions),
-    (".github", "workflows", Pipeline),
-    (".hg", "hgrc", Git),
-    (".hg", "hgrc-not-shared", Git),
-    (".hg", "sharedpath", Git),
-    (".sl", "config", Git),
-    ("fish", "conf.d", Start),
-    ("fish", "config.fish", Start),
-    ("mise", "config.toml", Start),
+/// protected name, class, and the programs that read it.
+const PAIRS: [(&str, &str, Class, &str); 42] = [
+    (".bundle", "config", Pipeline, "Bundler"),
+    (".cargo", "config", Pipeline, "Cargo"),
+    (".cargo", "config.toml", Pipeline, "Cargo"),
+    (".config", "autostart", Start, "desktop sessions"),
+    (".config", "fish", Start, "fish"),
+    (".config", "git", Git, "git"),
+    (".config", "mise", Start, "mise"),
+    (".config", "nushell", Start, "Nushell"),
+    (".config", "systemd", Start, "systemd"),
+    (".forgejo", "workflows", Pipeline, "Forgejo"),
+    (".gitea", "workflows", Pipeline, "Gitea"),
+    (".github", "actions", Pipeline, "GitHub Actions"),
+    (".github", "agents", Authority, "GitHub Copilot"),
+    (".github", "chatmodes", Instructions, "GitHub Copilot"),
+    (".github", "copilot", Authority, "GitHub Copilot"),
+    (".github", "copilot-instructions.md", Instructions, "GitHub Copilot"),
+    (".github", "extensions", Authority, "GitHub Copilot"),
+    (".github", "hooks", Authority, "GitHub Copilot"),
+    (".github", "instructions", Instructions, "GitHub Copilot"),
+    (".github", "prompts", Instructions, "GitHub Copilot"),
+    (".github", "workflows", Pipeline, "GitHub Actions"),
+    (".gitlab", "duo", Authority, "GitLab Duo"),
+    (".hg", "hgrc", Git, "Mercurial"),
+    (".hg", "hgrc-not-shared", Git, "Mercurial"),
+    (".hg", "sharedpath", Git, "Mercurial"),
+    (".lsp", "config.edn", Editor, "clojure-lsp"),
+    (".mvn", "extensions.xml", Start, "Maven"),
+    (".mvn", "jvm.config", Start, "Maven"),
+    (".mvn", "maven.config", Start, "Maven"),
+    (".pijul", "config", Git, "Pijul"),
+    (".sl", "config", Git, "Sapling"),
+    (".sourcekit-lsp", "config.json", Editor, "sourcekit-lsp"),
+    (".vim", "coc-settings.json", Editor, "coc.nvim"),
+    (".yarn", "plugins", Pipeline, "Yarn"),
+    (".yarn", "releases", Pipeline, "Yarn"),
+    ("fish", "conf.d", Start, "fish"),
+    ("fish", "config.fish", Start, "fish"),
+    ("mise", "conf.d", Start, "mise"),
+    ("mise", "config.local.toml", Start, "mise"),
+    ("mise", "config.toml", Start, "mise"),
+    ("prefs", "defaults", Git, "darcs"),
+    ("tools", "bazel", Start, "Bazelisk"),
 ];
 
-/// Suffixes of files that an editor executes when it opens them.
-const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
+/// Names that are protected in every folder, by beginning and ending; each with its class, and the
+/// programs that read it.
+const PATTERNS: [(&str, &str, Class, &str); 9] = [
+    ("", ".code-workspace", Editor, "VS Code"),
+    ("", ".sublime-project", Editor, "Sublime Text"),
+    (".clinerules-", "", Instructions, "Roo Code"),
+    (".huskyrc", "", Pipeline, "husky 4"),
+    (".lintstagedrc", "", Pipeline, "lint-staged"),
+    (".mise.", ".toml", Start, "mise"),
+    (".roorules-", "", Instructions, "Roo Code"),
+    ("lint-staged.config.", "", Pipeline, "lint-staged"),
+    ("mise.", ".toml", Start, "mise"),
+];
 
 /// Folders that package managers and build tools fill. There the sandbox protects only
 /// repositories, `.git`, `.posse` and `.agents`, unless a link in an ordinary folder leads there.
@@ -279,24 +372,29 @@ pub fn is_protected(relative: &str) -> bool {
 /// `None` if the name is not protected there.
 pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     let name = fold(name);
-    if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
+    if let Ok(at) = NAMES.binary_search_by(|(known, ..)| known.as_bytes().cmp(&name)) {
         return Some(NAMES[at].1);
     }
-    let ending = |&&(ending, _): &&(&str, Class)| name.ends_with(ending.as_bytes());
-    if let Some((_, class)) = ENDINGS.iter().find(ending) {
+    let mut patterns = PATTERNS.iter();
+    let pattern = patterns.find(|(beginning, ending, ..)| {
+        let rest = name.strip_prefix(beginning.as_bytes());
+        rest.is_some_and(|rest| rest.ends_with(ending.as_bytes()))
+    });
+    if let Some((_, _, class, _)) = pattern {
         return Some(*class);
     }
-    let mut candidates = PAIRS.iter().filter(|(_, known, _)| known.as_bytes() == &*name).peekable();
+    let mut candidates =
+        PAIRS.iter().filter(|(_, known, ..)| known.as_bytes() == &*name).peekable();
     candidates.peek()?;
     let above = fold(above);
-    candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
+    candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(_, _, class, _)| *class)
 }
 
 /// Returns the names, with their classes, that are protected only in a folder called `above`, which
 /// must be in the form of [`fold`].
 pub fn names_in(above: &[u8]) -> impl Iterator<Item = (&'static str, Class)> + use<'_> {
     let pairs = PAIRS.iter().filter(move |(folder, ..)| folder.as_bytes() == above);
-    pairs.map(|(_, name, class)| (*name, *class))
+    pairs.map(|(_, name, class, _)| (*name, *class))
 }
 
 /// True for `.git` in any spelling that a file system may treat as equal, such as `.GIT` or
@@ -317,13 +415,31 @@ pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
 
-/// Returns all protected names in lower case, each with the folder in which it is protected;
-/// `None`: in every folder. A name that begins with `*` is a suffix.
-pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
-    let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
-    let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
-    let endings = ENDINGS.iter().map(|(ending, _)| (None, format!("*{ending}")));
-    names.chain(pairs).chain(endings)
+/// A protected name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtectedName {
+    /// Name of the folder in which it is protected. `None`: in every folder.
+    pub above: Option<&'static str>,
+    /// Name in lower case. A `*`, at most one, stands for any text.
+    pub name: String,
+    /// Reason why it is protected.
+    pub class: Class,
+    /// Programs that read it.
+    pub readers: &'static str,
+}
+
+/// Returns all protected names.
+pub fn all_names() -> impl Iterator<Item = ProtectedName> {
+    let row = |above, name: String, class, readers| ProtectedName { above, name, class, readers };
+    let names =
+        NAMES.iter().map(move |(name, class, by)| row(None, (*name).to_owned(), *class, by));
+    let pairs = PAIRS
+        .iter()
+        .map(move |(above, name, class, by)| row(Some(above), (*name).to_owned(), *class, by));
+    let patterns = PATTERNS
+        .iter()
+        .map(move |(begin, end, class, by)| row(None, format!("{begin}*{end}"), *class, by));
+    names.chain(pairs).chain(patterns)
 }
 
 /// Converts `name` to a canonical form that is equal for names which a file system may treat as
@@ -388,14 +504,18 @@ fn is_ignored(letter: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn table_is_sorted_and_lower_case() {
         assert!(NAMES.is_sorted_by(|a, b| a.0 < b.0));
         let folded = |name: &str| fold(name.as_bytes()) == name.as_bytes();
-        assert!(NAMES.iter().all(|(name, _)| folded(name)));
-        assert!(PAIRS.iter().all(|(above, name, _)| folded(above) && folded(name)));
+        assert!(NAMES.iter().all(|(name, ..)| folded(name)));
+        assert!(PAIRS.iter().all(|(above, name, ..)| folded(above) && folded(name)));
+        let lower = |text: &str| text.to_ascii_lowercase() == text;
+        assert!(PATTERNS.iter().all(|(begin, end, ..)| lower(begin) && lower(end)));
     }
 
     #[test]
@@ -436,6 +556,9 @@ mod tests {
             ".tool-versions",
             ".hg/sharedpath",
         ];
+        for path in protected {
+            assert!(is_protected(path), "{path}");
+        }
         let open = [
             "src/main.rs",
             ".github/CODEOWNERS",
@@ -457,12 +580,66 @@ mod tests {
             ".github/docs/workflows.md",
             "bashrc",
         ];
-        for path in protected {
-            assert!(is_protected(path), "{path}");
-        }
         for path in open {
             assert!(!is_protected(path), "{path}");
         }
+    }
+
+    #[test]
+    fn protects_names_by_pattern_and_folder() {
+        let protected = [
+            ".direnv/flake-profile.rc",
+            ".roorules-code",
+            "mise.production.toml",
+            ".vim/coc-settings.json",
+            "tools/bazel",
+            ".huskyrc.json",
+        ];
+        for path in protected {
+            assert!(is_protected(path), "{path}");
+        }
+        for path in ["mise.md", "src/bazel", "maven.config", "docs/.lintstaged.md"] {
+            assert!(!is_protected(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn guide_lists_every_name() {
+        let title = |class| match class {
+            Git => "Version control",
+            Authority => "Authority of agents",
+            Instructions => "Instructions of agents",
+            Start => "Shells, tools and sessions at their start",
+            Editor => "Editors",
+            Pipeline => "Pipelines, hooks, package managers and build tools",
+        };
+        let mut text = String::new();
+        for class in [Git, Authority, Instructions, Start, Editor, Pipeline] {
+            let mut readers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for name in all_names().filter(|name| name.class == class) {
+                let above = name.above.map(|above| format!("{above}/")).unwrap_or_default();
+                let names = readers.entry(name.readers.to_owned()).or_default();
+                names.push(format!("`{above}{}`", name.name));
+            }
+            text.extend(["## ", title(class), "\n\n| read by | names |\n|---|---|\n"]);
+            for (reader, names) in readers {
+                text.extend(["| ", &reader, " | ", &names.join(", "), " |\n"]);
+            }
+            text.push('\n');
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/protected-files.md");
+        let guide = std::fs::read_to_string(path).unwrap();
+        let mark = "<!-- from src/base/protected.rs -->\n\n";
+        let (head, _) = guide.split_once(mark).unwrap();
+        let expected = format!("{head}{mark}{}\n", text.trim_end());
+        if std::env::var_os("POSSE_WRITE_GUIDE").is_some() {
+            std::fs::write(path, &expected).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap();
+        assert_eq!(
+            written, expected,
+            "POSSE_WRITE_GUIDE=1 cargo test -p posse-base protected writes it"
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod scan;
 mod state;
 mod stores;
 mod tool_writes;
+mod watched;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -36,13 +37,14 @@ use posse_base::secrets::files::SecretFiles;
 use exemptions::Lifted;
 pub use finding_lines::finding_lines;
 use new_worktrees::NewWorktrees;
-use place::{Identity, Root, Stat};
+use place::{Identity, Stat};
 use quarantine::Quarantine;
-use scan::{ProtectedItem, Scan, Sort};
+use scan::{ProtectedItem, Sort};
 pub(crate) use scan::{ScanBounds, is_timestamp_final};
 use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
+use watched::{FolderChange, Watched};
 
 /// Maximum number of protected names that are mounted read-only for a command. Further names are
 /// only checked afterwards. Other hard links of mounted files come in addition, and as many entries
@@ -118,16 +120,6 @@ struct GuardState {
     told_too_much: bool,
 }
 
-/// Root folder of commands, with its scanner.
-#[derive(Debug)]
-struct Watched {
-    root: Root,
-    scan: Scan,
-    /// True if commands cannot write below this root: changes are made by the user or another
-    /// agent. The root is scanned for secrets only.
-    is_out_of_reach: bool,
-}
-
 /// Location of a protected name: index of the root, and path below the root.
 type ProtectedPath = (usize, Arc<Path>);
 
@@ -142,6 +134,8 @@ struct Baseline {
     pointed: Vec<(usize, ProtectedItem)>,
     /// True if the scan was complete.
     is_complete: bool,
+    /// Folders that could not be read, with the index of the root, and their last change.
+    unreadable: HashMap<ProtectedPath, FolderChange>,
     /// Position in the log of tool writes at the time of the scan.
     since: Since,
     /// Time after the scan. Everything that the scan found was created before it.
@@ -272,8 +266,8 @@ pub enum ProtectedChange {
     LeadsOutside,
     /// A protected file was created together with the new work tree that contains it.
     CameWithRepository,
-    /// A scan limit was exceeded, so changes may be missed. The path is the first root, even if the
-    /// limit was exceeded below another one.
+    /// The scan of this root was incomplete, because a limit was exceeded or a folder could not be
+    /// read, so changes may be missed.
     TooMuch,
 }
 
@@ -319,8 +313,8 @@ impl fmt::Display for Finding {
             ProtectedChange::TooMuch => {
                 return write!(
                     f,
-                    "{path} has more folders than are scanned: files that a command \
-                                  creates in the rest are not found"
+                    "{path} has more folders than are scanned, or folders that cannot be \
+                     read: files that a command creates in the rest are not found"
                 );
             }
         };
@@ -364,10 +358,8 @@ impl Protection {
         let outer =
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
-        let open = |path: &PathBuf| {
-            Ok(Watched { root: Root::open(path)?, scan: Scan::default(), is_out_of_reach: false })
-        };
-        let roots = distinct.into_iter().map(open).collect::<Result<Vec<_>, Errno>>()?;
+        let roots = distinct.into_iter().map(|path| Watched::open(path));
+        let roots = roots.collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
         let protection = Protection {
             own,
@@ -512,9 +504,9 @@ impl Protection {
         // A workspace that a command made too large to scan is reported each time.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
-            let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
             let too_much = |path| Finding::new(path, ProtectedChange::TooMuch, ProtectAction::Left);
-            findings.extend(roots.take(1).map(too_much));
+            let roots = inner.roots.iter().filter(|watched| !watched.is_complete);
+            findings.extend(roots.map(|watched| too_much(watched.root.path.clone())));
         }
         drop(log);
         drop(inner);
@@ -580,7 +572,7 @@ impl GuardState {
     ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
         let (mut items, mut secrets, mut complete) = (Vec::new(), Vec::new(), true);
         for (at, watched) in self.roots.iter_mut().enumerate() {
-            let found = watched.scan.run(&watched.root, bounds);
+            let found = watched.run_scan(bounds);
             complete &= found.is_complete;
             if !watched.is_out_of_reach {
                 items.extend(found.items.into_iter().map(|item| (at, item)));
@@ -602,11 +594,16 @@ impl GuardState {
         let roots = &self.roots;
         self.born.retain(|identity, (at, path)| roots[*at].scan.identity(path) == Some(*identity));
         let pointed = self.referenced(&items);
+        let unreadable = self.roots.iter().enumerate().flat_map(|(at, watched)| {
+            watched.unreadable().map(move |(path, changed)| ((at, path), changed))
+        });
+        let unreadable = unreadable.collect();
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
             scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
             pointed,
             is_complete,
+            unreadable,
             since: log.since(),
             time: SystemTime::now(),
         };

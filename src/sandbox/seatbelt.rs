@@ -158,18 +158,16 @@ impl SeatbeltProfile {
     /// Adds rules that deny writing to every protected name below the path of the parameter `root`,
     /// whether a file exists or not; except to `.git`, `git~1` and `.gitmodules`.
     fn deny_names(&mut self, root: &str) {
-        for (above, name) in protected::all_names() {
+        for protected::ProtectedName { above, name, .. } in protected::all_names() {
             // Only parts of a `.git` are denied, and `git clone` creates one: its content is
             // checked afterwards.
             if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
                 continue;
             }
-            let pattern = if let Some(ending) = name.strip_prefix('*') {
-                format!("/(.*/)?[^/]*{}(/|$)", without_case(ending))
-            } else {
-                let above = above.map(|above| format!("{}/", without_case(above)));
-                format!("/(.*/)?{}{}(/|$)", above.unwrap_or_default(), without_case(&name))
-            };
+            let above = above.map(|above| format!("{}/", without_case(above)));
+            let name: Vec<String> = name.split('*').map(without_case).collect();
+            let (above, name) = (above.unwrap_or_default(), name.join("[^/]*"));
+            let pattern = format!("/(.*/)?{above}{name}(/|$)");
             self.line(format_args!(
                 "(deny file-write* (regex (string-append \"^\" (regex-quote (param \"{root}\")) \
                  #\"{pattern}\")))"
@@ -313,11 +311,12 @@ mod tests {
     fn every_protected_name_is_denied_in_every_root() {
         let text = profile(false).text;
         let mut count = 0;
-        for (_, name) in protected::all_names() {
+        for protected::ProtectedName { name, .. } in protected::all_names() {
             if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
                 continue;
             }
-            let pattern = without_case(name.trim_start_matches('*'));
+            let parts: Vec<String> = name.split('*').map(without_case).collect();
+            let pattern = parts.join("[^/]*");
             for root in ["WRITE_0", "WRITE_1"] {
                 let line = |line: &&str| {
                     line.starts_with("(deny file-write*")

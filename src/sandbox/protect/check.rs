@@ -99,7 +99,10 @@ impl GuardState {
             if watched.is_out_of_reach {
                 continue;
             }
-            let found = watched.scan.run(&watched.root, bounds);
+            let found = watched.run_scan_after(bounds, |path, changed| {
+                let before = baseline.unreadable.get(&(at, Arc::clone(path)));
+                before.is_some_and(|before| *before == changed)
+            });
             self.is_complete &= found.is_complete;
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }

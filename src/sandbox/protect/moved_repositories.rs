@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::{openat, renameat};
+use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 use posse_base::protected;
 
@@ -91,7 +91,7 @@ impl GuardState {
                 Err(Errno::ENOENT) => None,
                 Err(errno) => return Err(errno),
             };
-            renameat(&from, old.as_path(), &to, name).map(|()| taken)
+            place::move_entry(&from, &old, &to, name).map(|()| taken)
         })();
         let action = moved.map_or_else(failed, ProtectAction::Restored);
         Finding::new(self.path(key), ProtectedChange::Removed, action)

@@ -12,7 +12,9 @@ use std::time::SystemTime;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
+use nix::sys::stat::{
+    FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, mkdirat,
+};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Flags for opening a folder. A link is not followed.
@@ -117,6 +119,26 @@ impl Root {
             piece.push(part);
         }
         open_beneath(&folder, &piece)
+    }
+
+    /// Lets the user list and enter the folder at `relative`, the folders above it and the root.
+    /// Fails if another user owns one of them that does not allow it.
+    pub(super) fn make_readable(&self, relative: &Path) -> Result<(), Errno> {
+        let mut folder = self.folder.try_clone().map_err(|_| Errno::EMFILE)?;
+        let stat = Stat::of(&fstat(&folder)?);
+        if stat.mode & 0o500 != 0o500 {
+            fchmod(&folder, mode_of(stat.mode | 0o500))?;
+        }
+        for part in relative.components() {
+            let name = Path::new(part.as_os_str());
+            let stat = Stat::at(&folder, name)?;
+            if stat.kind == PlaceKind::Folder && stat.mode & 0o500 != 0o500 {
+                let mode = mode_of(stat.mode | 0o500);
+                fchmodat(&folder, name, mode, FchmodatFlags::NoFollowSymlink)?;
+            }
+            folder = openat(&folder, name, FOLDER, Mode::empty())?;
+        }
+        Ok(())
     }
 
     /// Returns the status of `relative`. A link at its end is not followed. Links before its end
@@ -259,6 +281,47 @@ pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Er
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
 }
 
+/// Permission to change the entries of a folder. A folder that the user owns gets it until this is
+/// dropped, because a command may have taken it away from the user as well.
+pub(super) struct WritableFolder<'a> {
+    folder: &'a OwnedFd,
+    /// The permissions to set at the end. `None` if they were not changed.
+    before: Option<u32>,
+}
+
+impl WritableFolder<'_> {
+    pub(super) fn new(folder: &OwnedFd) -> WritableFolder<'_> {
+        let mode = fstat(folder).map(|stat| Stat::of(&stat).mode);
+        let closed = mode.ok().filter(|mode| mode & 0o300 != 0o300);
+        let before = closed.filter(|mode| fchmod(folder, mode_of(mode | 0o300)).is_ok());
+        WritableFolder { folder, before }
+    }
+}
+
+impl Drop for WritableFolder<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            fchmod(self.folder, mode_of(before)).ok();
+        }
+    }
+}
+
+/// Moves `name` from one folder to another, also if permissions of the user's own folders deny it.
+pub(super) fn move_entry(
+    from: &OwnedFd,
+    name: &Path,
+    to: &OwnedFd,
+    new: &Path,
+) -> Result<(), Errno> {
+    let _writable = (WritableFolder::new(from), WritableFolder::new(to));
+    let stat = Stat::at(from, name)?;
+    if stat.kind == PlaceKind::Folder && stat.mode & 0o200 == 0 {
+        // Moving a folder changes its entry `..`.
+        fchmodat(from, name, mode_of(stat.mode | 0o700), FchmodatFlags::NoFollowSymlink).ok();
+    }
+    renameat(from, name, to, new)
+}
+
 /// Replaces `name` by a file with `bytes` and the permissions `mode`, atomically and without
 /// following a link.
 pub(super) fn replace_file(
@@ -267,6 +330,7 @@ pub(super) fn replace_file(
     bytes: &[u8],
     mode: u32,
 ) -> Result<(), Errno> {
+    let _writable = WritableFolder::new(folder);
     let temporary = temporary_name();
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
     let only_us = Mode::from_bits_truncate(0o600);
@@ -287,6 +351,7 @@ pub(super) fn replace_file(
 /// Creates the folder `name` with the permissions `mode` and full rights for the user, or opens an
 /// existing one.
 pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
+    let _writable = WritableFolder::new(folder);
     match mkdirat(folder, name, mode_of(mode | 0o700)) {
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),
         Err(errno) => Err(errno),

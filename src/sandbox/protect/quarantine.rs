@@ -1,5 +1,6 @@
 //! Quarantine: folder for files that a command planted or replaced. Files, folders and links are
-//! kept; pipes, sockets and devices are lost if the quarantine is on another file system.
+//! kept; if the quarantine is on another file system, a folder with a pipe, a socket or a device is
+//! renamed in place instead.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
@@ -7,11 +8,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-use crate::protect::place::{self, FOLDER, PlaceKind, Stat};
+use crate::protect::place::{self, FOLDER, PlaceKind, Stat, WritableFolder};
 
 /// Maximum size in bytes of a copied file or folder. Both are copied if the quarantine is on
 /// another file system.
@@ -41,7 +42,7 @@ impl Quarantine {
         match self.open() {
             Ok(quarantine) => {
                 let new = self.name_for(name);
-                match renameat(folder, name, &quarantine, new.as_path()) {
+                match place::move_entry(folder, name, &quarantine, &new) {
                     Ok(()) => return Ok(self.path.join(new)),
                     Err(Errno::EXDEV) => {
                         let mut left =
@@ -59,7 +60,7 @@ impl Quarantine {
         }
         // A name that no program interprets is also harmless.
         let beside = PathBuf::from(format!("moved-aside-{}", self.name_for(name).display()));
-        renameat(folder, name, folder, beside.as_path())?;
+        place::move_entry(folder, name, folder, &beside)?;
         Ok(beside)
     }
 
@@ -109,7 +110,7 @@ struct QuarantineBudget {
 }
 
 /// Copies `name` from `folder` to `new` in `to`, with everything below it. Links are copied as
-/// links; pipes, sockets and devices are skipped. Fails if a limit is exceeded, and leaves an
+/// links. Fails if a limit is exceeded, or for a pipe, a socket or a device, and leaves an
 /// incomplete copy then.
 fn copy(
     folder: &OwnedFd,
@@ -139,13 +140,14 @@ fn copy(
             if all { Ok(()) } else { Err(Errno::EFBIG) }
         }
         // The content of a pipe or a socket cannot be copied.
-        PlaceKind::Other => Ok(()),
+        PlaceKind::Other => Err(Errno::EOPNOTSUPP),
         PlaceKind::Folder => Err(Errno::EFBIG),
     }
 }
 
 /// Removes `name` and everything below it, without following links.
 fn remove(folder: &OwnedFd, name: &Path, depth: usize) -> Result<(), Errno> {
+    let _writable = WritableFolder::new(folder);
     match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR | Errno::EPERM) if depth <= COPY_DEPTH_MAX => {
             let below = openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty())?;

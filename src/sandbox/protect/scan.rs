@@ -615,7 +615,8 @@ impl Scan {
     }
 
     fn note_error(&mut self, path: &Arc<Path>, errno: Errno, found: &mut ScanResult) {
-        found.is_complete &= is_final(errno);
+        // Without the root there is no scan.
+        found.is_complete &= is_final(errno) && !path.as_os_str().is_empty();
         if errno == Errno::EACCES {
             self.unreadable.push(Arc::clone(path));
         }

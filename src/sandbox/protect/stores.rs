@@ -11,7 +11,7 @@ use posse_base::secrets;
 
 use crate::protect::known_secrets::nearest_accessible;
 use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
-use crate::protect::{GuardState, Protection};
+use crate::protect::{GuardState, Protection, Watched};
 
 /// Maximum size in bytes of a `.pem` file that is searched for a private key. A larger file counts
 /// as a secret.
@@ -51,7 +51,8 @@ impl Keys {
 
 impl Protection {
     /// Returns every existing path to hide: secrets among `found`, credential stores, and posse's
-    /// own folders. Public certificates, and secrets that the user lets commands read, are left
+    /// own folders; and folders that cannot be listed, which may contain secrets. Public
+    /// certificates, and secrets that the user lets commands read, are left
     /// out. The files and folders among `found` are registered by identity; if the scan was
     /// complete, registered ones that it did not find are searched for.
     pub(super) fn hidden(
@@ -109,6 +110,7 @@ impl Protection {
         if is_complete {
             hidden.extend(self.search_missing(&inner.roots, &seen));
         }
+        hidden.extend(inner.roots.iter().flat_map(Watched::unlisted_folders));
         let home = self.home.iter();
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
@@ -127,7 +129,7 @@ impl Protection {
 
     /// Returns the target of a link that is named like a secret. `None` unless the target is a file
     /// in a root or in the home folder. Registers a target outside the roots.
-    fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
+    fn linked_to(&self, roots: &[Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());
         let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));

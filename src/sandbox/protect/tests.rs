@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::place::Root;
+use super::scan::Scan;
 use super::*;
 
 mod hidden_places;

@@ -460,3 +460,92 @@ fn carriage_returns_do_not_hide_settings_of_mercurial() {
     });
     assert!(!world.exists("h/.hg/hgrc"));
 }
+
+/// Runs `act` without capabilities, so that permissions apply to the super-user as well.
+fn without_capabilities<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let ordinary = scope.spawn(|| {
+            crate::kernel::drop_capabilities().unwrap();
+            act()
+        });
+        ordinary.join().unwrap()
+    })
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn folder_that_a_command_made_unreadable_hides_nothing() {
+    without_capabilities(|| {
+        // Folders that can be entered and not listed, neither, and listed and not entered.
+        for (modes, closed) in
+            [(0o311, &["pk", ""][..]), (0o000, &["pk/in/deep", "pk/in", "pk"]), (0o600, &["pk"])]
+        {
+            let world = ProtectedWorkspace::new();
+            let findings = world.after(|root| {
+                repository(&root.join("pk/in/deep/.git"));
+                write(root, "pk/in/deep/.git/config", "[core]\n\tfsmonitor = ./evil\n");
+                write(root, "pk/.mcp.json", "{}");
+                for folder in closed {
+                    set_mode(&root.join(folder), modes);
+                }
+            });
+            assert!(!world.read("pk/in/deep/.git/config").contains("evil"), "{findings:?}");
+            assert!(!world.exists("pk/.mcp.json"), "{modes:o}: {findings:?}");
+            let paths = paths(&findings, &world);
+            assert!(paths.contains(&"pk/.mcp.json".to_owned()), "{modes:o}: {paths:?}");
+        }
+    });
+}
+
+#[test]
+fn read_only_folder_does_not_keep_planted_files() {
+    without_capabilities(|| {
+        let world = ProtectedWorkspace::new();
+        let findings = world.after(|root| {
+            write(root, "ro/.mcp.json", "{}");
+            write(root, "ro/.vscode/tasks.json", "{}");
+            write(root, ".git/hooks/pre-commit", "evil");
+            fs::remove_file(root.join("AGENTS.md")).unwrap();
+            for folder in ["ro/.vscode", "ro", ".git/hooks", ".git", ""] {
+                set_mode(&root.join(folder), 0o500);
+            }
+        });
+        for planted in ["ro/.mcp.json", "ro/.vscode", ".git/hooks/pre-commit"] {
+            assert!(!world.exists(planted), "{planted}: {findings:?}");
+        }
+        assert_eq!(world.read("AGENTS.md"), "the user's words\n");
+        // Nothing else changes.
+        let mode = fs::metadata(world.root.join("ro")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o500);
+        set_mode(&world.root, 0o700);
+        set_mode(&world.root.join("ro"), 0o700);
+    });
+}
+
+#[test]
+fn folder_that_was_unreadable_before_keeps_its_permissions() {
+    without_capabilities(|| {
+        let world = ProtectedWorkspace::with(|root| {
+            write(root, "closed/app/.env", "KEY=1");
+            set_mode(&root.join("closed"), 0o300);
+        });
+        let mode = |world: &ProtectedWorkspace| {
+            fs::metadata(world.root.join("closed")).unwrap().permissions().mode() & 0o777
+        };
+        assert_eq!(world.after(|_| {}), []);
+        assert_eq!(mode(&world), 0o300);
+        // It may contain a secret.
+        assert_eq!(world.names(&world.protection.survey().hidden), ["closed"]);
+        // A command that changed it in between is treated like one that created it.
+        let findings = world.after(|root| {
+            write(root, "closed/.mcp.json", "{}");
+            set_mode(&root.join("closed"), 0o700);
+            set_mode(&root.join("closed"), 0o300);
+        });
+        assert!(!world.exists("closed/.mcp.json"), "{findings:?}");
+        set_mode(&world.root.join("closed"), 0o700);
+    });
+}
