@@ -227,8 +227,8 @@ mod tests {
                 assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{entry:?}");
             }
             for call in &entry.calls {
-                // Names of removed calls, or calls that this C library does not name.
-                let unnamed = ["open_tree_attr", "vm86", "_sysctl", "nfsservctl"];
+                // Calls that only other architectures or old kernels have.
+                let unnamed = ["vm86", "_sysctl", "nfsservctl"];
                 assert!(
                     syscalls::number(call).is_some() || unnamed.contains(&call.as_str()),
                     "{call}"

@@ -5,7 +5,7 @@ use nix::libc;
 /// Returns the number of the system call `name`. `None` if this architecture does not have it, or
 /// the tables below lack it.
 pub(crate) fn number(name: &str) -> Option<i64> {
-    KNOWN.iter().chain(OLD).find(|(known, _)| *known == name).map(|&(_, number)| number)
+    KNOWN.iter().chain(NEW).chain(OLD).find(|(known, _)| *known == name).map(|&(_, number)| number)
 }
 
 macro_rules! calls {
@@ -14,6 +14,7 @@ macro_rules! calls {
 
 /// Listed calls that all supported architectures have.
 const KNOWN: &[(&str, i64)] = calls![
+    fcntl = SYS_fcntl,
     unshare = SYS_unshare,
     clone = SYS_clone,
     clone3 = SYS_clone3,
@@ -102,6 +103,9 @@ const KNOWN: &[(&str, i64)] = calls![
     openat2 = SYS_openat2,
     mknodat = SYS_mknodat,
 ];
+
+/// Listed calls that the C library does not name yet. All architectures number them alike.
+const NEW: &[(&str, i64)] = &[("open_tree_attr", 467)];
 
 /// Listed calls that only x86-64 has.
 #[cfg(target_arch = "x86_64")]

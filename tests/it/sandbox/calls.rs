@@ -43,6 +43,11 @@ pub(super) fn rows() -> Vec<SandboxCase> {
         row("change a mount", "python3 -IS $PROBE mount_setattr"),
         row("load a program into the kernel", "python3 -IS $PROBE bpf"),
         row("count events of the kernel", "python3 -IS $PROBE perf_event_open"),
+        row(
+            "hold up those who open a file",
+            "echo text > leased; python3 -IS -c 'import fcntl; fcntl.fcntl(open(\"leased\"), 1024, 0); \
+             print(\"DONE\")'",
+        ),
         row("handle faults", "python3 -IS $PROBE userfaultfd"),
         row("manage keys", "python3 -IS $PROBE keyctl"),
         row("add a key", "python3 -IS $PROBE add_key"),
