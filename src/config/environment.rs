@@ -176,8 +176,9 @@ impl Dirs {
     }
 
     /// Warning if the state folder, which holds journals, trust and grants, belongs to another user
-    /// or can be changed by other users. Follows symbolic links. `None` also if the folder cannot
-    /// be examined, for example because it does not exist.
+    /// or can be changed by other users, or if every user may replace it in a folder above. Follows
+    /// symbolic links. `None` also if the folder cannot be examined, for example because it does not
+    /// exist.
     pub fn state_warning(&self) -> Option<String> {
         let found = fs::metadata(&self.state).ok()?;
         let mode = found.mode() & 0o7777;
@@ -186,7 +187,9 @@ impl Dirs {
         } else if mode & 0o022 != 0 {
             format!("can be changed by other users (mode {mode:04o}); run chmod 700 on it")
         } else {
-            return None;
+            let above = replaceable_folder(&self.state)?;
+            let above = printable(&above.display().to_string());
+            format!("can be replaced by other users in {above}; run chmod o-w on that folder")
         };
         Some(format!("the state folder {} {why}", printable(&self.state.display().to_string())))
     }
@@ -207,6 +210,19 @@ impl Dirs {
         let what = format!("{} cannot be a workspace", workspace.display());
         Err(Failure::new(ErrorCode::WorkspaceIsOwnFolder, Exit::Usage, what).because(why).fix(fix))
     }
+}
+
+/// The nearest folder above `path`, with symbolic links resolved, in which every user may rename the
+/// entries of others. `None` if there is none.
+fn replaceable_folder(path: &Path) -> Option<PathBuf> {
+    const STICKY: u32 = 0o1000;
+    let path = path.canonicalize().ok()?;
+    let mut above = path.ancestors().skip(1);
+    let found = above.find(|folder| {
+        let mode = fs::metadata(folder).map_or(0, |found| found.mode());
+        mode & 0o002 != 0 && mode & STICKY == 0
+    });
+    found.map(Path::to_owned)
 }
 
 /// Resolves symbolic links in the existing part of `path`, and appends the names that do not exist.
@@ -303,6 +319,13 @@ mod tests {
         std::os::unix::fs::symlink("real", &dirs.state).unwrap();
         for (mode, is_reported) in [(0o700, false), (0o755, false), (0o777, true), (0o775, true)] {
             fs::set_permissions(&real, fs::Permissions::from_mode(mode)).unwrap();
+            let warning = dirs.state_warning();
+            assert_eq!(warning.is_some(), is_reported, "{mode:o} {warning:?}");
+        }
+        // A folder above, found through the link.
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
+        for (mode, is_reported) in [(0o1777, false), (0o775, false), (0o777, true)] {
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
             let warning = dirs.state_warning();
             assert_eq!(warning.is_some(), is_reported, "{mode:o} {warning:?}");
         }
