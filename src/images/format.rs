@@ -80,20 +80,125 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// True if `bytes` contain a marker of an animation in this `format`. In a GIF, a second picture
-/// with a delay counts, too. Always false for JPEG.
+/// True if the structure of `bytes` says that the image is an animation: a PNG with a chunk `acTL`
+/// before its pixels, a GIF with a second picture, a WebP with a chunk `ANMF`. Pixel data, which can
+/// contain the same bytes by chance, is not searched. Always false for JPEG.
 pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
-    let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {
-        ImageFormat::Png => contains(b"acTL"),
+        ImageFormat::Png => png_is_animated(bytes),
         ImageFormat::Jpeg => false,
-        // The extension with the number of repetitions, or with the delay of each picture.
-        ImageFormat::Gif => {
-            let each = |window: &&[u8]| *window == b"\x21\xf9\x04";
-            contains(b"NETSCAPE2.0")
-                || contains(b"ANIMEXTS1.0")
-                || bytes.windows(3).filter(each).nth(1).is_some()
+        ImageFormat::Gif => has_second_picture(bytes).unwrap_or(false),
+        ImageFormat::WebP => webp_is_animated(bytes),
+    }
+}
+
+fn png_is_animated(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(8..).unwrap_or_default();
+    while let [a, b, c, d, kind @ ..] = rest {
+        match kind.first_chunk::<4>() {
+            Some(b"acTL") => return true,
+            Some(b"IDAT") | None => return false,
+            Some(_) => {}
         }
-        ImageFormat::WebP => contains(b"ANMF"),
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        // Length, kind and checksum.
+        rest = length.checked_add(12).and_then(|end| rest.get(end..)).unwrap_or_default();
+    }
+    false
+}
+
+fn webp_is_animated(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(12..).unwrap_or_default();
+    while let [kind @ .., a, b, c, d] = rest.get(..8).unwrap_or_default() {
+        if kind == b"ANMF" {
+            return true;
+        }
+        let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        // Chunks begin at even positions.
+        let end = length.checked_add(8 + length % 2);
+        rest = end.and_then(|end| rest.get(end..)).unwrap_or_default();
+    }
+    false
+}
+
+/// True if the GIF file `bytes` has a second picture. `None`: it ends, or is damaged, before that
+/// is known.
+fn has_second_picture(bytes: &[u8]) -> Option<bool> {
+    let table_bytes = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
+    let mut at = 13 + table_bytes(*bytes.get(10)?);
+    let mut pictures = 0;
+    loop {
+        match bytes.get(at)? {
+            // An extension with its kind.
+            0x21 => at += 2,
+            // A picture: position, size, flags, its own colours and the size of codes.
+            0x2c if pictures == 0 => {
+                pictures = 1;
+                at += 11 + table_bytes(*bytes.get(at + 9)?);
+            }
+            0x2c => return Some(true),
+            _ => return Some(false),
+        }
+        // Blocks of data, until an empty one.
+        loop {
+            let length = usize::from(*bytes.get(at)?);
+            at += 1 + length;
+            if length == 0 {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn animations_are_known_by_structure_and_not_by_pixels() {
+        let chunk = |kind: &[u8; 4], data: &[u8]| {
+            let length = u32::try_from(data.len()).unwrap().to_be_bytes();
+            [&length[..], kind, data, &[0; 4]].concat()
+        };
+        let png = |chunks: &[Vec<u8>]| [b"\x89PNG\r\n\x1a\n", &chunks.concat()[..]].concat();
+        let header = chunk(b"IHDR", &[0; 13]);
+        let riff = |kind: &[u8; 4], data: &[u8]| {
+            let length = u32::try_from(data.len()).unwrap().to_le_bytes();
+            let pad = vec![0; data.len() % 2];
+            [&kind[..], &length, data, &pad].concat()
+        };
+        let webp = |chunks: &[Vec<u8>]| [b"RIFF\0\0\0\0WEBP", &chunks.concat()[..]].concat();
+        let gif = |parts: &[&[u8]]| {
+            let head = b"GIF89a\x01\0\x01\0\x80\0\0";
+            [&head[..], &[0; 6], &parts.concat(), &b";"[..]].concat()
+        };
+        // Pixels with the bytes of two extensions.
+        let picture = b",\0\0\0\0\x01\0\x01\0\0\x02\x08\x21\xf9\x04\x21\xf9\x04\0\0\0";
+        let delay = b"\x21\xf9\x04\0\x0a\0\0\0";
+        let repeats = b"\x21\xff\x0bNETSCAPE2.0\x03\x01\0\0\0";
+        let text = b"\x21\xfe\x0bNETSCAPE2.0\0";
+        let (png_kind, gif_kind, webp_kind) =
+            (ImageFormat::Png, ImageFormat::Gif, ImageFormat::WebP);
+        let table = [
+            (png(&[header.clone(), chunk(b"acTL", &[0; 8]), chunk(b"IDAT", b"x")]), png_kind, true),
+            (png(&[header.clone(), chunk(b"IDAT", b"an acTL in pixels")]), png_kind, false),
+            (png(&[header.clone(), chunk(b"tEXt", b"acTL"), chunk(b"IDAT", b"")]), png_kind, false),
+            (png(&[header]), png_kind, false),
+            (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffjunk".to_vec(), png_kind, false),
+            (gif(&[delay, picture]), gif_kind, false),
+            (gif(&[repeats, delay, picture]), gif_kind, false),
+            (gif(&[text, picture]), gif_kind, false),
+            (gif(&[delay, picture, delay, picture]), gif_kind, true),
+            (gif(&[picture, picture]), gif_kind, true),
+            (gif(&[delay, picture])[..30].to_vec(), gif_kind, false),
+            (b"GIF89a".to_vec(), gif_kind, false),
+            (webp(&[riff(b"VP8X", &[0; 10]), riff(b"ANMF", b"abc")]), webp_kind, true),
+            (webp(&[riff(b"VP8 ", b"odd ANMF."), riff(b"EXIF", b"ANMF")]), webp_kind, false),
+            (b"RIFF\0\0\0\0WEBPVP8 \xff\xff\xff\xff".to_vec(), webp_kind, false),
+        ];
+        for (row, (bytes, format, expected)) in table.into_iter().enumerate() {
+            assert_eq!(ImageFormat::of(&bytes), Some(format), "row {row}");
+            assert_eq!(is_animated(&bytes, format), expected, "row {row}");
+        }
     }
 }

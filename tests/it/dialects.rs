@@ -8,6 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::model_server::reply;
 use crate::posse::{Machine, side_by_side};
 
 #[path = "../../src/provider/testing/strict.rs"]
@@ -19,26 +20,26 @@ const RESPONSES: &str =
 
 /// A protocol, as a test needs it.
 #[derive(Clone, Copy)]
-struct TestDialect {
-    kind: &'static str,
+pub(crate) struct TestDialect {
+    pub(crate) kind: &'static str,
     /// Path of requests.
     path: &'static str,
     key_line: &'static str,
-    check: fn(&Value) -> Result<(), String>,
+    pub(crate) check: fn(&Value) -> Result<(), String>,
     /// Thinking, text, and two calls.
     calls: &'static str,
     /// End of a reply that was cut off at the token limit.
-    limit: &'static str,
+    pub(crate) limit: &'static str,
     /// Part of the thinking that must be sent back.
     secret: &'static str,
     /// A final answer.
-    says: fn(&str) -> String,
+    pub(crate) says: fn(&str) -> String,
     refuses: fn() -> String,
     /// Event for an overload in the middle of a stream.
     overloaded: &'static str,
 }
 
-const DIALECTS: [TestDialect; 2] = [
+pub(crate) const DIALECTS: [TestDialect; 2] = [
     TestDialect {
         kind: "anthropic",
         path: "/v1/messages",
@@ -75,7 +76,27 @@ const DIALECTS: [TestDialect; 2] = [
     },
 ];
 
-fn sse(events: &[Value]) -> String {
+/// Chat Completions, as tests of all protocols need it.
+pub(crate) const CHAT: TestDialect = TestDialect {
+    kind: "openai-compatible",
+    path: "/v1/chat/completions",
+    key_line: "authorization: Bearer the-key-of-the-user",
+    check: strict::chat,
+    calls: include_str!("../../src/provider/openai_compatible/fixtures/thinking_and_calls.sse"),
+    limit: "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n",
+    secret: "",
+    says: |text| chat_stream(text, &[], "stop"),
+    refuses: || chat_stream("I will not", &[], "content_filter"),
+    overloaded: "data: {\"error\":{\"message\":\"Overloaded\",\"code\":503}}\n\n",
+};
+
+/// Body of a streamed reply of Chat Completions.
+pub(crate) fn chat_stream(text: &str, calls: &[Value], finish: &'static str) -> String {
+    let response = String::from_utf8(reply(text, calls, finish, true)).unwrap();
+    response.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+pub(crate) fn sse(events: &[Value]) -> String {
     let event =
         |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
     events.iter().map(event).collect()
@@ -110,9 +131,11 @@ pub(crate) fn responses_reply(text: &str, end: &Value) -> String {
 }
 
 /// Behaviour of the server for one request.
-enum ScriptedReply {
+pub(crate) enum ScriptedReply {
     /// A stream of this.
     Stream(String),
+    /// A JSON object.
+    Object(String),
     /// A status line with its headers, and no body.
     Status(&'static str),
 }
@@ -125,13 +148,13 @@ struct RequestLog {
 }
 
 /// A server that gives its answers in order.
-struct WireServer {
+pub(crate) struct WireServer {
     port: u16,
     seen: Arc<Mutex<RequestLog>>,
 }
 
 impl WireServer {
-    fn start(dialect: TestDialect, answers: Vec<ScriptedReply>) -> WireServer {
+    pub(crate) fn start(dialect: TestDialect, answers: Vec<ScriptedReply>) -> WireServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(RequestLog::default()));
@@ -147,8 +170,13 @@ impl WireServer {
     }
 
     fn machine(&self, dialect: TestDialect) -> Machine {
+        self.configured(dialect, &json!({}))
+    }
+
+    /// A machine whose provider is this server, with further settings.
+    pub(crate) fn configured(&self, dialect: TestDialect, more: &Value) -> Machine {
         let machine = Machine::new();
-        let config = json!({
+        let mut config = json!({
             "defaultProvider": "local", "patience": "5s",
             "models": {"m": {"maxOutputTokens": 1000}},
             "providers": {"local": {
@@ -156,12 +184,15 @@ impl WireServer {
                 "model": "m", "apiKey": "the-key-of-the-user",
             }},
         });
+        for (key, value) in more.as_object().unwrap() {
+            config[key] = value.clone();
+        }
         machine.write_config(&config.to_string());
         machine
     }
 
     /// The bodies so far. Fails if one of them made no sense.
-    fn bodies(&self) -> Vec<Value> {
+    pub(crate) fn bodies(&self) -> Vec<Value> {
         let seen = self.seen.lock().unwrap();
         assert_eq!(seen.complaints, Vec::<String>::new());
         seen.bodies.clone()
@@ -199,6 +230,10 @@ fn serve(
     match answer {
         ScriptedReply::Stream(body) => {
             write!(writer, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{end}{body}")
+        }
+        ScriptedReply::Object(body) => {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+            write!(writer, "{head}\r\ncontent-length: {}\r\n{end}{body}", body.len())
         }
         ScriptedReply::Status(status) => {
             write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n{end}")

@@ -32,6 +32,8 @@ mod trust_variables;
 mod arguments;
 // Whole tasks in the other protocols.
 mod dialects;
+// Every kind of request body in every protocol.
+mod request_bodies;
 // The login of another program.
 mod codex;
 // Contexts that become too large.

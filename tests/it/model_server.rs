@@ -15,6 +15,8 @@ use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
+use crate::dialects::strict;
+
 /// Behaviour of the server for one request.
 #[derive(Debug, Clone)]
 pub(crate) enum ModelAnswer {
@@ -295,6 +297,7 @@ impl ModelServerState {
             script.complaints.push(complaint);
             return status("400 Bad Request", &[JSON], &refused.to_string());
         }
+        strict::record("chat", &request);
         script.bodies.push(request);
         script.sizes.push(body.len());
         script.prints.push(BuildHasherDefault::<DefaultHasher>::default().hash_one(body));

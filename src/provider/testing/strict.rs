@@ -1,6 +1,10 @@
 //! The strictest server of each protocol, as a validator of requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Mutex;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +21,38 @@ pub(crate) fn assert_valid(check: fn(&Value) -> ValidationResult, body: &[u8]) {
     if let Err(complaint) = check(&request) {
         panic!("{complaint}\n{request:#}");
     }
+}
+
+/// Maximum number of bodies that a test process records per protocol.
+const RECORDED_MAX: usize = 3000;
+
+/// Appends `request` to `<protocol>-<process id>.jsonl` in the folder that the environment variable
+/// `POSSE_REQUEST_BODIES` names, for `tests/conformance/sdk_types.py`. Does nothing without the
+/// variable, and after [`RECORDED_MAX`] bodies.
+pub(crate) fn record(protocol: &'static str, request: &Value) {
+    static RECORDED: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
+    let Some(folder) = std::env::var_os("POSSE_REQUEST_BODIES") else { return };
+    let mut recorded = RECORDED.lock().unwrap();
+    let count = recorded.entry(protocol).or_default();
+    if *count == RECORDED_MAX {
+        return;
+    }
+    *count += 1;
+    let file = Path::new(&folder).join(format!("{protocol}-{}.jsonl", std::process::id()));
+    let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
+    // One write per line, below the lock.
+    file.write_all(format!("{request}\n").as_bytes()).unwrap();
+}
+
+/// Result of `check`. Records a request that it accepts.
+fn recorded(
+    protocol: &'static str,
+    request: &Value,
+    check: fn(&Value) -> ValidationResult,
+) -> ValidationResult {
+    check(request)?;
+    record(protocol, request);
+    Ok(())
 }
 
 fn text<'v>(value: &'v Value, key: &str) -> Result<&'v str, String> {
@@ -42,6 +78,10 @@ fn is_object(json: &str) -> bool {
 
 /// Validates a request of Chat Completions.
 pub(crate) fn chat(request: &Value) -> ValidationResult {
+    recorded("chat", request, check_chat)
+}
+
+fn check_chat(request: &Value) -> ValidationResult {
     let marks = request.to_string().matches(r#""cache_control""#).count();
     ensure(marks <= 4, "more than four marks of the cache", request)?;
     let mut expected: VecDeque<&str> = VecDeque::new();
@@ -77,6 +117,10 @@ pub(crate) fn chat(request: &Value) -> ValidationResult {
 
 /// Validates a request of Anthropic Messages.
 pub(crate) fn messages(request: &Value) -> ValidationResult {
+    recorded("messages", request, check_messages)
+}
+
+fn check_messages(request: &Value) -> ValidationResult {
     text(request, "model")?;
     ensure(request["max_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "no bound", request)?;
     let marks = request.to_string().matches(r#""cache_control""#).count();
@@ -203,6 +247,10 @@ fn thinking(request: &Value, turns: &[Value]) -> ValidationResult {
 
 /// Validates a request of `OpenAI` Responses.
 pub(crate) fn responses(request: &Value) -> ValidationResult {
+    recorded("responses", request, check_responses)
+}
+
+fn check_responses(request: &Value) -> ValidationResult {
     text(request, "model")?;
     ensure(request["store"] == false, "it would be stored", request)?;
     let mut calls: BTreeMap<&str, bool> = BTreeMap::new();
@@ -247,7 +295,11 @@ pub(crate) fn responses(request: &Value) -> ValidationResult {
 
 /// Validates a request of Responses, as the server behind a `ChatGPT` login accepts it.
 pub(crate) fn codex(request: &Value) -> ValidationResult {
-    responses(request)?;
+    recorded("codex", request, check_codex)
+}
+
+fn check_codex(request: &Value) -> ValidationResult {
+    check_responses(request)?;
     ensure(request["stream"] == true, "it is not streamed", request)?;
     let instructions = text(request, "instructions")?;
     ensure(!instructions.trim().is_empty(), "no instructions", request)?;
