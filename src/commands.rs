@@ -7,6 +7,7 @@ pub mod demo;
 mod descriptors;
 mod grants;
 mod login;
+mod notifications;
 mod offline_commands;
 mod permission_check;
 mod plain;

@@ -236,7 +236,7 @@ fn typos_between(a: &[char], b: &[char]) -> usize {
 
 /// True for characters that reorder or hide text: bidirectional controls, zero-width characters,
 /// blank letters, line separators, tags, and variation selectors other than U+FE00 to U+FE0F.
-pub(crate) fn is_invisible(c: char) -> bool {
+pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

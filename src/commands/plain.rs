@@ -13,6 +13,7 @@ use posse_base::terminal;
 use serde_json::{Value, json};
 
 use crate::cli::{self, PromptArg, Resume, RunArgs, Which};
+use crate::commands::notifications::notifications;
 use crate::commands::offline_commands;
 use crate::commands::reports::ReportSource;
 use crate::commands::resume::{Resuming, SessionRow, of_project, row};
@@ -49,6 +50,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.flags.dry_run,
         clipboard: interactive && environment.get("TERM").is_some_and(|term| term != "dumb"),
         history: sessions.history(),
+        notifications: notifications(
+            &sessions.found.loaded.settings.notify,
+            environment,
+            interactive,
+        ),
+        folder: sessions.found.cwd.clone(),
         first,
     };
     let runtime = runtime()?;

@@ -11,6 +11,7 @@ use posse_base::terminal;
 use tokio::runtime::Runtime;
 
 use crate::cli::{self, InputFormat, OutputFormat, PromptArg, RunArgs};
+use crate::commands::notifications::notifications;
 use crate::commands::resume::{self, Resuming};
 use crate::commands::{colors, descriptors, notices, printing_notices};
 use crate::config::{Environment, Loaded, Settings};
@@ -80,7 +81,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
     print_header(&assembled, args, &loaded);
-    let manner = output_options(args, &assembled, &loaded, environment);
+    let manner = output_options(args, &assembled, &loaded, environment, &cwd);
     let ended = match task {
         task if driven => {
             run_front_end(assembled, async |session| headless::drive(session, task, manner).await)
@@ -237,6 +238,7 @@ fn output_options(
     assembled: &Assembled,
     loaded: &Loaded,
     environment: &Environment,
+    folder: &Path,
 ) -> RunOptions {
     RunOptions {
         format: args.output_format,
@@ -249,6 +251,12 @@ fn output_options(
             .then(|| resume::again(assembled, args, loaded, environment)),
         hang_up: hangup_reaction(args, assembled),
         worktrees: left_worktrees(assembled),
+        notifications: notifications(
+            &loaded.settings.notify,
+            environment,
+            io::stderr().is_terminal() && args.input_format != InputFormat::StreamJson,
+        ),
+        folder: folder.to_owned(),
     }
 }
 

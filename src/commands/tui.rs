@@ -7,6 +7,7 @@ use std::sync::Arc;
 use posse_base::terminal;
 
 use crate::cli::RunArgs;
+use crate::commands::notifications::{self, notifications};
 use crate::commands::plain::{self, PlainSessions};
 use crate::commands::run::runtime;
 use crate::commands::{setup_facts, text_editor};
@@ -44,6 +45,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         first,
         reflow: tui::reflow_mode(variable),
         keys: ui.keybindings,
+        notifications: notifications(&sessions.found.loaded.settings.notify, environment, true),
+        keyboard_flags: notifications::features(environment).keyboard_flags,
     };
     let runtime = runtime()?;
     let exit = runtime.block_on(tui::run(&mut sessions, options));

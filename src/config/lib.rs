@@ -28,8 +28,8 @@ pub use layers::{
 };
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
-    ModelSelection, ProviderSettings, ProviderTimeouts, RoleSettings, SandboxSettings, Settings,
-    SkillSettings, ToolSettings, UiSettings,
+    ModelSelection, NotifySettings, ProviderSettings, ProviderTimeouts, RoleSettings,
+    SandboxSettings, Settings, SkillSettings, ToolSettings, UiSettings,
 };
 pub use show::{paths, show, shown_value};
 

@@ -62,6 +62,8 @@ pub struct Settings {
     pub delivery: QueueDelivery,
     /// `ui`: appearance and input of the terminal UI and of line mode.
     pub ui: UiSettings,
+    /// `notify`: notifications for a user who looks elsewhere.
+    pub notify: NotifySettings,
     /// `timeout`: time limit of one run. `None`: no limit.
     pub timeout: Option<Duration>,
     /// `budget`: limits of the cost and tokens of a session.
@@ -120,6 +122,19 @@ pub struct UiSettings {
     pub show_thinking: bool,
     /// `theme`: name of the colour theme. `None`: the default theme.
     pub theme: Option<String>,
+}
+
+/// Settings of notifications (`notify`).
+#[derive(Debug, Clone, Default)]
+pub struct NotifySettings {
+    /// `command`: program and arguments that get each notification; empty if there is none.
+    pub command: Vec<String>,
+    /// `method`: `auto`, `osc9`, `osc777`, `osc99`, `bell` or `none`.
+    pub method: String,
+    /// `title`: true if the window title shows the state of the session.
+    pub title: bool,
+    /// `when`: `unfocused`, `always` or `never`.
+    pub when: String,
 }
 
 /// Budget of a session. `None` is no limit.
@@ -428,6 +443,7 @@ impl Settings {
             workspace_roots,
             delivery: delivery(layers),
             ui: ui(layers),
+            notify: notify(layers),
             timeout: layers.read_time("timeout"),
             budget: BudgetSettings {
                 micro_usd_max: layers.read("budget.maxCostMicroUsd"),
@@ -467,6 +483,15 @@ fn ui(layers: &Layers) -> UiSettings {
         keybindings: texts(layers, "ui.keybindings."),
         show_thinking: layers.read("ui.showThinking"),
         theme: layers.read("ui.theme"),
+    }
+}
+
+fn notify(layers: &Layers) -> NotifySettings {
+    NotifySettings {
+        command: layers.read("notify.command"),
+        method: layers.read("notify.method"),
+        title: layers.read("notify.title"),
+        when: layers.read("notify.when"),
     }
 }
 

@@ -1,13 +1,14 @@
 //! Headless run of one task: `text`, `json` or `stream-json` on standard output, everything else on
 //! standard error.
 
+mod attention;
 mod driven;
 mod shutdown;
 mod shutdown_signals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use posse_actors::conversation::Usage;
 use posse_actors::cost::dollars;
@@ -18,9 +19,13 @@ use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_base::or_pending;
 use posse_cli::OutputFormat;
 use posse_frontend::Task;
+use posse_frontend::notifications::Notifications;
+use posse_frontend::notifier::Notifier;
 use posse_frontend::outcome::{PermissionHints, Verdict, judge};
 use posse_frontend::signals::Signals;
 use serde::Serialize;
+
+use tokio::time::sleep;
 
 use crate::output::{Output, OutputTarget, when_read};
 use crate::progress::ProgressPrinter;
@@ -83,13 +88,19 @@ pub struct RunOptions {
     /// Working directories, in worktrees, of subagents from earlier runs of the session. Those that
     /// still exist are listed at the end.
     pub worktrees: Vec<String>,
+    /// Notifications at the terminal of standard error.
+    pub notifications: Notifications,
+    /// Working directory, which names the session in notifications.
+    pub folder: PathBuf,
 }
 
 /// Runs `task`, shows it according to `manner`, ends the session, prints the result and the resume
 /// hint, and returns the exit code.
 pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
+    let begun = Instant::now();
     let outcome = front.work(task).await;
+    front.notify_end(outcome.as_ref(), begun.elapsed()).await;
     front.finish(outcome).await
 }
 
@@ -118,6 +129,7 @@ struct Front {
     /// Working directories, in worktrees, of subagents of this run and of earlier runs of the
     /// session.
     worktrees: Vec<String>,
+    notifier: Notifier,
 }
 
 /// Token usage and cost of a session.
@@ -198,6 +210,9 @@ impl Front {
     fn new(session: SessionHandle, manner: RunOptions) -> Front {
         let events = session.subscribe();
         let stderr = Output::new(OutputTarget::Stderr);
+        let mut notifier = Notifier::new(manner.notifications.clone());
+        notifier.enter(session.id().as_str(), None);
+        notifier.set_folder(&manner.folder);
         let live = manner.format == OutputFormat::Text && stderr.is_terminal();
         Front {
             session,
@@ -214,6 +229,7 @@ impl Front {
             unknown: Vec::new(),
             spent: None,
             worktrees: manner.worktrees.clone(),
+            notifier,
             manner,
         }
     }
@@ -221,7 +237,7 @@ impl Front {
     async fn work(&mut self, task: Task) -> Option<TurnOutcome> {
         let running = task.begin(&self.session).await.ok()?;
         let mut outcome = std::pin::pin!(running.outcome());
-        let mut deadline = std::pin::pin!(tokio::time::sleep(no_deadline()));
+        let mut deadline = std::pin::pin!(sleep(no_deadline()));
         loop {
             tokio::select! {
                 biased;
@@ -237,9 +253,12 @@ impl Front {
                 announcement = when_read([&self.stdout, &self.stderr], self.events.next()) => {
                     self.follow(&announcement?).await;
                 }
+                () = or_pending(self.notifier.wait().map(sleep)) => self.notify().await,
+                warning = self.notifier.failed() => self.notify_failed(&warning).await,
                 answered = or_pending(self.questions.as_mut().map(TerminalQuestions::answer)) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
+            self.follow_question();
             if self.check_readers().await == SignalEffect::Stop {
                 deadline.as_mut().reset(stop_deadline());
             }
@@ -280,6 +299,7 @@ impl Front {
             let text = self.progress.follow(announcement);
             self.stderr.write(text.into_bytes()).await;
         }
+        self.notifier.follow(event);
         let question =
             self.questions.as_mut().and_then(|questions| questions.follow_announced(announcement));
         self.show_question(question).await;

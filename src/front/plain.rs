@@ -3,6 +3,7 @@
 //! Answers go to standard output; permission requests, activity and notices to standard error.
 //! During a run, typed lines are steering messages, unless a permission request is open.
 
+mod attention;
 mod background_events;
 mod commands;
 mod idle_events;
@@ -21,6 +22,8 @@ use posse_actors::subscription::Subscription;
 use posse_base::failure::{ErrorCode, Exit, Failure, lines, printable};
 use posse_frontend::history::History;
 use posse_frontend::jobs::Jobs;
+use posse_frontend::notifications::Notifications;
+use posse_frontend::notifier::Notifier;
 use posse_frontend::outcome::output_error;
 use posse_frontend::queue::Queue;
 use posse_frontend::remote_session::AttachSocket;
@@ -66,6 +69,10 @@ pub struct Options {
     pub clipboard: bool,
     /// File of the input history; `None`: the history ends with the process.
     pub history: Option<PathBuf>,
+    /// Notifications at the terminal of standard error.
+    pub notifications: Notifications,
+    /// Working directory, which names a session without a title in notifications.
+    pub folder: PathBuf,
     /// Task that runs before the first line is read; `None` to read a line at once.
     pub first: Option<Task>,
 }
@@ -105,7 +112,9 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         totals: Totals::default(),
         clipboard: options.clipboard,
         last_reply: String::new(),
+        notifier: Notifier::new(options.notifications),
     };
+    plain.begin_notifications(&options.folder).await;
     plain.introduce(options.forgotten, options.dry_run).await;
     if let Some(task) = options.first {
         plain.work(task).await;
@@ -148,6 +157,7 @@ struct LineMode<'a> {
     clipboard: bool,
     /// Last answer, for `/copy`; empty if there is none.
     last_reply: String,
+    notifier: Notifier,
 }
 
 /// The current session of line mode, and the state that ends with it.
@@ -419,6 +429,7 @@ impl LineMode<'_> {
             Ok(current) => {
                 self.current = current;
                 self.choice = choice;
+                self.enter_notifier();
                 true
             }
             Err(what) => {
@@ -441,6 +452,7 @@ impl LineMode<'_> {
 
     async fn exit(mut self) -> Exit {
         self.terminal.restore();
+        self.end_notifications().await;
         let exit = self.leaving.unwrap_or(Exit::Done);
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
         let (reason, limit) = if signal {

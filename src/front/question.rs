@@ -23,6 +23,7 @@ use pages::{QuestionPage, pages};
 #[derive(Debug, Clone)]
 struct AskedQuestion {
     id: QuestionId,
+    summary: String,
     /// Remaining pages, the next one first.
     left: VecDeque<QuestionPage>,
     /// Number of lines on the pages that were not shown yet.
@@ -110,6 +111,7 @@ impl TerminalQuestions {
                 if self.open.iter().all(|open| open.id != *request_id) {
                     self.open.push_back(AskedQuestion {
                         id: request_id.clone(),
+                        summary: summary.clone(),
                         left: render(summary, detail, reason),
                         lines_left: 0,
                         scopes: scopes.clone(),
@@ -257,6 +259,11 @@ impl TerminalQuestions {
         if self.open.front().map(|open| &open.id) != front.as_ref() || self.open.is_empty() {
             (self.shown, self.deaf, self.confirming) = (false, false, false);
         }
+    }
+
+    /// Id and summary of the current request; `None` if no request is open.
+    pub(crate) fn current(&self) -> Option<(&QuestionId, &str)> {
+        self.open.front().map(|open| (&open.id, open.summary.as_str()))
     }
 
     /// True if a request is open.

@@ -44,9 +44,10 @@ impl Drafts {
         Drafts { own, ..Drafts::default() }
     }
 
-    /// Takes over the newest draft of a process that died: saves the text as the draft of this
-    /// process, removes the old file and returns the text. `None` if there is no draft or it cannot
-    /// be saved; also if the draft is blank or unreadable, and then its file is removed.
+    /// Takes over the newest readable draft of a process that died: saves the text as the draft of
+    /// this process, removes the old file and returns the text. Bytes that are not UTF-8 are
+    /// replaced. `None` if there is no draft or it cannot be saved. A blank draft is removed; a file
+    /// that cannot be read stays, and an older one counts.
     pub fn left(&mut self) -> Option<String> {
         let dir = self.own.as_ref()?.parent()?.to_owned();
         let mut left: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(dir)
@@ -57,15 +58,19 @@ impl Drafts {
             .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
             .collect();
         left.sort();
-        let (_, newest) = left.pop()?;
-        let text = read(&newest).ok().filter(|text| !text.trim().is_empty());
-        if let Some(text) = &text {
+        while let Some((_, newest)) = left.pop() {
+            let Ok(text) = read(&newest) else { continue };
+            if text.trim().is_empty() {
+                std::fs::remove_file(newest).ok();
+                continue;
+            }
             // The old file is removed only after the draft is saved again.
-            write(self.own.as_deref()?, text).ok()?;
-            self.kept.clone_from(text);
+            write(self.own.as_deref()?, &text).ok()?;
+            self.kept.clone_from(&text);
+            std::fs::remove_file(newest).ok();
+            return Some(text);
         }
-        std::fs::remove_file(newest).ok();
-        text
+        None
     }
 
     /// Saves `text` on another thread; blank text removes the file. Write errors are ignored. Does
@@ -149,9 +154,9 @@ fn write(own: &Path, text: &str) -> io::Result<()> {
 
 fn read(path: &Path) -> io::Result<String> {
     let file = private_file().read(true).open(path)?;
-    let mut text = String::new();
-    file.take(BYTES_MAX as u64).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -196,10 +201,18 @@ mod tests {
         for name in ["draft-", "draft-x-1", "draft-1-x", "other", "draft-99999999999-1"] {
             std::fs::write(dir.path().join(name), "text").unwrap();
         }
-        std::fs::write(dir.path().join("draft-4194305-1"), b"\xff\xfe").unwrap();
+        // No process has these ids, which are above the maximum of Linux.
+        let draft = |nth: u32| dir.path().join(format!("draft-{}-1", 4_194_305 + nth));
+        std::fs::write(draft(0), b"older \xff draft").unwrap();
+        // A folder in place of the newest file cannot be read.
+        std::fs::create_dir(draft(1)).unwrap();
+        std::fs::write(draft(2), " ").unwrap();
         let mut drafts = Drafts::of(Some(dir.path().to_owned()));
+        assert_eq!(drafts.left().as_deref(), Some("older \u{fffd} draft"));
         assert_eq!(drafts.left(), None);
-        assert_eq!(files(dir.path()).len(), 5, "the damaged one is taken away");
+        assert!(draft(1).exists(), "what cannot be read is not deleted");
+        assert!(!draft(0).exists());
+        drafts.keep("");
         drafts.keep(&"x".repeat(BYTES_MAX + 1));
         drafts.close("");
         assert_eq!(Drafts::of(None).left(), None);

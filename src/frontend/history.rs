@@ -31,8 +31,7 @@ pub struct History {
 
 impl History {
     /// Reads the history from `file`, and shortens the file if it is longer than 2 MiB. An
-    /// unreadable file counts as empty, and so does one that cannot be shortened. `None` starts an
-    /// empty history that is not stored.
+    /// unreadable file counts as empty. `None` starts an empty history that is not stored.
     pub fn open(file: Option<PathBuf>) -> History {
         let lines = file.as_deref().and_then(|file| read(file).ok()).unwrap_or_default();
         History { lines, file }
@@ -98,7 +97,8 @@ fn read(path: &Path) -> io::Result<Vec<String>> {
     let mut lines: Vec<String> = parsed.collect();
     lines.drain(..lines.len().saturating_sub(LINES_MAX));
     if bytes > FILE_BYTES_MAX {
-        rewrite(path, &lines)?;
+        // A file that cannot be shortened is read all the same.
+        rewrite(path, &lines).ok();
     }
     Ok(lines)
 }
@@ -147,6 +147,10 @@ mod tests {
         std::fs::write(&file, line.repeat(3000)).unwrap();
         assert_eq!(History::open(Some(file.clone())).lines().len(), LINES_MAX);
         assert!(std::fs::metadata(&file).unwrap().len() < FILE_BYTES_MAX);
+        // The shorter file cannot be written, but the lines are there.
+        std::fs::write(&file, line.repeat(3000)).unwrap();
+        std::fs::create_dir(file.with_extension("new")).unwrap();
+        assert_eq!(History::open(Some(file.clone())).lines().len(), LINES_MAX);
         std::os::unix::fs::symlink(&file, dir.path().join("link")).unwrap();
         assert!(History::open(Some(dir.path().join("link"))).lines().is_empty());
     }

@@ -10,6 +10,8 @@ pub mod history;
 pub mod instruction;
 pub mod jobs;
 pub mod notices;
+pub mod notifications;
+pub mod notifier;
 pub mod outcome;
 pub mod queue;
 pub mod quiet_period;
@@ -18,6 +20,7 @@ pub mod session_records;
 pub mod signals;
 pub mod subagents;
 pub mod table;
+pub mod terminal_features;
 
 use std::any::Any;
 

@@ -1,6 +1,6 @@
 //! Sandbox: starts and confines processes. No other crate starts processes.
 //!
-//! Every process except the user's editor and the watchdog starts as a helper: the posse binary,
+//! Every process except the user's editor, the user's command for notifications and the watchdog starts as a helper: the posse binary,
 //! started with `posix_spawn`, which confines itself and then executes the command. The helper
 //! reports the limits that the kernel enforces; without that report the command does not run.
 //! Dropping the future of [`Sandbox::run`] kills all processes of the command. If posse itself is
@@ -19,6 +19,7 @@ mod kernel;
 mod landlock;
 mod memory;
 mod namespaces;
+mod notify_command;
 mod output_chunks;
 mod plan;
 mod planning;
@@ -54,6 +55,7 @@ pub use editor::edit;
 pub use guard::{Exemptions, LateFindings, cancelled_checks};
 pub use helper::{helper_main, survive_file_limits};
 pub use helper_output::Dialogue;
+pub use notify_command::run_notify_command;
 pub use plan::Backend;
 pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};

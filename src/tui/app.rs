@@ -169,6 +169,7 @@ impl App {
                     None => self.composer.paste(&text),
                 }
             }
+            InputEvent::Focus(_) => return Vec::new(),
             InputEvent::Gone => self.effects.push(Effect::Leave(Exit::HangUp)),
         }
         self.update_completion();

@@ -22,6 +22,8 @@ pub(super) enum InputEvent {
     Key(KeyEvent),
     /// A bracketed paste, with `\n` as line ends.
     Paste(String),
+    /// The terminal has reported that it is focused now (true), or is not any more (false).
+    Focus(bool),
     /// The terminal is gone.
     Gone,
 }
@@ -55,6 +57,8 @@ enum ParsedBytes {
     Nothing,
     /// The marker at the start of a bracketed paste.
     Paste,
+    /// A report about the focus of the terminal.
+    Focus(bool),
 }
 
 impl ParsedBytes {
@@ -127,6 +131,7 @@ impl Parser {
                 ParsedBytes::Key(key) => inputs.push(InputEvent::Key(key)),
                 ParsedBytes::Nothing => (),
                 ParsedBytes::Paste => self.paste = Some(Vec::new()),
+                ParsedBytes::Focus(focused) => inputs.push(InputEvent::Focus(focused)),
             }
         }
         if self.pending.is_empty() {
@@ -226,6 +231,9 @@ fn control_sequence(bytes: &[u8]) -> Option<(usize, ParsedBytes)> {
         // Interrupted by another byte, which is parsed on its own.
         return Some((end + 2, ParsedBytes::Nothing));
     }
+    if parameters.is_empty() && matches!(last, b'I' | b'O') {
+        return Some((end + 3, ParsedBytes::Focus(last == b'I')));
+    }
     // X10 mouse reports have three more bytes. Mouse reporting is never enabled.
     let key = key_of(parameters, last);
     Some((end + 3, key.map_or(ParsedBytes::Nothing, ParsedBytes::Key)))
@@ -272,7 +280,6 @@ fn key_of(parameters: &[u8], last: u8) -> Option<KeyEvent> {
         b'Z' => return Some(KeyEvent::new(KeyCode::Tab, modifiers | KeyModifiers::SHIFT)),
         // A cursor position report; it is never requested.
         b'R' if !first.is_empty() && text.contains(';') && first != "1" => return None,
-        b'I' | b'O' if text.is_empty() => return None,
         other => letter(other)?,
     };
     Some(KeyEvent::new(code, modifiers))
@@ -392,8 +399,6 @@ mod tests {
             b"\x1b]11;rgb:0000/0000/0000\x1b\\",
             b"\x1bP1+r544e=78\x1b\\",
             b"\x1b_Gi=31;OK\x1b\\",
-            b"\x1b[I",
-            b"\x1b[O",
             b"\x1b[?1u",
             b"\x1b[99;1:3u",
             b"\x1b[57441;2u",
@@ -401,6 +406,12 @@ mod tests {
         for bytes in table {
             assert_eq!(all(bytes), [], "{}", String::from_utf8_lossy(bytes));
         }
+    }
+
+    #[test]
+    fn reports_about_the_focus_are_no_keys() {
+        let expected = [InputEvent::Focus(true), InputEvent::Focus(false)];
+        assert_eq!(all(b"\x1b[I\x1b[O"), expected);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
 use posse_base::failure::{Exit, Failure};
+use posse_frontend::notifications::Notifications;
 use posse_frontend::{BackgroundJob, Sessions, Task};
 
 pub use inline::{Picked, pick};
@@ -101,6 +102,10 @@ pub struct Options {
     pub reflow: ReflowMode,
     /// Key bindings of the user: the name of a binding, and keys separated by white space.
     pub keys: Vec<(String, String)>,
+    /// Notifications and window title.
+    pub notifications: Notifications,
+    /// True if the terminal has the keyboard protocol of kitty.
+    pub keyboard_flags: bool,
 }
 
 /// Checks that standard input and output are a terminal, and that `TERM` and the locale allow the

@@ -45,6 +45,8 @@ pub(super) struct Painter {
     above: u16,
     /// Column of the cursor; `u16::MAX` if it is unknown.
     column: u16,
+    /// True if the last frame shows the cursor.
+    is_cursor_shown: bool,
     /// True if the terminal reflows lines when it becomes narrower.
     reflows: bool,
     /// New width of the terminal after a reflow; `None` if there was no reflow or the width is
@@ -58,7 +60,15 @@ const END: &[u8] = b"\x1b[?2026l";
 impl Painter {
     /// A painter for a terminal whose cursor is at the start of an empty row.
     pub(super) fn new(reflows: bool) -> Painter {
-        Painter { shown: None, stale: true, above: 0, column: 0, reflows, reflowed_columns: None }
+        Painter {
+            shown: None,
+            stale: true,
+            above: 0,
+            column: 0,
+            is_cursor_shown: true,
+            reflows,
+            reflowed_columns: None,
+        }
     }
 
     /// Output that makes the terminal show `frame`; empty if it already does.
@@ -72,14 +82,15 @@ impl Painter {
         }
         let row = frame.cursor.map_or(self.above, |(_, y)| y);
         let column = frame.cursor.map_or(self.column, |(x, _)| x);
-        if !out.bytes.is_empty() || row != self.above || column != self.column {
+        let is_changed = frame.cursor.is_some() != self.is_cursor_shown;
+        if !out.bytes.is_empty() || row != self.above || column != self.column || is_changed {
             self.go(column, row, &mut out);
-            if frame.cursor.is_some() {
-                out.raw(b"\x1b[?25h");
-            }
+            // The beginning of the frame hides the cursor.
+            out.raw(if frame.cursor.is_some() { b"\x1b[?25h" } else { b"" });
+            self.is_cursor_shown = frame.cursor.is_some();
         }
         (self.shown, self.stale) = (Some(frame.live.clone()), false);
-        if out.bytes.is_empty() {
+        if out.bytes.is_empty() && !is_changed {
             return out.bytes;
         }
         [BEGIN, &out.bytes, END].concat()

@@ -69,6 +69,11 @@ impl PermissionPrompts {
         !self.open.is_empty()
     }
 
+    /// Id and summary of the current request; `None` if none is open.
+    pub(super) fn current(&self) -> Option<(&QuestionId, &str)> {
+        self.open.front().map(|open| (&open.id, open.summary.as_str()))
+    }
+
     /// Adds a new request at the end, or removes one that was decided or withdrawn. If the current
     /// request is removed, the next one is shown with a quiet period of its own.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {

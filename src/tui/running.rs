@@ -6,6 +6,7 @@
 //! every event is handled. The loop waits only while a session is opened or replaced, and while an
 //! editor or the shell uses the terminal.
 
+mod attention;
 mod commands;
 mod effects;
 mod messages;
@@ -24,6 +25,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_frontend::drafts::Drafts;
 use posse_frontend::files::Finder;
 use posse_frontend::history::History;
+use posse_frontend::notifier::Notifier;
 use posse_frontend::signals::Signals;
 use posse_frontend::signals::received;
 use posse_frontend::{OpenedSession, SessionSelection};
@@ -34,7 +36,7 @@ use crate::app::App;
 use crate::composer::Composer;
 use crate::painter::Painter;
 use crate::scrollback::Scrollback;
-use crate::terminal::{self, Reader, Terminal};
+use crate::terminal::{self, Reader, Terminal, TerminalModes};
 use crate::theme::Role;
 use crate::{Options, ReflowMode, TuiEnvironment};
 
@@ -93,6 +95,11 @@ pub(super) struct Tui<'a> {
     draft_due: Option<Duration>,
     /// Number of lookups that were started so far.
     lookups: u64,
+    notifier: Notifier,
+    /// True if a task has ended and none was started since.
+    is_task_over: bool,
+    /// Notifications and window title that are written with the next frame.
+    sequences: Vec<u8>,
 }
 
 /// Runs the UI until the user exits, and returns the exit code. Fails if the terminal cannot be
@@ -114,7 +121,13 @@ pub(super) async fn run(
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
     }
     let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
-    let terminal = Terminal::acquire().map_err(failed)?;
+    let notifications = std::mem::take(&mut options.notifications);
+    let modes = TerminalModes {
+        keyboard_flags: options.keyboard_flags,
+        focus_reports: notifications.needs_focus(),
+        title: (notifications.save_title(), notifications.restore_title()),
+    };
+    let terminal = Terminal::acquire(modes).map_err(failed)?;
     terminal::capture_panics();
     let (inputs, reader) = terminal::read().map_err(failed)?;
     let drafts = Drafts::of(options.drafts.take());
@@ -144,7 +157,11 @@ pub(super) async fn run(
         drafts,
         draft_due: None,
         lookups: 0,
+        notifier: Notifier::new(notifications),
+        is_task_over: false,
+        sequences: Vec::new(),
     };
+    tui.notifier.set_folder(&tui.folder);
     // Keys are read from here on; slow work follows the first frame.
     if tui.app.scrollback.is_none() {
         tui.draw();
@@ -190,11 +207,14 @@ impl Tui<'_> {
 
     async fn enter(&mut self, opened: OpenedSession) {
         let settings = &opened.settings;
+        let resumed = settings.resumption.as_ref();
+        let title = resumed.and_then(|resumed| resumed.replayed.title.clone());
         let has_history = settings.resumption.is_some() || !settings.history.is_empty();
         match Box::pin(CurrentSession::start(opened, &mut self.app)).await {
             Ok(current) => {
                 self.app.view.parked = None;
                 self.current = Some(current);
+                self.enter_notifier(title);
                 if has_history {
                     self.request(|session| async move {
                         let used = session.context().await?;
@@ -238,6 +258,7 @@ impl Tui<'_> {
             self.perform(due).await;
             self.finish_task();
             self.keep_draft();
+            self.follow_attention();
             let wait = self.next_wait();
             tokio::select! {
                 biased;
@@ -246,6 +267,7 @@ impl Tui<'_> {
                 found = inputs.recv() => match found {
                     Some(found) => {
                         for input in found {
+                            self.notice_input(&input);
                             let effects = self.app.input(input, self.now());
                             self.perform(effects).await;
                         }
@@ -260,6 +282,7 @@ impl Tui<'_> {
                 }
                 _ = received(&mut continued) => {
                     self.terminal.reacquire();
+                    self.notifier.forget_title();
                     self.invalidate();
                 }
                 result = self.result_rx.recv() => {
@@ -268,6 +291,7 @@ impl Tui<'_> {
                     }
                 }
                 happened = session::next(&mut self.current) => self.apply_update(happened),
+                warning = self.notifier.failed() => self.notify_failed(&warning),
                 () = self.terminal.write_finished(), if !self.terminal.is_write_finished() => (),
                 () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {
                     self.dirty = true;
@@ -318,7 +342,10 @@ impl Tui<'_> {
         let last =
             self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS_MAX, now));
         let draft = self.draft_due.map(|due| due.saturating_sub(now));
-        [frame, self.app.next_change(now), last, draft].into_iter().flatten().min()
+        [frame, self.app.next_change(now), last, draft, self.notification_wait()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn draw_if_due(&mut self) {
@@ -360,9 +387,9 @@ impl Tui<'_> {
         // Only a backlog is worth a larger frame.
         self.app.rows_per_frame =
             if shown.more { self.terminal.rows_per_frame(self.app.rows_per_frame) } else { 0 };
-        let mut bytes = Vec::new();
+        let mut bytes = std::mem::take(&mut self.sequences);
         if shown.alternate_screen != self.terminal.alternate_screen {
-            bytes = self.switch(shown.alternate_screen);
+            bytes.extend(self.switch(shown.alternate_screen));
         }
         bytes.extend(self.painter.paint(&shown));
         self.terminal.write(bytes);
@@ -399,6 +426,7 @@ impl Tui<'_> {
             AnnouncedEvent::Ephemeral { ts, .. } => *ts,
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
+        self.notifier.follow(announcement.event());
         if let Some(current) = &self.current {
             self.app.view.status.cost = current.cost();
         }
@@ -412,6 +440,7 @@ impl Tui<'_> {
         let Some(current) = &mut self.current else { return };
         let Some(concluded) = current.take_summary(LAST_EVENTS_MAX, now) else { return };
         self.app.finish_task();
+        self.task_ended(&concluded);
         messages::finish_task(&mut self.app, concluded, self.options.yes);
         self.submit_undelivered();
         self.dirty = true;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use crossterm::cursor::{MoveTo, Show};
 use crossterm::event::{
-    DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags,
-    PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+    DisableBracketedPaste, DisableFocusChange, EnableBracketedPaste, EnableFocusChange,
+    KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
 };
 use crossterm::queue;
 use crossterm::style::{Attribute, SetAttribute};
@@ -40,9 +40,21 @@ const FAST_WRITE_MAX: Duration = Duration::from_millis(5);
 /// Maximum wait for a pending frame after a panic.
 const LAST_FRAME: Duration = Duration::from_millis(200);
 
+/// Modes of the terminal besides raw mode and bracketed paste.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TerminalModes {
+    /// True if the keyboard protocol of kitty is used.
+    pub(super) keyboard_flags: bool,
+    /// True if the terminal reports its focus.
+    pub(super) focus_reports: bool,
+    /// Sequences that save and restore the window title; empty if it is not changed.
+    pub(super) title: (&'static [u8], &'static [u8]),
+}
+
 /// The terminal in raw mode. Dropping this value restores the terminal.
 pub(super) struct Terminal {
     found: Termios,
+    modes: TerminalModes,
     writer: SyncSender<Vec<u8>>,
     state: Arc<Writing>,
     /// True if the alternate screen is active.
@@ -63,11 +75,11 @@ struct Writing {
 }
 
 impl Terminal {
-    /// Puts the terminal of this process into raw mode, enables bracketed paste and starts the
-    /// writing thread. Fails if standard input is no terminal or the thread cannot be started.
-    pub(super) fn acquire() -> io::Result<Terminal> {
+    /// Starts the writing thread, puts the terminal of this process into raw mode and enables
+    /// `modes`. Fails if standard input is no terminal or the thread cannot be started; the
+    /// terminal is then unchanged.
+    pub(super) fn acquire(modes: TerminalModes) -> io::Result<Terminal> {
         let found = tcgetattr(io::stdin())?;
-        raw(&found)?;
         let state = Arc::new(Writing::default());
         let (writer, frames) = sync_channel::<Vec<u8>>(1);
         let shared = Arc::clone(&state);
@@ -85,15 +97,17 @@ impl Terminal {
                 shared.done.notify_one();
             }
         })?;
+        raw(&found)?;
         let terminal = Terminal {
             found,
+            modes,
             writer,
             state,
             alternate_screen: false,
             restored: false,
             released: false,
         };
-        terminal.write(acquire_sequence());
+        terminal.write(acquire_sequence(&terminal.modes));
         Ok(terminal)
     }
 
@@ -152,7 +166,7 @@ impl Terminal {
     /// output.
     pub(super) async fn release(&mut self, last: Vec<u8>) {
         self.released = true;
-        self.write(restore_sequence(false, &last));
+        self.write(restore_sequence(false, &self.modes, &last));
         tokio::time::timeout(Duration::from_secs(1), self.write_finished()).await.ok();
         tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
     }
@@ -163,14 +177,14 @@ impl Terminal {
         raw(&self.found).ok();
         // The terminal stacks keyboard modes, so each must be enabled once.
         if std::mem::take(&mut self.released) {
-            self.write(acquire_sequence());
+            self.write(acquire_sequence(&self.modes));
         }
     }
 
     /// Restores the terminal for good, after writing `last`. Waits at most two seconds for the
     /// output.
     pub(super) async fn restore(mut self, last: Vec<u8>) {
-        self.write(restore_sequence(self.alternate_screen, &last));
+        self.write(restore_sequence(self.alternate_screen, &self.modes, &last));
         // A terminal that accepts no more output must not block the exit.
         tokio::time::timeout(Duration::from_secs(2), self.write_finished()).await.ok();
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
@@ -190,7 +204,7 @@ impl Drop for Terminal {
             std::thread::sleep(Duration::from_millis(2));
         }
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
-        let last = restore_sequence(self.alternate_screen, b"\r\x1b[J");
+        let last = restore_sequence(self.alternate_screen, &self.modes, b"\r\x1b[J");
         let stdout = io::stdout();
         let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
         if poll(&mut ready, PollTimeout::ZERO) == Ok(1) {
@@ -202,24 +216,37 @@ impl Drop for Terminal {
     }
 }
 
-/// Sequence that enables bracketed paste and makes modified keys distinguishable.
-fn acquire_sequence() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let keys = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
-    queue!(bytes, EnableBracketedPaste, PushKeyboardEnhancementFlags(keys)).ok();
+/// Sequence that saves the window title, and enables bracketed paste and `modes`.
+fn acquire_sequence(modes: &TerminalModes) -> Vec<u8> {
+    let mut bytes = modes.title.0.to_vec();
+    queue!(bytes, EnableBracketedPaste).ok();
+    if modes.keyboard_flags {
+        let keys = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+        queue!(bytes, PushKeyboardEnhancementFlags(keys)).ok();
+    }
+    if modes.focus_reports {
+        queue!(bytes, EnableFocusChange).ok();
+    }
     bytes
 }
 
 /// Sequence that leaves the alternate screen if it is active, writes `last`, undoes
 /// [`acquire_sequence`], resets colours and shows the cursor.
-fn restore_sequence(alternate_screen: bool, last: &[u8]) -> Vec<u8> {
+fn restore_sequence(alternate_screen: bool, modes: &TerminalModes, last: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if alternate_screen {
         queue!(bytes, LeaveAlternateScreen).ok();
     }
     bytes.extend_from_slice(last);
     let reset = SetAttribute(Attribute::Reset);
-    queue!(bytes, PopKeyboardEnhancementFlags, DisableBracketedPaste, reset, Show).ok();
+    if modes.focus_reports {
+        queue!(bytes, DisableFocusChange).ok();
+    }
+    if modes.keyboard_flags {
+        queue!(bytes, PopKeyboardEnhancementFlags).ok();
+    }
+    queue!(bytes, DisableBracketedPaste, reset, Show).ok();
+    bytes.extend_from_slice(modes.title.1);
     bytes
 }
 
@@ -264,4 +291,30 @@ pub(super) fn take_panic() -> Option<String> {
         drop(std::panic::take_hook());
     }
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn only_the_modes_of_the_terminal_are_enabled_and_each_is_undone() {
+        let none = TerminalModes::default();
+        assert_eq!(text(acquire_sequence(&none)), "\x1b[?2004h");
+        assert_eq!(text(restore_sequence(false, &none, b"")), "\x1b[?2004l\x1b[0m\x1b[?25h");
+        let all = TerminalModes {
+            keyboard_flags: true,
+            focus_reports: true,
+            title: (b"\x1b[22;2t", b"\x1b[23;2t"),
+        };
+        assert_eq!(text(acquire_sequence(&all)), "\x1b[22;2t\x1b[?2004h\x1b[>1u\x1b[?1004h");
+        assert_eq!(
+            text(restore_sequence(true, &all, b"x")),
+            "\x1b[?1049lx\x1b[?1004l\x1b[<1u\x1b[?2004l\x1b[0m\x1b[?25h\x1b[23;2t"
+        );
+    }
 }

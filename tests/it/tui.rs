@@ -1,5 +1,6 @@
 //! The terminal UI in a real terminal (tmux), from the keyboard.
 
+mod attention;
 mod ending;
 mod enduring;
 mod writing;

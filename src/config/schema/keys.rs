@@ -179,6 +179,17 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("multimodal.maxImageBytes", Whole(1024, 104_857_600), D::Whole(8_388_608), Trusted,
         "Maximum size of an image that is sent, in bytes.")
         .variable("POSSE_MAX_IMAGE_BYTES"),
+    key("notify.command", TextList, D::None, Never,
+        "Program and arguments that also get each notification, as JSON on standard input. The \
+         program is not confined."),
+    key("notify.method", Choice(&["auto", "osc9", "osc777", "osc99", "bell", "none"]),
+        D::Text("auto"), Never,
+        "Notification at the terminal. auto: by the terminal, otherwise the bell."),
+    key("notify.title", Bool, D::Bool(true), Never,
+        "Show the state of the session in the window title."),
+    key("notify.when", Choice(&["unfocused", "always", "never"]), D::Text("unfocused"), Never,
+        "When a question waits or a task ends, notify: only if the terminal is not focused, \
+         always, or never."),
     key("patience", ValueKind::Duration, D::None, Trusted,
         "Maximum time to retry an unavailable provider. Default: 10m, and three attempts at a \
          server that does not exist; with --unattended: 24h.")

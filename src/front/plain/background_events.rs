@@ -8,6 +8,8 @@ use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, printable_lines};
+use posse_base::or_pending;
+use tokio::time::sleep;
 
 use crate::plain::terminal::{self, TerminalInput};
 use crate::plain::{LineMode, PROMPT};
@@ -89,8 +91,11 @@ impl LineMode<'_> {
                     }
                     None => self.at_work.clear(),
                 },
+                () = or_pending(self.notifier.wait().map(sleep)) => self.notify().await,
+                warning = self.notifier.failed() => self.notify_failed(&warning).await,
                 input = self.terminal.next() => match input {
                     TerminalInput::Line(line) => {
+                        self.notifier.key();
                         self.progress.line_ended();
                         self.interrupted = None;
                         match self.questions.decide(&line) {
@@ -109,6 +114,7 @@ impl LineMode<'_> {
                     TerminalInput::Interrupted | TerminalInput::Stopped => (),
                 },
             }
+            self.follow_attention("done").await;
             let over = self.at_work.is_empty() && !self.questions.any_open();
             if over || self.leaving.is_some() {
                 break None;

@@ -9,9 +9,11 @@ use posse_actors::event::{Announcement, DecisionSource, Event, MessageKind};
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
 use posse_base::failure::Exit;
+use posse_base::or_pending;
 use posse_frontend::Task;
 use posse_frontend::commands::{ParsedLine, parse, unknown};
 use posse_frontend::outcome::{PermissionHints, judge, label};
+use tokio::time::sleep;
 
 use crate::plain::LineMode;
 use crate::plain::commands::HAS_TO_WAIT;
@@ -74,9 +76,15 @@ impl LineMode<'_> {
                     }
                     None => break None,
                 },
-                input = self.terminal.next() => self.typed(input).await,
+                input = self.terminal.next() => {
+                    self.notifier.key();
+                    self.typed(input).await;
+                }
+                () = or_pending(self.notifier.wait().map(sleep)) => self.notify().await,
+                warning = self.notifier.failed() => self.notify_failed(&warning).await,
                 outcome = &mut outcome => break outcome,
             }
+            self.follow_attention("working").await;
             if self.stdout.is_broken() && self.leaving.is_none() {
                 self.leaving = Some(Exit::Failed);
                 self.current.session.interrupt();
@@ -93,6 +101,8 @@ impl LineMode<'_> {
             }
         }
         self.questions.forget();
+        self.follow_attention("done").await;
+        self.task_ended(outcome.as_ref(), started.elapsed()).await;
         self.finish_task(outcome, started).await;
     }
 
@@ -124,6 +134,7 @@ impl LineMode<'_> {
 
     pub(super) async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
+        self.notifier.follow(event);
         self.current.update(event);
         self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
@@ -153,7 +164,7 @@ impl LineMode<'_> {
     /// Shows the last events of a run, which arrive shortly after its outcome. Waits at most
     /// [`LAST_EVENTS`].
     async fn follow_to_the_end(&mut self, invocation: &InvocationId) {
-        let mut limit = std::pin::pin!(tokio::time::sleep(LAST_EVENTS));
+        let mut limit = std::pin::pin!(sleep(LAST_EVENTS));
         loop {
             let announcement = tokio::select! {
                 announcement = self.current.events.next() => announcement,
@@ -291,7 +302,7 @@ impl LineMode<'_> {
 }
 
 /// True for the outcome of a call of the user, which has no model reply; false for that of a task.
-fn is_own_call(outcome: &TurnOutcome) -> bool {
+pub(super) fn is_own_call(outcome: &TurnOutcome) -> bool {
     outcome.turns == 0 && outcome.ending == Ending::Answered(String::new())
 }
 

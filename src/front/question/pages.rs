@@ -3,13 +3,17 @@
 use std::collections::VecDeque;
 
 use posse_base::failure::printable;
+use unicode_width::UnicodeWidthChar;
 
-/// Maximum rows of a page. A row is [`COLUMNS`] characters of text, or the end of a line.
+/// Maximum rows of a page. A row is [`COLUMNS`] columns of text, or the end of a line.
 const ROWS: usize = 200;
 
-/// Characters of text that count as one row; the rule before a line is not counted. The terminal
-/// wraps longer lines.
+/// Columns of text that count as one row; the rule before a line is not counted. The terminal wraps
+/// longer lines.
 const COLUMNS: usize = 100;
+
+/// Maximum columns that a tab takes.
+const TAB_COLUMNS: usize = 8;
 
 /// One page of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +42,13 @@ pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
                 ));
                 rows_left = ROWS;
             }
-            let cut = rest.char_indices().nth(rows_left * COLUMNS).map_or(rest.len(), |(at, _)| at);
+            let (cut, columns) = cut_at(rest, rows_left * COLUMNS);
             let (now, later) = rest.split_at(cut);
             page.text.push_str(rule);
             page.text.push_str(now);
             page.text.push('\n');
             page.lines += 1;
-            rows_left -= now.chars().count().div_ceil(COLUMNS).clamp(1, rows_left);
+            rows_left -= columns.div_ceil(COLUMNS).clamp(1, rows_left);
             if later.is_empty() {
                 break;
             }
@@ -55,6 +59,20 @@ pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
         pages.push_back(page);
     }
     pages
+}
+
+/// Bytes and columns of the longest beginning of `text` that takes at most `columns_max` columns.
+fn cut_at(text: &str, columns_max: usize) -> (usize, usize) {
+    let mut columns = 0;
+    for (at, c) in text.char_indices() {
+        // A character without a width of its own counts, so that a page is bounded.
+        let own = if c == '\t' { TAB_COLUMNS } else { c.width().unwrap_or(0).max(1) };
+        if columns + own > columns_max {
+            return (at, columns);
+        }
+        columns += own;
+    }
+    (text.len(), columns)
 }
 
 #[cfg(test)]
@@ -92,6 +110,15 @@ mod tests {
         assert_eq!(counts(200), [200]);
         assert_eq!(counts(206), [200, 6]);
         assert_eq!(counts(0), [0; 0]);
+    }
+
+    #[test]
+    fn wide_characters_and_tabs_fill_a_page_sooner() {
+        let lines = |line: &str| pages(&format!("{line}\n").repeat(200)).len();
+        assert_eq!(lines(&"x".repeat(100)), 1);
+        assert_eq!(lines(&"漢".repeat(100)), 2);
+        assert_eq!(lines(&"\t".repeat(25)), 2);
+        assert_eq!(lines(&"e\u{301}".repeat(50)), 1);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Tui<'_> {
         self.choice = SessionSelection::default();
         self.app.begin();
         (self.app.view.status.cwd, self.folder) = self.environment.folder();
+        self.notifier.set_folder(&self.folder);
         self.finder = None;
         let word = if fork { "a copy of the session" } else { "a stored session" };
         let text = format!("({word}: {})", self.app.session);

@@ -54,6 +54,7 @@ impl Tui<'_> {
 
     fn reacquire(&mut self) {
         self.terminal.reacquire();
+        self.notifier.forget_title();
         self.window_size.set(terminal::size());
         self.invalidate();
     }
