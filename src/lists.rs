@@ -115,6 +115,8 @@ pub fn tools(tools: &[ListedTool], as_json: bool, out: &mut dyn Write) -> Result
             "description": spec.description,
             "source": spec.source,
             "sideEffect": spec.side_effect,
+            "access": spec.annotations.access.name(),
+            "ruleGroup": spec.annotations.rule_group,
             "agents": agents,
             "parameters": spec.parameters,
         });

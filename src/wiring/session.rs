@@ -65,7 +65,7 @@ pub struct Setup<'a> {
     pub cwd: &'a Path,
     /// Additional workspace roots, besides the setting `workspace.roots`.
     pub add_dirs: &'a [PathBuf],
-    /// Folders of posse: configuration, state and cache.
+    /// Folders of posse: configuration and state.
     pub dirs: &'a Dirs,
     /// Effective settings.
     pub settings: &'a Settings,

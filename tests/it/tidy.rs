@@ -43,8 +43,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Modules that know all others.
-const KNOW_ALL: [&str; 8] =
-    ["commands", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
+const KNOW_ALL: [&str; 9] =
+    ["commands", "doctor", "help", "lib", "lists", "main", "packaging", "replaying", "wiring"];
 
 /// Layers of the kernel, lowest first. A module uses only modules before it, and its own parts.
 const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
@@ -84,9 +84,11 @@ const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
 const CYCLE_MAX: usize = 3;
 
 /// Permitted dependencies of the kernel.
-const KERNEL_DEPENDENCIES: [&str; 10] = [
+const KERNEL_DEPENDENCIES: [&str; 11] = [
     "futures-util",
     "ractor",
+    // Optional: the schema of the events, for their reference.
+    "schemars",
     "serde",
     "serde_json",
     "serde_with_macros",

@@ -104,6 +104,7 @@ error_codes! {
     TranscriptRequired = "CLI011", "2", "`--no-transcript` cannot be used with a stored session.", "add `--fork`";
     SelectionNotPossible = "CLI012", "2, 130", "No session was selected.", "name a session by its id";
     CommandLineInvalid = "CLI013", "2", "The command line is invalid in another way.", "see the message and `posse --help`";
+    HelpTopicUnknown = "CLI015", "2", "There is no help about this word.", "choose one of `posse help`";
     SkillNeedsPrompt = "CLI016", "2", "`--skill` requires a prompt.", "say what is to be done";
     DemoUnwritable = "DEM001", "1", "The sample repository of the demo cannot be written.", "set `TMPDIR` to a writable folder";
     DoctorOutput = "DOC001", "1", "The output of the doctor cannot be written.", "check where standard output leads";
@@ -243,7 +244,7 @@ mod tests {
         let written: Vec<&str> = rows.collect();
         assert!(
             written == table.lines().collect::<Vec<_>>(),
-            "write these rows to the page:\n{table}"
+            "POSSE_WRITE_GUIDE=1 cargo test -p posse --test it reference writes these rows:\n{table}"
         );
     }
 }
