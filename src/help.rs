@@ -227,7 +227,9 @@ fn matches(name: &str, word: &str, below: bool) -> bool {
     let (names, words): (Vec<&str>, Vec<&str>) =
         (name.split('.').collect(), word.split('.').collect());
     let fits = if below { names.len() > words.len() } else { names.len() == words.len() };
-    let is_part = |(name, word): (&&str, &&str)| *name == "NAME" || name.eq_ignore_ascii_case(word);
+    let is_part = |(name, word): (&&str, &&str)| {
+        (*name == "NAME" && names.len() > 1) || name.eq_ignore_ascii_case(word)
+    };
     fits && names.iter().zip(&words).all(is_part)
 }
 
@@ -295,6 +297,8 @@ mod tests {
         let below = entries("sandbox", 80).unwrap();
         assert!(below.contains("sandbox.mode") && below.contains("sandbox.network"), "{below}");
         assert_eq!(entries("no-such-thing", 80), None);
+        // `NAME` is a placeholder in keys only.
+        assert!(!entries("124", 80).unwrap().contains("skills"));
     }
 
     #[test]

@@ -395,7 +395,8 @@ pub enum ConfigAction {
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// List the instruction files that apply here, such as AGENTS.md, with their size
+    /// List the files with instructions or settings for agents, such as AGENTS.md, CLAUDE.md or
+    /// .cursor/rules, and what is done with each
     Instructions(ListArgs),
     /// Print the files and folders in use
     Path {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{Grant, SandboxTier};
 use posse_actors::ports::AnswerSource;
 use serde_json::Value;
 
@@ -50,6 +50,10 @@ fn report(
         ..PolicySettings::default()
     };
     let skills = skills::load(cwd, dirs, settings, environment);
+    let grants = grants::rows(cwd, dirs, settings)?;
+    let applied = grants.iter().filter(|row| row["counts"] == true);
+    let applied: Vec<Grant> =
+        applied.filter_map(|row| serde_json::from_value(row.clone()).ok()).collect();
     Ok(PolicyReport {
         v: 1,
         confinement: confinement_parts(found, &tier),
@@ -57,7 +61,7 @@ fn report(
         never: policies::never(&own_dirs),
         each_time: policies::each_time(),
         rules: rule_parts(settings),
-        grants: grant_parts(found)?,
+        grants: grants.iter().map(grant_part).collect(),
         agents: roster
             .agents
             .iter()
@@ -66,7 +70,7 @@ fn report(
             .collect(),
         hooks: hook_parts(found),
         otherwise: policies::otherwise(&sandbox.mode, &tier),
-        examples: policies::examples(policy)?,
+        examples: policies::examples(policy, &applied)?,
     })
 }
 
@@ -135,8 +139,8 @@ fn trust_parts(found: &WorkspaceContext, agents: &[String], skills: &[String]) -
             ));
         }
     };
-    ignored("agent", agents);
-    ignored("skill", skills);
+    ignored("the agent", agents);
+    ignored("the skill", skills);
     parts
 }
 
@@ -159,23 +163,19 @@ fn rule_parts(settings: &Settings) -> Vec<PolicyPart> {
     parts
 }
 
-/// The stored grants of this project and the global ones.
-fn grant_parts(found: &WorkspaceContext) -> Result<Vec<PolicyPart>, Failure> {
-    let rows = grants::rows(&found.cwd, &found.dirs, &found.loaded.settings)?;
-    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
-    let part = |row: &Value| {
-        let what =
-            format!("{} {} ({})", text(row, "operation"), text(row, "target"), text(row, "scope"));
-        let effect = if row["counts"] == true { "allow" } else { "unused" };
-        PolicyPart::new(what, effect, format!("`posse grants revoke {}` ends it", text(row, "id")))
-    };
-    Ok(rows.iter().map(part).collect())
+/// A stored grant, as `posse grants list --json` prints it.
+fn grant_part(row: &Value) -> PolicyPart {
+    let text = |key: &str| row[key].as_str().unwrap_or_default();
+    let what = format!("{} {} ({})", text("operation"), text("target"), text("scope"));
+    let effect = if row["counts"] == true { "allow" } else { "unused" };
+    PolicyPart::new(what, effect, format!("`posse grants revoke {}` ends it", text("id")))
 }
 
 fn agent_part(agent: &Agent, invocations: &BTreeMap<String, String>) -> PolicyPart {
     let tools = match &agent.tools {
         ToolSelection::All => "all tools".to_owned(),
         ToolSelection::Only(names) => format!("tools {}", names.join(", ")),
+        ToolSelection::AllBut(names) => format!("all tools but {}", names.join(", ")),
     };
     let mut what = format!("{}: {tools}", agent.name);
     if agent.read_only {

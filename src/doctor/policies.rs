@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use posse_actors::event::SandboxTier;
+use posse_actors::event::{Grant, SandboxTier};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -122,12 +122,12 @@ pub fn otherwise(mode: &str, tier: &SandboxTier) -> Vec<PolicyPart> {
     ]
 }
 
-/// Decisions of the policy `settings` about example commands in the first root.
-pub fn examples(settings: PolicySettings) -> Result<Vec<Example>, Vec<Failure>> {
+/// Decisions of the policy `settings` with these `grants` about example commands in the first root.
+pub fn examples(settings: PolicySettings, grants: &[Grant]) -> Result<Vec<Example>, Vec<Failure>> {
     let cwd = settings.roots.first().cloned().unwrap_or_default();
     let policy = RulePolicy::new(settings)?;
     let judged = EXAMPLES.map(|command| {
-        let checked = policy.check_resolved(command, &cwd, &[], &[]);
+        let checked = policy.check_resolved(command, &cwd, &[], grants);
         Example { command, decision: checked.decision, reason: checked.reason }
     });
     Ok(judged.into())
@@ -226,7 +226,7 @@ mod tests {
             rules: vec![json!({"tool": "Bash(cargo test:*)", "decision": "allow"})],
             ..PolicySettings::default()
         };
-        let all = examples(settings).unwrap();
+        let all = examples(settings, &[]).unwrap();
         let decision =
             |command: &str| all.iter().find(|one| one.command == command).unwrap().decision;
         assert_eq!(decision("cargo test"), "allow");

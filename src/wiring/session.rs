@@ -466,7 +466,7 @@ impl Prompts {
             sandbox: confinement::briefing(&space.tier, &setup.settings.sandbox, setup.asking),
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
-        notices.extend(skills::remarks(&skills).lines().map(str::to_owned));
+        notices.extend(skills::summary(&skills));
         Prompts { environment, instructions, skills: Arc::new(skills) }
     }
 }

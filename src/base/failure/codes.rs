@@ -49,6 +49,7 @@ error_codes! {
     AgentNotPrimary = "AGN008", "3", "The agent works for other agents only.", "choose a primary agent";
     AgentListUnknown = "AGN009", "3", "An agent may call an agent that does not exist or cannot be called.", "correct the list";
     AgentHiddenCharacters = "AGN010", "3", "An agent's text contains hidden characters; they are shown as escapes.", "remove them from the file";
+    AgentFieldIgnored = "AGN011", "-", "Fields of agents of Claude Code have no counterpart; they are ignored.", "define the agent in .posse/agents, or leave the fields out";
     AttachNotRunning = "ATT001", "8", "No matching session is running.", "resume it with `posse resume ID`";
     AttachUnreachable = "ATT002", "8", "The socket of the session does not accept a connection.", "look at `posse sessions list`";
     AttachRefused = "ATT003", "8", "The session refused the client: the token or the user does not match.", "use the same user and state directory";
