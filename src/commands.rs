@@ -6,11 +6,13 @@ mod config;
 pub mod demo;
 mod descriptors;
 mod grants;
+mod help;
 mod login;
 mod notifications;
 mod offline_commands;
 mod permission_check;
 mod plain;
+mod policies;
 mod reports;
 mod resume;
 mod run;
@@ -29,7 +31,7 @@ use std::process::ExitCode;
 
 use posse_base::terminal;
 
-use crate::cli::{self, CliExit, Invocation, ListArgs};
+use crate::cli::{self, CliExit, DoctorAction, Invocation, ListArgs};
 use crate::config::{Environment, Loaded};
 use crate::failure::{Exit, Failure, lines};
 use crate::models;
@@ -89,7 +91,11 @@ fn run_command(invocation: Invocation, environment: &Environment) -> Result<Exit
         Invocation::Grants(args) => grants::run(&args, environment),
         Invocation::Trust(args) => trust::run(&args, environment),
         Invocation::Permissions(action) => permission_check::check(&action, environment),
-        Invocation::Doctor(args) => offline_commands::doctor(&args, environment),
+        Invocation::Doctor(args) => match &args.action {
+            Some(DoctorAction::Policies(args)) => policies::run(args, environment),
+            None => offline_commands::doctor(&args, environment),
+        },
+        Invocation::Help(args) => help::run(&args, environment),
         Invocation::Completions(args) => offline_commands::completions(args),
         Invocation::Man(args) => offline_commands::man(&args),
     }

@@ -6,6 +6,7 @@
 mod confinement;
 mod folders;
 mod online;
+pub mod policies;
 mod providers;
 mod terminal;
 

@@ -32,6 +32,7 @@ pub mod commands;
 pub mod doctor;
 pub use posse_front as front;
 pub use posse_frontend as frontend;
+pub mod help;
 pub mod lists;
 pub mod packaging;
 pub mod replaying;

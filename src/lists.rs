@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use posse_actors::ports::{SideEffect, Thinking, ToolSpec, Toolbox};
 use serde_json::{Value, json};
 
-use crate::agents::{Agent, Instruction, Instructions, Skill, Skills, ToolSelection};
+use crate::agents::{Agent, FoundFile, Skill, Skills, ToolSelection};
 use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 /// Configured model of an agent. `None` fields: the session's value applies; for `model`, only if
@@ -71,7 +71,10 @@ pub fn agents(
         let served = serving(agent);
         [
             format!("{}{star}", agent.name),
-            <&str>::from(&agent.source).to_owned(),
+            match agent.from_claude_code {
+                true => format!("{}, Claude Code", <&str>::from(&agent.source)),
+                false => <&str>::from(&agent.source).to_owned(),
+            },
             <&str>::from(agent.mode).to_owned(),
             served.provider(),
             served.thinking.map_or("-", Thinking::name).to_owned(),
@@ -115,6 +118,8 @@ pub fn tools(tools: &[ListedTool], as_json: bool, out: &mut dyn Write) -> Result
             "description": spec.description,
             "source": spec.source,
             "sideEffect": spec.side_effect,
+            "access": spec.annotations.access.name(),
+            "ruleGroup": spec.annotations.rule_group,
             "agents": agents,
             "parameters": spec.parameters,
         });
@@ -136,23 +141,39 @@ pub fn tools(tools: &[ListedTool], as_json: bool, out: &mut dyn Write) -> Result
     ended(write_list(tools.iter(), as_json, json, titles, row, out), out)
 }
 
-/// Writes the instruction files to `out` in the order of the system prompt, as a table or as JSON,
-/// with sizes in bytes and estimated tokens (four bytes each).
+/// Writes the files with instructions for agents to `out`, as a table or as JSON, with the use that
+/// posse makes of each: state, bytes in the system prompt, estimated tokens (four bytes each), and
+/// the reason if it is not read as a whole.
 pub fn instructions(
-    read: &Instructions,
+    found: &[FoundFile],
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let tokens = |block: &Instruction| block.text.len().div_ceil(4);
-    let json = |block: &Instruction| json!({ "file": block.source, "bytes": block.text.len(), "tokens": tokens(block) });
-    let row = |block: &Instruction| {
-        [block.source.clone(), block.text.len().to_string(), tokens(block).to_string()]
+    let tokens = |found: &FoundFile| found.bytes.map(|bytes| bytes.div_ceil(4));
+    let json = |found: &FoundFile| {
+        json!({
+            "file": found.file,
+            "state": <&str>::from(found.state),
+            "bytes": found.bytes,
+            "tokens": tokens(found),
+            "reason": found.reason,
+        })
     };
-    let written = if read.blocks.is_empty() && !as_json {
+    let number = |number: Option<usize>| number.map_or("-".to_owned(), |number| number.to_string());
+    let row = |found: &FoundFile| {
+        [
+            found.file.clone(),
+            <&str>::from(found.state).to_owned(),
+            number(found.bytes),
+            number(tokens(found)),
+            found.reason.clone().unwrap_or_default(),
+        ]
+    };
+    let written = if found.is_empty() && !as_json {
         writeln!(out, "no instructions are read here")
     } else {
-        let titles = ["FILE", "BYTES", "TOKENS (ABOUT)"];
-        write_list(read.blocks.iter(), as_json, json, titles, row, out)
+        let titles = ["FILE", "USE", "BYTES", "TOKENS (ABOUT)", "REASON"];
+        write_list(found.iter(), as_json, json, titles, row, out)
     };
     ended(written, out)
 }
@@ -234,6 +255,11 @@ fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
     let tools = match &agent.tools {
         ToolSelection::All => json!(["*"]),
         ToolSelection::Only(names) => json!(names),
+        ToolSelection::AllBut(_) => json!(["*"]),
+    };
+    let disallowed = match &agent.tools {
+        ToolSelection::AllBut(names) => json!(names),
+        ToolSelection::All | ToolSelection::Only(_) => json!([]),
     };
     json!({
         "name": agent.name,
@@ -253,6 +279,8 @@ fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
         "default": agent.name == default,
         "readOnly": agent.read_only,
         "tools": tools,
+        "disallowedTools": disallowed,
+        "fromClaudeCode": agent.from_claude_code,
     })
 }
 

@@ -53,8 +53,11 @@ pub fn manual(out: &mut dyn Write) -> Result<Exit, Failure> {
 
 /// Adds the help of the visible subcommands of `parent`, at any depth, to `text`.
 fn add_commands(parent: &mut clap::Command, text: &mut String) {
-    let is_shown =
-        |command: &&mut clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    // Commands with subcommands have a generated `help`, which describes nothing else.
+    let is_generated = |command: &clap::Command| {
+        command.get_name() == "help" && command.get_bin_name() != Some("posse help")
+    };
+    let is_shown = |command: &&mut clap::Command| !command.is_hide_set() && !is_generated(command);
     for command in parent.get_subcommands_mut().filter(is_shown) {
         let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_uppercase();
         text.extend(["\n", name.as_str(), "\n\n", &command.render_long_help().to_string()]);

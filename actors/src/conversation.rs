@@ -12,6 +12,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(Arc<str>);
 
@@ -68,6 +69,7 @@ id!(
 
 /// One message of the history that a model receives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum Message {
     /// System prompt: the instructions of the agent.
@@ -101,6 +103,7 @@ pub enum Message {
 /// One reply of the model.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AssistantMessage {
     /// Visible text; `None` if the reply contains none.
@@ -116,6 +119,7 @@ pub struct AssistantMessage {
 /// Thinking that a model returned with a reply.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Reasoning {
     /// Readable text of the thinking; may be empty.
@@ -130,6 +134,7 @@ pub struct Reasoning {
 
 /// One part of the content of a message: a text or an image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentPart {
     /// A piece of text.
@@ -188,6 +193,7 @@ pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
 
 /// A tool call as the model, or the user, wrote it. Its name and arguments are unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
     /// Id assigned by posse, unique in the session.
@@ -204,6 +210,7 @@ pub struct ToolCall {
 
 /// Reason why the model stopped writing a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// Normal end of a reply without tool calls.
@@ -221,6 +228,7 @@ pub enum StopReason {
 /// Token counts of one attempt or of a sum of attempts, as reported by the provider. `None` means
 /// unknown, not zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// Input tokens, including cached ones.

@@ -15,6 +15,7 @@ pub(crate) use pricing::{PICO_IN_NANO, nano, part};
 /// Limits of the spending of a session or of one invocation. `None` means no limit.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
     /// Maximum cost in billionths of a dollar.
@@ -75,6 +76,7 @@ impl BudgetRefusal {
 /// Billing part of a `model.usage` record: model, outcome and cost of one attempt.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Billing {
     /// Number of the attempt in the session, from 1; 0 in recovered records of versions without
@@ -107,6 +109,7 @@ pub struct Billing {
 
 /// An amount of money and of tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Amount {
     /// Money in billionths of a dollar. Checkpoints of earlier versions write the name in snake
@@ -130,6 +133,7 @@ impl Amount {
 
 /// Origin and reliability of token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
     /// The provider reported the numbers of input and of output tokens.

@@ -24,6 +24,8 @@ use crate::conversation::{
 use crate::cost::{Billing, Budget};
 use crate::outcome::{Memories, SubagentOutcome, WorktreeSummary};
 
+#[cfg(feature = "testing")]
+pub use envelope::line_schemas;
 pub use envelope::{AnnouncedEvent, Announcement};
 pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, ResumedConfig, Scope};
@@ -37,6 +39,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Something that happened in a session. In JSON, `type` tells the variants apart.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Event {
     /// A session started. First record of a journal.

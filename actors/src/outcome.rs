@@ -60,6 +60,7 @@ pub fn limit_text(limit: &str, value: u64) -> String {
 
 /// Outcome of a subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SubagentOutcome {
     /// The subagent gave a final answer that is not empty.
@@ -115,6 +116,7 @@ impl fmt::Display for SubagentOutcome {
 
 /// Changes that a subagent left in its isolated workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceChanges {
     /// Number of files that a merge takes over.
@@ -137,6 +139,7 @@ fn is_none(count: &usize) -> bool {
 
 /// A file that an agent has changed, with the size of the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct ChangedFile {
     /// Path relative to the agent's working directory, separated by `/`.
     pub path: String,
@@ -148,6 +151,7 @@ pub struct ChangedFile {
 
 /// Working directory, existence and changes of the isolated workspace of a subagent that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WorktreeSummary {
     /// Absolute path of the subagent's working directory, in its isolated workspace.
@@ -170,6 +174,7 @@ impl WorktreeSummary {
 
 /// The memories of all subagents of a session, at most one for each name, provider and folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Memories(pub(crate) Vec<Memory>);
 
 impl Memories {
@@ -187,6 +192,7 @@ impl Memories {
 /// Memory of a session about subagents of one name, provider and folder: extracts from their
 /// reports, which the next such subagent receives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// Name of the subagents.
@@ -213,6 +219,7 @@ pub struct Memory {
 
 /// One task of a subagent and the beginning of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SubagentReport {
     /// The task in one line.

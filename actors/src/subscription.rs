@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use crate::event::{AnnouncedEvent, Announcement};
 use crate::guarded::Guarded;
 use crate::ports::JournalStore;
+use crate::text::clipped;
 
 /// Maximum number of records that an observer reads back at a time.
 const REREAD_MAX: u64 = 256;
@@ -53,6 +54,28 @@ struct Missed {
     seq: u64,
 }
 
+/// Maximum characters of an event in the log.
+const LOGGED_CHARS_MAX: usize = 1000;
+
+/// Logs an announcement: a durable event at the level `INFO` by its type, and any event at the
+/// level `DEBUG` as a line of JSON, which is cut.
+fn log(announcement: &Announcement) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    let agent = announcement.origin().map_or("", |origin| origin.agent_path.as_str());
+    let line = announcement.to_json();
+    if let Some(record) = announcement.record() {
+        let kind = serde_json::from_slice::<serde_json::Value>(&line);
+        let kind = kind.ok().and_then(|line| Some(line["type"].as_str()?.to_owned()));
+        tracing::info!(event = kind.unwrap_or_default(), record, agent, "event");
+    }
+    tracing::debug!(
+        json = clipped(&String::from_utf8_lossy(&line), LOGGED_CHARS_MAX, "…"),
+        "event in full"
+    );
+}
+
 impl Feed {
     pub(crate) fn new() -> Feed {
         let readers = Vec::new();
@@ -72,6 +95,7 @@ impl Feed {
             publisher.last_record = Some(record.record);
         }
         let announcement = Arc::new(Announcement { seq: publisher.seq, fact });
+        log(&announcement);
         publisher.readers.retain(|reader| match reader.upgrade() {
             Some(reader) => {
                 reader.push(&announcement);

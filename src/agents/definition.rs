@@ -39,12 +39,13 @@ const OF_PROVIDERS: [&str; 11] = [
 ];
 
 /// Fields at the top level of a definition. Any other field is an error.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "authority",
     "catalog",
     "defaultDecision",
     "delegation",
     "description",
+    "disallowedTools",
     "displayName",
     "hidden",
     "isolation",
@@ -169,6 +170,7 @@ impl<'a> DefinitionReader<'a> {
             catalog: self.catalog(&top),
             limits: self.limits(&top),
             isolated: self.choice(&top, "isolation", &["none", "worktree"]) == Some("worktree"),
+            from_claude_code: false,
             prompt: self.prompt(&top),
         };
         self.check_project_restrictions(&agent);
@@ -243,6 +245,14 @@ impl<'a> DefinitionReader<'a> {
     fn tools(&mut self, top: &FieldGroup<'a>, known: &KnownNames<'_>) -> ToolSelection {
         const FIX: &str = "write tools: { visible: [read_file, grep] }; \"*\" for all, [] for none";
         let given = top.fields.and_then(|fields| fields.get("tools"));
+        if let Some(names) = self.names(top, "disallowedTools") {
+            if given.is_some() {
+                let what = "it has both tools and disallowedTools";
+                self.error("disallowedTools", what, "leave one of them out");
+            }
+            self.check_tools("disallowedTools", names.iter().map(String::as_str), known);
+            return ToolSelection::AllBut(names);
+        }
         let (path, list) = match given {
             Some(Value::Object(_)) => {
                 let group = self.group(top, "tools");
@@ -261,7 +271,18 @@ impl<'a> DefinitionReader<'a> {
         if names.contains(&"*") {
             return ToolSelection::All;
         }
-        for (nth, name) in names.iter().enumerate() {
+        self.check_tools(path, names.iter().copied(), known);
+        ToolSelection::Only(names.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Reports names of tools in the list at `path` that do not exist.
+    fn check_tools<'n>(
+        &mut self,
+        path: &str,
+        names: impl Iterator<Item = &'n str>,
+        known: &KnownNames<'_>,
+    ) {
+        for (nth, name) in names.enumerate() {
             if !known.tools.iter().any(|tool| tool == name) {
                 let what = format!("there is no tool \"{}\"", printable(name));
                 let fix = did_you_mean(name, known.tools.iter().map(String::as_str))
@@ -269,7 +290,6 @@ impl<'a> DefinitionReader<'a> {
                 self.error_as(ErrorCode::AgentToolUnknown, &format!("{path}[{nth}]"), what, fix);
             }
         }
-        ToolSelection::Only(names.into_iter().map(str::to_owned).collect())
     }
 
     fn rules(&mut self, top: &FieldGroup<'a>, known: &KnownNames<'_>) -> Vec<Value> {
@@ -299,11 +319,17 @@ impl<'a> DefinitionReader<'a> {
             let what = "a primary agent works for the user and cannot be called";
             self.error("delegation.callable", what, "set mode to all or subagent");
         }
+        let allowed = self.names(&group, "allowedAgents");
+        let denied = self.names(&group, "deniedAgents").unwrap_or_default();
+        if allowed.is_some() && !denied.is_empty() {
+            let what = "it has both allowedAgents and deniedAgents";
+            self.error("delegation.deniedAgents", what, "leave one of them out");
+        }
         Delegation {
             callable,
             can_delegate: self.flag(&group, "canDelegate").unwrap_or(false),
-            allowed: self.names(&group, "allowedAgents"),
-            denied: self.names(&group, "deniedAgents").unwrap_or_default(),
+            allowed,
+            denied,
             depth_max: self.whole(&group, "maxDepth", 0, 8),
             invocation: self.choice(&group, "invocationDecision", AgentDecision::VARIANTS),
         }

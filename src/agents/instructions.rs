@@ -15,9 +15,10 @@ use crate::folder;
 const BYTES_MAX: usize = 32 << 10;
 /// Maximum total size of the nested instruction files that are read for one touched file, in bytes.
 const NESTED_BYTES_MAX: usize = 16 << 10;
-const FOLDERS_MAX: usize = 64;
+/// Maximum number of folders that are read, the closest to the working directory.
+pub(crate) const FOLDERS_MAX: usize = 64;
 /// File names; the first that exists in a folder is used.
-const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT.md"];
+pub(crate) const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT.md"];
 /// Maximum number of positions of hidden characters reported per file.
 const POSITIONS_MAX: usize = 5;
 
@@ -116,6 +117,12 @@ impl Instructions {
                 return true;
             }
         };
+        if space.left == 0 && !bytes.is_empty() {
+            let max = space.max;
+            self.notices
+                .push(format!("{source}: skipped, the files before it use all {max} bytes"));
+            return true;
+        }
         let cut = bytes.len() > space.left;
         let Some(text) = text(&bytes, space.left) else {
             self.notices.push(format!("{source}: skipped, it is not UTF-8 text"));

@@ -9,9 +9,11 @@
 //! posse.
 
 mod catalog;
+mod claude_agent;
 mod definition;
 mod environment_block;
 mod folder;
+mod found_files;
 mod front_matter;
 mod instructions;
 mod nested_instructions;
@@ -29,9 +31,10 @@ use strum::{IntoStaticStr, VariantArray};
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
 pub use environment_block::{EnvironmentBlock, git_branch};
+pub use found_files::{FileUse, FoundFile, found_files};
 pub use instructions::{Instruction, Instructions};
 pub use nested_instructions::with_nested_instructions;
-pub use roster::{Folders, KnownNames, Roster};
+pub use roster::{CLAUDE_FOLDER, Folders, KnownNames, Roster, claude_trust_key};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
@@ -86,6 +89,8 @@ pub struct Agent {
     pub limits: Limits,
     /// True if the agent, as a subagent, always works in an isolated workspace.
     pub isolated: bool,
+    /// True if the definition is an agent file of Claude Code.
+    pub from_claude_code: bool,
     prompt: String,
 }
 
@@ -211,13 +216,16 @@ pub enum ToolSelection {
     All,
     /// The agent sees only the tools of these names; an empty list means none.
     Only(Vec<String>),
+    /// The agent sees all tools but those of these names.
+    AllBut(Vec<String>),
 }
 
 impl ToolSelection {
     /// True if the tool is visible. A tool annotated with `visible_with` is visible together with
-    /// the tool of that name.
+    /// the tool of that name, unless it is excluded itself.
     pub fn sees(&self, tool: &ToolSpec) -> bool {
-        self.names(tool.annotations.visible_with.as_ref().unwrap_or(&tool.name))
+        let is_excluded = matches!(self, ToolSelection::AllBut(_)) && !self.names(&tool.name);
+        !is_excluded && self.names(tool.annotations.visible_with.as_ref().unwrap_or(&tool.name))
     }
 
     /// True if the selection contains the tool name `tool`.
@@ -225,6 +233,7 @@ impl ToolSelection {
         match self {
             ToolSelection::All => true,
             ToolSelection::Only(names) => names.iter().any(|name| name == tool),
+            ToolSelection::AllBut(names) => !names.iter().any(|name| name == tool),
         }
     }
 }
@@ -235,6 +244,7 @@ impl fmt::Display for ToolSelection {
             ToolSelection::All => f.write_str("*"),
             ToolSelection::Only(names) if names.is_empty() => f.write_str("none"),
             ToolSelection::Only(names) => f.write_str(&names.join(", ")),
+            ToolSelection::AllBut(names) => write!(f, "* except {}", names.join(", ")),
         }
     }
 }

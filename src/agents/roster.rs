@@ -1,15 +1,18 @@
 //! Roster of all agents: built-in, configured, and from files.
 //!
 //! If several definitions have a name, the first one counts, in this order: built-in,
-//! configuration, the user's files, the project's files. For a rejected definition the reason is
+//! configuration, the user's files, the project's files; of the files, those of posse before those
+//! of Claude Code. For a rejected definition the reason is
 //! stored; the others load.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use posse_base::failure::{ErrorCode, Exit, Failure, did_you_mean, printable};
 use posse_config::ConfiguredAgent;
 use serde_json::Value;
 
+use crate::claude_agent;
 use crate::definition::{DefinitionSource, define};
 use crate::folder::{self, AgentFile};
 use crate::front_matter::{self, Flaw};
@@ -23,7 +26,13 @@ pub struct Folders {
     pub user: Option<PathBuf>,
     /// Agent folder of the project, and the project's root. `None`: there is none.
     pub project: Option<(PathBuf, PathBuf)>,
+    /// Home folder of the user, below which the user's agents of Claude Code are. `None`: they are
+    /// not read.
+    pub home: Option<PathBuf>,
 }
+
+/// Folder with agents of Claude Code, below the home folder and below the root of a project.
+pub const CLAUDE_FOLDER: &str = ".claude/agents";
 
 /// Names of tools, and functions for provider profiles, permission rules and the user's trust,
 /// against which agent definitions are checked.
@@ -76,6 +85,13 @@ impl Roster {
                 roster.file(&file, source, known);
             }
         }
+        let mut foreign = ForeignFields::default();
+        if let Some(home) = &folders.home {
+            for file in roster.files(&home.join(CLAUDE_FOLDER), None) {
+                let source = AgentSource::User(file.shown.clone());
+                roster.claude_file(&file, source, known, &mut foreign);
+            }
+        }
         if let Some((folder, project)) = &folders.project {
             for file in roster.files(folder, Some(project)) {
                 if (known.believes)(&file.name, &file.bytes) {
@@ -85,7 +101,16 @@ impl Roster {
                     roster.inert.push(file.name);
                 }
             }
+            for file in roster.files(&project.join(CLAUDE_FOLDER), Some(project)) {
+                if (known.believes)(&claude_trust_key(&file.name), &file.bytes) {
+                    let source = AgentSource::Project(file.shown.clone());
+                    roster.claude_file(&file, source, known, &mut foreign);
+                } else {
+                    roster.inert.push(file.name);
+                }
+            }
         }
+        roster.remarks.extend(foreign.remark());
         roster.warn_about_unknown_names();
         roster
     }
@@ -195,6 +220,43 @@ impl Roster {
         }
     }
 
+    /// Adds an agent of Claude Code. Fields without a counterpart are added to `foreign`.
+    fn claude_file(
+        &mut self,
+        file: &AgentFile,
+        source: AgentSource,
+        known: &KnownNames<'_>,
+        foreign: &mut ForeignFields,
+    ) {
+        let AgentFile { name, shown, .. } = file;
+        let translated = match claude_agent::translate(file, known) {
+            Ok(translated) => translated,
+            Err(Flaw { line, what }) => {
+                let what = format!("agent \"{}\": {what}", printable(name));
+                let failure = invalid(ErrorCode::AgentFileUnreadable, what)
+                    .at(format!("{shown}:{line}"))
+                    .fix("begin with a line ---, fields such as `description: …`, and a line ---");
+                return self.refused.push((name.clone(), failure));
+            }
+        };
+        let claude_agent::Translated { name, fields, body, lines, ignored } = translated;
+        let at = |path: &str| format!("{shown}:{}", lines.get(path).copied().unwrap_or(1));
+        let body = Some(body.as_str());
+        let written = DefinitionSource { name: &name, fields: &fields, body, source, place: &at };
+        if self.add(&written, known) {
+            if let Some(agent) = self.agents.last_mut() {
+                agent.from_claude_code = true;
+            }
+            let description = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+            self.remark_hidden(
+                &name,
+                shown.clone(),
+                &format!("{description}{}", body.unwrap_or_default()),
+            );
+            foreign.add(shown, ignored);
+        }
+    }
+
     /// Adds an agent, or stores the reason for rejecting it. Returns true if it was added.
     fn add(&mut self, written: &DefinitionSource<'_>, known: &KnownNames<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
@@ -263,6 +325,47 @@ impl Roster {
         } else {
             failure.fix(did_you_mean(name, names()).unwrap_or_else(choose))
         })
+    }
+}
+
+/// Name by which the trust store knows the file `name` of an agent of Claude Code in a project: its
+/// path below the root, unlike that of any other agent.
+pub fn claude_trust_key(name: &str) -> String {
+    format!("{CLAUDE_FOLDER}/{name}.md")
+}
+
+/// Fields of agents of Claude Code that have no counterpart.
+#[derive(Default)]
+struct ForeignFields {
+    names: BTreeSet<String>,
+    /// Files with such fields.
+    files: Vec<String>,
+}
+
+impl ForeignFields {
+    fn add(&mut self, file: &str, ignored: Vec<String>) {
+        if !ignored.is_empty() {
+            self.files.push(file.to_owned());
+            self.names.extend(ignored);
+        }
+    }
+
+    /// One warning for all files. `None` if there are no such fields.
+    fn remark(self) -> Option<Failure> {
+        const NAMES_MAX: usize = 12;
+        const CHARS_MAX: usize = 40;
+        let first = self.files.first()?;
+        let cut = |name: &String| printable(&name.chars().take(CHARS_MAX).collect::<String>());
+        let mut names: Vec<String> = self.names.iter().take(NAMES_MAX).map(cut).collect();
+        if self.names.len() > NAMES_MAX {
+            names.push(format!("{} more", self.names.len() - NAMES_MAX));
+        }
+        let what = format!("agents of Claude Code: ignored, no counterpart: {}", names.join(", "));
+        let place = match self.files.len() {
+            1 => first.clone(),
+            many => format!("{first} and {} more", many - 1),
+        };
+        Some(invalid(ErrorCode::AgentFieldIgnored, what).at(place))
     }
 }
 

@@ -17,7 +17,7 @@ use posse_base::hex::sha256;
 use posse_base::secrets::is_secret;
 
 use definition::is_name;
-use folder::{MAIN, MAIN_BYTES_MAX};
+use folder::{FILES_MAX, MAIN, MAIN_BYTES_MAX};
 
 pub use tool::{Rights, tool};
 
@@ -53,6 +53,8 @@ pub struct Skill {
     pub only_user: bool,
     /// Text below the front matter, with hidden characters as visible escapes.
     pub body: String,
+    /// Line of the `SKILL.md` at which `body` begins, from 1.
+    body_line: usize,
     /// Path of the skill's folder, in printable form.
     pub place: String,
     /// True if the skill belongs to the project.
@@ -71,20 +73,28 @@ impl Skill {
     /// `SKILL.md`, hidden files and secret files. Lists about 200 files at most; empty if the
     /// folder cannot be read.
     pub fn files(&self) -> Vec<(String, u64)> {
-        let listing = folder::list(&self.folder, false).unwrap_or_default();
+        let listing = folder::list(&self.folder, false, FILES_MAX).unwrap_or_default();
         let theirs = |(path, _): &(String, u64)| path != MAIN && !is_secret(path);
         listing.files.into_iter().filter(theirs).collect()
     }
 
-    /// Complete text of the skill for the model. It begins with the mark that identifies the skill
-    /// in a history.
+    /// Text of the skill for the model. It begins with the mark that identifies the skill in a
+    /// history. A body of more than 48 KiB is cut at the end of a line, with a statement how to read
+    /// the rest.
     pub fn content(&self) -> String {
-        let Skill { name, body, place, allowed_tools, .. } = self;
+        let Skill { name, place, allowed_tools, .. } = self;
         let mut text = posse_actors::skills::begin(name);
+        let (body, next_line) = self.first_page();
         // The content must not close its label.
         text.push_str(&body.replace("</skill_content", "<\\/skill_content"));
         text.push_str("\n</skill_content>\n");
         let mut line = |line: String| text.push_str(&(line + "\n"));
+        if let Some(next) = next_line {
+            line(format!(
+                "This is the first part of it. Read the rest, as far as the task needs it, with \
+                 {TOOL} {{\"name\": \"{name}\", \"path\": \"{MAIN}\", \"offset\": {next}}}."
+            ));
+        }
         if let Some(needs) = &self.compatibility {
             line(format!("It needs: {needs}"));
         }
@@ -111,6 +121,29 @@ impl Skill {
         text
     }
 
+    /// The beginning of the body up to [`PAGE_BYTES_MAX`], and the line of the `SKILL.md` at which
+    /// the rest begins; `None` if there is no rest.
+    fn first_page(&self) -> (&str, Option<usize>) {
+        if self.body.len() <= PAGE_BYTES_MAX {
+            return (&self.body, None);
+        }
+        let mut end = 0;
+        let mut lines = 0;
+        for line in self.body.split_inclusive('\n') {
+            if end + line.len() > PAGE_BYTES_MAX {
+                break;
+            }
+            end += line.len();
+            lines += 1;
+        }
+        if lines == 0 {
+            // A single long line. Its rest is in the next page once more.
+            let end = self.body.floor_char_boundary(PAGE_BYTES_MAX);
+            return (&self.body[..end], Some(self.body_line));
+        }
+        (self.body[..end].trim_end(), Some(self.body_line + lines))
+    }
+
     /// Text of the file `path` of the skill. The error is the reason for refusing it, for example a
     /// binary, large or secret file, or a file that differs from the trusted version.
     fn file(&self, path: &str) -> Result<String, String> {
@@ -130,6 +163,10 @@ impl Skill {
         String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
     }
 }
+
+/// Maximum bytes of the body of a skill that its activation gives to the model. Less than what a
+/// compaction keeps of active skills.
+const PAGE_BYTES_MAX: usize = 48 << 10;
 
 /// Maximum size of a readable skill file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -169,6 +206,9 @@ impl Skills {
         let mut skills = Skills::default();
         for (place, out_of_reach) in &places.user {
             for (name, folder) in skill_folders(place, None, &mut skills.refused) {
+                if places.disabled.contains(&name) {
+                    continue;
+                }
                 let main = folder::read(&folder, MAIN, MAIN_BYTES_MAX as u64);
                 let skill = Skill { folder, out_of_reach: *out_of_reach, ..Skill::default() };
                 skills.add(&name, main.map_err(|error| error.to_string()), skill);
@@ -176,6 +216,9 @@ impl Skills {
         }
         if let Some(root) = &places.project {
             for (name, folder, relative) in project_folders(root, &mut skills.refused) {
+                if places.disabled.contains(&name) {
+                    continue;
+                }
                 match folder::hash_files(&folder) {
                     Ok(content) if believes(&relative, &content.digest) => {
                         let (hashes, main) = (Some(content.files), content.main);

@@ -140,7 +140,7 @@ fn cuts_at_the_limit_and_says_so() {
         found.notices,
         [
             "a/AGENTS.md: cut after 0 bytes; all that are read together may have 32768",
-            "a/b/AGENTS.md: cut after 0 bytes; all that are read together may have 32768",
+            "a/b/AGENTS.md: skipped, the files before it use all 32768 bytes",
         ]
     );
 }

@@ -1,45 +1,12 @@
 //! User-visible errors and exit codes.
 
 mod codes;
+mod exit;
 
 use std::fmt;
 
 pub use codes::ErrorCode;
-
-/// Exit codes of posse. They are part of its documented interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Exit {
-    /// The run or the command succeeded.
-    Done = 0,
-    /// The run or the command failed.
-    Failed = 1,
-    /// Invalid command line, or an argument that cannot be used.
-    Usage = 2,
-    /// The configuration, the environment, an agent or skill file, or the credentials are invalid
-    /// or missing.
-    Configuration = 3,
-    /// A permission, or the confirmation of trust, was needed and no person could be asked.
-    Permission = 4,
-    /// The provider was unavailable for longer than the configured patience.
-    Provider = 5,
-    /// A limit of the run, such as its steps or its budget, was reached.
-    Limit = 6,
-    /// The sandbox is weaker than required.
-    Sandbox = 7,
-    /// A session, its journal, or the files of grants and trust cannot be found or used.
-    Session = 8,
-    /// A bug in posse.
-    Internal = 70,
-    /// The time limit of the run was reached.
-    Timeout = 124,
-    /// posse was ended by SIGHUP.
-    HangUp = 129,
-    /// posse was ended by SIGINT, or by the user with Ctrl+C.
-    Interrupt = 130,
-    /// posse was ended by SIGTERM.
-    Terminate = 143,
-}
+pub use exit::Exit;
 
 /// User-visible error: `error[CODE]: what`, then `where:`, `why:` and `fix:`.
 ///

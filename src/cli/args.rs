@@ -15,9 +15,11 @@ use crate::run_args::{PlainCommand, RUN_EXITS, ResumeCommand, RunCommand};
     version,
     subcommand_required = true,
     arg_required_else_help = true,
+    // `posse help` is a command of its own.
+    disable_help_subcommand = true,
     after_help = "On a terminal, `posse` alone opens the terminal UI. \
                   `posse \"TASK\"` and `posse -p TASK` are short for `posse run \"TASK\"`. \
-                  `posse demo` needs no key and no network."
+                  `posse demo` needs no key and no network. `posse help` lists guides and references."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -90,6 +92,12 @@ pub enum Invocation {
     Permissions(PermissionsAction),
     /// Check the requirements of posse on this machine, and name fixes
     Doctor(DoctorArgs),
+    /// Print a guide or a reference, or one entry of it, such as an error code
+    ///
+    /// Without a topic, the topics are listed. A topic is also a command, an error code, a
+    /// configuration key, a flag, an event, a tool, an environment variable or a slash command.
+    /// At a terminal, a long text is shown with the program in PAGER, if it is set.
+    Help(HelpArgs),
     /// Print the completions for a shell
     Completions(CompletionsArgs),
     /// Write the manual pages into a folder, or print the first one; as text on a terminal
@@ -198,7 +206,8 @@ pub struct DemoArgs {
     /// Output format of results
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub output_format: OutputFormat,
-    /// More detail on standard error; repeatable
+    /// Log the events of the session on standard error; -vv: with their content, and details of
+    /// the adapters
     #[arg(short, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -325,9 +334,6 @@ pub struct ReplayArgs {
     /// Folder of the project
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// More detail on standard error; repeatable
-    #[arg(short, action = clap::ArgAction::Count)]
-    pub verbose: u8,
 }
 
 /// Arguments of the commands that print a list.
@@ -389,7 +395,8 @@ pub enum ConfigAction {
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// List the instruction files that apply here, such as AGENTS.md, with their size
+    /// List the files with instructions or settings for agents, such as AGENTS.md, CLAUDE.md or
+    /// .cursor/rules, and what is done with each
     Instructions(ListArgs),
     /// Print the files and folders in use
     Path {
@@ -498,7 +505,11 @@ pub enum TrustAction {
 
 /// Arguments of `posse doctor`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct DoctorArgs {
+    /// The subcommand of `posse doctor`. `None`: check the machine.
+    #[command(subcommand)]
+    pub action: Option<DoctorAction>,
     /// JSON output
     #[arg(long)]
     pub json: bool,
@@ -508,6 +519,25 @@ pub struct DoctorArgs {
     /// Working directory, and source of the configuration.
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+/// The subcommands of `posse doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum DoctorAction {
+    /// Show the permission policy that applies here, each part with its source
+    ///
+    /// Parts are in the order in which they are applied: what nothing can allow, rules, what is
+    /// asked each time, grants, agents, hooks, and the decision otherwise. Example commands are
+    /// judged by this policy.
+    Policies(ListArgs),
+}
+
+/// Arguments of `posse help`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct HelpArgs {
+    /// A topic of `posse help`, a command, or the name of an entry
+    #[arg(value_name = "TOPIC", allow_hyphen_values = true)]
+    pub topic: Vec<String>,
 }
 
 /// Arguments of `posse completions`.

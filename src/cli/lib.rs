@@ -16,10 +16,10 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 pub use args::{
-    AttachArgs, CompletionsArgs, ConfigAction, DemoArgs, DoctorArgs, ExportFormat, GrantsAction,
-    GrantsArgs, InputFormat, Invocation, ListArgs, LoginArgs, ManArgs, OutputFormat,
-    PermissionsAction, PlaceArgs, ReplayArgs, SessionsAction, SessionsArgs, Shell, SkillsAction,
-    SkillsArgs, TrustAction, TrustArgs,
+    AttachArgs, CompletionsArgs, ConfigAction, DemoArgs, DoctorAction, DoctorArgs, ExportFormat,
+    GrantsAction, GrantsArgs, HelpArgs, InputFormat, Invocation, ListArgs, LoginArgs, ManArgs,
+    OutputFormat, PermissionsAction, PlaceArgs, ReplayArgs, SessionsAction, SessionsArgs, Shell,
+    SkillsAction, SkillsArgs, TrustAction, TrustArgs,
 };
 pub use directory::{check_added, working_directory};
 pub use run_args::{
@@ -90,6 +90,18 @@ fn conversation(args: &[OsString]) -> Option<Invocation> {
 pub fn command() -> clap::Command {
     use clap::CommandFactory;
     args::Cli::command()
+}
+
+/// The help of the command with these names, such as `sessions list`, as text. `None` if there is
+/// no such command.
+pub fn command_help(names: &[String]) -> Option<String> {
+    let mut command = command();
+    command.build();
+    let mut found = &mut command;
+    for name in names {
+        found = found.find_subcommand_mut(name)?;
+    }
+    Some(found.render_long_help().to_string())
 }
 
 fn version() -> String {

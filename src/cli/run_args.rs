@@ -251,7 +251,8 @@ pub struct AgentFlags {
     /// Record the model's replies in this file, for replay
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub record: Option<PathBuf>,
-    /// More detail on standard error; repeatable
+    /// Log the events of the session on standard error; -vv: with their content, and details of
+    /// the adapters. The terminal UI writes the log to tui.log in the state folder
     #[arg(short, action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
 }

@@ -366,7 +366,6 @@ fn parses_all_other_subcommands() {
                 output_format: OutputFormat::Text,
                 json: true,
                 cwd: None,
-                verbose: 0,
             }),
         ),
         ("agents --json", Invocation::Agents(ListArgs { json: true, place: place() })),

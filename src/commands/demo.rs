@@ -15,6 +15,7 @@ use posse_base::terminal;
 
 use crate::cli::DemoArgs;
 use crate::commands;
+use crate::commands::run::start_log;
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::headless::RunOptions;
@@ -41,6 +42,7 @@ const VARIABLES: [&str; 6] = ["PATH", "LANG", "TERM", "NO_COLOR", "CLICOLOR_FORC
 
 /// Runs the demo in a temporary folder and returns the exit code of its session.
 pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    start_log(args.verbose);
     let place = tempfile::Builder::new().prefix("posse-demo-").tempdir();
     let place = place.map_err(|error| unwritable(&error))?;
     let root = place.path().canonicalize().map_err(|error| unwritable(&error))?;

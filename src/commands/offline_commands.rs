@@ -47,12 +47,15 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     Ok(lists::agents(all, &toolbox, default, serving, args.json, &mut stdout())?)
 }
 
-/// Prints the instruction files that apply in the working directory.
+/// Prints the files with instructions for agents in the working directory, and the use of each.
 pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
     let root = project::root_of(&found.cwd);
-    let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
+    let user = found.dirs.config.join("AGENTS.md");
+    let read = Instructions::read(&user, &root, &found.cwd);
     terminal::stderr().write_all(lines(&read.notices).as_bytes()).ok();
-    Ok(lists::instructions(&read, as_json, &mut stdout())?)
+    let home = found.dirs.home.as_deref();
+    let files = agents::found_files(&user, home, &root, &found.cwd, &read);
+    Ok(lists::instructions(&files, as_json, &mut stdout())?)
 }
 
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult {

@@ -17,9 +17,12 @@ use crate::permission::{
 use crate::tools::bash::links;
 use crate::wiring::{WorkspaceContext, place};
 
-/// Maximum bytes of one input line, or of a command on standard input. A longer line is split, a
-/// longer command is cut.
+/// Maximum bytes of one input line, or of a command on standard input. A longer line counts as
+/// invalid, a longer command is an error.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Error text for input above [`LINE_BYTES_MAX`].
+const TOO_LONG: &str = "a command is longer than 16 MiB";
 
 /// JSON object of an input line. Other members are ignored.
 #[derive(Deserialize)]
@@ -71,7 +74,11 @@ pub(super) fn check(
     } else {
         let command = if command.is_empty() {
             let mut text = String::new();
-            io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| io_error(&e))?;
+            let mut input = io::stdin().take(LINE_BYTES_MAX + 1);
+            input.read_to_string(&mut text).map_err(|e| io_error(&e))?;
+            if text.len() as u64 > LINE_BYTES_MAX {
+                return Err(io_error(&io::Error::other(TOO_LONG)));
+            }
             text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
         } else {
             command.join(" ")
@@ -117,8 +124,14 @@ fn lines(
     let mut line = Vec::new();
     loop {
         line.clear();
-        if (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+        if (&mut input).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line)? == 0 {
             return Ok(broken);
+        }
+        if line.len() as u64 > LINE_BYTES_MAX && !line.ends_with(b"\n") {
+            broken += 1;
+            writeln!(out, "{}", json!({ "decision": "ask", "error": TOO_LONG }))?;
+            input.skip_until(b'\n')?;
+            continue;
         }
         if line.trim_ascii().is_empty() {
             continue;

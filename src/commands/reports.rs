@@ -16,6 +16,7 @@ use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Failure, printable};
 use crate::frontend::Report;
 use crate::frontend::table::table;
+use crate::help;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
@@ -23,6 +24,9 @@ use crate::wiring::{WorkspaceContext, confinement, roles, skills};
 
 /// Maximum characters of the line that describes a rule, without the mark of a cut.
 const RULE_CHARS_MAX: usize = 120;
+
+/// Columns of a page of the help; a front end wraps it if its terminal is narrower.
+const HELP_COLUMNS: usize = 80;
 
 /// Configuration, environment and flags from which reports are made.
 pub(super) struct ReportSource {
@@ -44,6 +48,7 @@ impl ReportSource {
             Report::Config => {
                 return Ok(config::show(&loaded.layers, loaded.project.as_ref(), true, false));
             }
+            Report::Help(topic) => return Ok(help::about(topic, HELP_COLUMNS)?),
             Report::Doctor => return Ok(self.examined()?),
             Report::Sandbox => {
                 let settings = &loaded.settings.sandbox;

@@ -1,7 +1,10 @@
 //! `posse run`: runs one session from arguments and settings, and returns the exit code.
 
+use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use posse_actors::conversation::Prompt;
@@ -278,12 +281,30 @@ fn hangup_reaction(args: &RunArgs, assembled: &Assembled) -> OnHangup {
 
 /// Starts the log on standard error. `verbose` is the number of `-v` flags; 0: no log.
 pub(crate) fn start_log(verbose: u8) {
-    let level = match verbose {
-        0 => return,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-    log.with_target(true).try_init().ok();
+    let Some(level) = log_level(verbose) else { return };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+    log.with_writer(terminal::stderr).with_target(true).try_init().ok();
+}
+
+/// Starts the log in the file `path`, which replaces an earlier one and which only the user can
+/// read. `verbose` is the number of `-v` flags; 0: no log. Returns false if the file cannot be
+/// written.
+pub(crate) fn start_log_file(verbose: u8, path: &Path) -> bool {
+    let Some(level) = log_level(verbose) else { return true };
+    // A new file, so that no link at this place is followed.
+    std::fs::remove_file(path).ok();
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let Ok(file) = file else { return false };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+    log.with_writer(Mutex::new(file)).with_target(true).try_init().ok();
+    true
+}
+
+fn log_level(verbose: u8) -> Option<tracing::Level> {
+    match verbose {
+        0 => None,
+        1 => Some(tracing::Level::INFO),
+        2 => Some(tracing::Level::DEBUG),
+        _ => Some(tracing::Level::TRACE),
+    }
 }

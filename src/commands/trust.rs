@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::agents::project_skills;
+use crate::agents::{CLAUDE_FOLDER, project_skills};
 use crate::cli::{self, TrustAction, TrustArgs};
 use crate::commands::{can_confirm, confirmed, print};
 use crate::config::{self, Dirs, Environment, Fate, ProjectFile, ProjectSetting, Sources};
@@ -236,11 +236,13 @@ impl ProjectTrust {
             return text;
         }
         text.push_str(
-            "agents of the project, in .posse/agents/; once trusted, they can be used:\n",
+            "agents of the project, in .posse/agents/ or .claude/agents/; once trusted, they can be used:\n",
         );
         for (name, digest) in &self.agents {
             let state = self.part_state(|before| &before.agents, name, digest);
-            let line = format!("{name}.md  {state}  sha256 {digest}");
+            let file =
+                if name.starts_with(CLAUDE_FOLDER) { name.clone() } else { format!("{name}.md") };
+            let line = format!("{file}  {state}  sha256 {digest}");
             // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
             text.push_str(&self.contents.agent(name));

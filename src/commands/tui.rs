@@ -9,7 +9,7 @@ use posse_base::terminal;
 use crate::cli::RunArgs;
 use crate::commands::notifications::{self, notifications};
 use crate::commands::plain::{self, PlainSessions};
-use crate::commands::run::runtime;
+use crate::commands::run::{runtime, start_log_file};
 use crate::commands::{setup_facts, text_editor};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
@@ -17,6 +17,9 @@ use crate::front::prompt::Images;
 use crate::frontend::BackgroundJob;
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::{provider, tool_settings};
+
+/// File in the state folder with the log of the terminal UI.
+const LOG: &str = "tui.log";
 
 /// Opens the terminal UI, or line mode with a message if the terminal is not usable for it.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -27,6 +30,14 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         return plain::run(args, environment);
     }
     let (mut sessions, first) = PlainSessions::prepare(args, environment, true)?;
+    let log = sessions.found.dirs.state.join(LOG);
+    if !start_log_file(args.flags.verbose, &log) {
+        let text = format!(
+            "warning: the log {} cannot be written\n",
+            printable(&log.display().to_string())
+        );
+        terminal::stderr().write_all(text.as_bytes()).ok();
+    }
     let ui = sessions.found.loaded.settings.ui.clone();
     let options = Options {
         theme: theme(&sessions, environment),

@@ -96,8 +96,6 @@ pub struct Dirs {
     pub config: PathBuf,
     /// Folder with journals, outputs, grants and trust.
     pub state: PathBuf,
-    /// Folder with content that can be recreated.
-    pub cache: PathBuf,
     /// The user's home folder (`HOME`). `None` if the variable is unset or not an absolute path.
     pub home: Option<PathBuf>,
     /// Folder with the login of the Codex program, if `CODEX_HOME` is an absolute path other than
@@ -141,7 +139,6 @@ impl Dirs {
         Ok(Dirs {
             config: place("config", "XDG_CONFIG_HOME", ".config")?,
             state: place("state", "XDG_STATE_HOME", ".local/state")?,
-            cache: place("cache", "XDG_CACHE_HOME", ".cache")?,
             home: home.clone(),
             login,
         })
@@ -163,7 +160,7 @@ impl Dirs {
     /// Paths of posse's own folders and of the `login` folder. A path that contains symbolic links
     /// is listed twice: resolved and as configured.
     pub fn own_folders(&self) -> Vec<PathBuf> {
-        let named = [&self.config, &self.state, &self.cache].into_iter().chain(&self.login);
+        let named = [&self.config, &self.state].into_iter().chain(&self.login);
         let mut own = Vec::with_capacity(8);
         for folder in named {
             let real = resolved(folder);
@@ -262,18 +259,18 @@ mod tests {
             let environment = variables.iter().copied().collect();
             match Dirs::from_environment(&environment) {
                 Ok(dirs) => {
-                    let paths = [dirs.config, dirs.state, dirs.cache];
+                    let paths = [dirs.config, dirs.state];
                     paths.map(|path| path.display().to_string()).join(" ")
                 }
                 Err(failure) => failure.why.unwrap_or(failure.what),
             }
         };
         let table: [(&[(&str, &str)], &str); 6] = [
-            (&[("HOME", "/h")], "/h/.config/posse /h/.local/state/posse /h/.cache/posse"),
-            (&[("HOME", "/h"), ("POSSE_HOME", "/p")], "/p/config /p/state /p/cache"),
+            (&[("HOME", "/h")], "/h/.config/posse /h/.local/state/posse"),
+            (&[("HOME", "/h"), ("POSSE_HOME", "/p")], "/p/config /p/state"),
             (
                 &[("HOME", "/h"), ("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "s")],
-                "/c/posse /h/.local/state/posse /h/.cache/posse",
+                "/c/posse /h/.local/state/posse",
             ),
             (&[], "HOME is not set"),
             (&[("HOME", "h")], "HOME is not an absolute path"),
@@ -288,7 +285,7 @@ mod tests {
     fn workspace_containing_posse_state_is_refused() {
         let environment = [("HOME", "/h/u"), ("XDG_STATE_HOME", "/v/s")].into_iter().collect();
         let dirs = Dirs::from_environment(&environment).unwrap();
-        let inside = ["/v/s/posse/projects/p", "/h/u/.config/posse/a", "/h/u/.cache/posse"];
+        let inside = ["/v/s/posse/projects/p", "/h/u/.config/posse/a"];
         let above = ["/", "/h", "/h/u", "/v", "/v/s/posse", "/h/u/.config"];
         for refused in above.into_iter().chain(inside) {
             let failure = dirs.check_workspace(Path::new(refused)).expect_err(refused);
@@ -339,7 +336,7 @@ mod tests {
         std::os::unix::fs::symlink("there", real.join("link")).unwrap();
         let environment = [("POSSE_HOME", real.join("link"))].into_iter().collect();
         let own = Dirs::from_environment(&environment).unwrap().own_folders();
-        for below in ["config", "state", "cache"] {
+        for below in ["config", "state"] {
             assert!(own.contains(&real.join("link").join(below)), "{own:?}");
             assert!(own.contains(&real.join("there").join(below)), "{own:?}");
         }
@@ -353,7 +350,7 @@ mod tests {
         };
         assert!(own("/elsewhere/codex").contains(&PathBuf::from("/elsewhere/codex")));
         for other in ["/h/.codex", "relative", ""] {
-            assert_eq!(own(other).len(), 3, "{other}");
+            assert_eq!(own(other).len(), 2, "{other}");
         }
     }
 }

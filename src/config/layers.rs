@@ -23,6 +23,7 @@ use crate::environment::Environment;
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::preferences::Preferences;
 use crate::schema::{self, ConfigKey, ValueKind};
+use crate::variables;
 use crate::{ModelSelection, Notice, looks_like_key};
 pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass, key_variable};
 pub(crate) use walk::Walk;
@@ -257,17 +258,6 @@ impl LayerReader {
     }
 
     pub(crate) fn environment(&mut self, environment: &Environment) {
-        // Read elsewhere, or set by posse for the programs that it starts.
-        const OTHERS: [&str; 8] = [
-            "POSSE_CALL",
-            "POSSE_CODEX_LOOPBACK",
-            "POSSE_HOME",
-            "POSSE_HOOK_ERRORS",
-            "POSSE_HOOK_EVENT",
-            "POSSE_HOOK_INPUT",
-            "POSSE_SANDBOX_BACKEND",
-            "POSSE_SANDBOX_SURVEY",
-        ];
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity_of(name) {
                 let text = format!("environment variable {name} {oddity}");
@@ -279,7 +269,7 @@ impl LayerReader {
                         "environment variable {name} sets nothing in this version; remove it"
                     );
                     self.notice(ErrorCode::ConfigUnknownKey, text);
-                } else if !OTHERS.contains(&name) {
+                } else if !variables::is_known(name) {
                     let meant = nearest(name, schema::KEYS.iter().filter_map(|key| key.variable));
                     let hint =
                         meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));

@@ -13,6 +13,7 @@ pub mod preferences;
 mod schema;
 mod settings;
 mod show;
+mod variables;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub use settings::{
     SandboxSettings, Settings, SkillSettings, ToolSettings, UiSettings,
 };
 pub use show::{paths, show, shown_value};
+pub use variables::{Variable, variables};
 
 use file::ReadPolicy;
 use layers::LayerReader;

@@ -66,8 +66,7 @@ pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String
         let path = printable(&path.display().to_string());
         let _: std::fmt::Result = writeln!(text, "{label:<9} {path}{missing}");
     }
-    for (label, path) in [("config", &dirs.config), ("state", &dirs.state), ("cache", &dirs.cache)]
-    {
+    for (label, path) in [("config", &dirs.config), ("state", &dirs.state)] {
         let path = printable(&path.display().to_string());
         let _: std::fmt::Result = writeln!(text, "{label:<9} {path}");
     }

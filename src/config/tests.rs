@@ -351,6 +351,17 @@ fn line_numbers_are_counted_in_one_pass() {
 }
 
 #[test]
+fn members_of_an_open_object_have_lines_of_their_own() {
+    let text = "{\n\"providers\": {\"p\": {\n\"headers\": {\n\"a\": \"1\",\n\"b\": \"2\"\n}}}\n}";
+    let loaded = ConfigFolders::new().user(text).load().unwrap();
+    for (name, line) in [("a", 4), ("b", 5)] {
+        let leaf = loaded.layers.get(&format!("providers.p.headers.{name}")).unwrap();
+        let origin = leaf.origin.to_string();
+        assert!(origin.ends_with(&format!("config.json:{line}")), "{name}: {origin}");
+    }
+}
+
+#[test]
 fn repository_may_set_harmless_keys_only() {
     let text = r#"{
         "tools": { "read": { "dedup": false } }, "sandbox": { "mode": "off" }, "model": "expensive",

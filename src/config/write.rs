@@ -7,11 +7,17 @@ use std::path::Path;
 
 /// Replaces the content of the file at `path` atomically and syncs it. Creates missing folders with
 /// mode 0700 and a missing file with mode 0600. An existing file keeps its mode. If `path` is a
-/// symbolic link, its target is replaced; a link without a target is replaced itself.
+/// symbolic link, its target is replaced. Fails for a link whose target does not exist.
 pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
     let target = match path.canonicalize() {
         Ok(target) => target,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if path.is_symlink() {
+                // The link is the user's; what it leads to may come back, such as a mounted folder.
+                return Err(io::Error::new(error.kind(), "it is a link to a missing file"));
+            }
+            std::path::absolute(path)?
+        }
         Err(error) => return Err(error),
     };
     let folder = target.parent().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -26,5 +32,23 @@ pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
         // Some file systems know no way to sync a folder.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_to_a_missing_file_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(replace(&link, "new").is_err());
+        assert!(link.is_symlink() && !target.exists());
+        fs::write(&target, "old").unwrap();
+        replace(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
     }
 }

@@ -149,6 +149,8 @@ pub struct LoadedSession(pub Box<dyn Any + Send>);
 pub enum Report {
     /// All settings with their sources.
     Config,
+    /// A topic or an entry of the help.
+    Help(String),
     /// Results of the checks of `posse doctor` on this machine.
     Doctor,
     /// List of the tools of the model.

@@ -57,7 +57,10 @@ impl GrantCommands {
         let mut text = String::new();
         if self.json {
             let rows = shown.iter().map(|kept| {
-                let counts = kept.grant.scope <= self.settings.widest && here(kept) && alive(kept);
+                let counts = kept.grant.scope <= self.settings.widest
+                    && here(kept)
+                    && alive(kept)
+                    && kept.counts_within(&self.settings.tier);
                 row(kept, ends(kept), counts)
             });
             text = format!("{:#}\n", rows.collect::<serde_json::Value>());

@@ -82,7 +82,7 @@ pub struct PolicySettings {
     /// `sandbox.readSecrets`: absolute paths of files that file tools may read, but not change,
     /// although their names are those of secrets. A folder in it does not cover the files below.
     pub readable_secrets: Vec<String>,
-    /// Absolute paths of posse's folders (configuration, state, cache, login) and of configuration
+    /// Absolute paths of posse's folders (configuration, state, login) and of configuration
     /// files with a key. File tools cannot access them or anything below. For commands, they count
     /// as outside of the workspace.
     pub own_dirs: Vec<String>,

@@ -1,9 +1,9 @@
-//! Runs the user's editor in the user's terminal.
+//! Runs the user's editor and pager in the user's terminal.
 //!
-//! The editor is not confined: the user configured its command line and types into it. No input of
+//! They are not confined: the user configured their command lines and types into them. No input of
 //! a model or a project decides what runs here.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Path of the shell that runs the editor command line.
@@ -21,6 +21,23 @@ pub fn edit(editor: &str, file: &Path) -> io::Result<bool> {
     Ok(status.success())
 }
 
+/// Shows `text` with the pager command line `pager`, and waits until the pager has exited. The pager
+/// inherits the terminal and the environment of posse, and may end before it has read everything.
+/// Returns `true` if its exit status is 0.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+pub fn page(pager: &str, text: &str) -> io::Result<bool> {
+    let mut child = std::process::Command::new(SHELL)
+        .arg("-c")
+        .arg(pager)
+        .stdin(std::process::Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        // A pager that was left early closes its input.
+        input.write_all(text.as_bytes()).ok();
+    }
+    Ok(child.wait()?.success())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +51,16 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
         assert!(!edit("false", &file).unwrap());
         assert!(!edit("no-such-editor 2>/dev/null", &file).unwrap());
+    }
+
+    #[test]
+    fn pager_gets_the_text_and_may_end_early() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("out");
+        let text = "a line\n".repeat(100_000);
+        assert!(page(&format!("cat > '{}'", file.display()), &text).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        assert!(page("head -n 1 > /dev/null", &text).unwrap());
+        assert!(!page("no-such-pager 2>/dev/null", &text).unwrap());
     }
 }

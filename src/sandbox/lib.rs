@@ -51,7 +51,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 pub use capture::{Captured, create_output};
-pub use editor::edit;
+pub use editor::{edit, page};
 pub use guard::{Exemptions, LateFindings, cancelled_checks};
 pub use helper::{helper_main, survive_file_limits};
 pub use helper_output::Dialogue;

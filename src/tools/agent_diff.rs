@@ -34,7 +34,8 @@ pub(crate) const FILES_MAX: usize = 2000;
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Shows what an agent of yours, or one below it, has changed in its worktree, as a diff.",
+        "Shows what an agent that you started (if you are the main agent: any agent) has changed in \
+         its worktree, as a diff.",
         ToolAnnotations::new(Access::Read),
         &json!({
             "id": { "type": "string" },

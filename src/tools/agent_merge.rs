@@ -40,8 +40,8 @@ const CONFLICTS_MAX: usize = 50;
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Takes what an agent of yours, or one below it, has changed in its worktree over into the \
-         workspace. If something was changed on both sides, nothing is taken and you are told where.",
+        "Takes what an agent that you started (if you are the main agent: any agent) has changed in \
+         its worktree over into the workspace. If something was changed on both sides, nothing is taken and you are told where.",
         ToolAnnotations {
             // An agent that may not write a file cannot have it written by a merge either.
             restricted_by: ["Write", "write_file", "edit_file", "multi_edit"]

@@ -39,6 +39,7 @@ use posse_frontend::notifications::Notifications;
 use posse_frontend::{BackgroundJob, Sessions, Task};
 
 pub use inline::{Picked, pick};
+pub use markdown::plain_text;
 pub use theme::Theme;
 
 /// Services of the environment besides sessions: facts for the first setup, the user's editor,

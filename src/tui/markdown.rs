@@ -46,6 +46,18 @@ pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
     writer.rows
 }
 
+/// Renders a Markdown text as plain text with lines of at most `columns` columns; fewer than 4
+/// count as 4. A table that is wider is written cell by cell. Every line ends with a newline.
+pub fn plain_text(text: &str, columns: usize) -> String {
+    let mut plain = String::new();
+    for row in rows(text, columns, Theme::Plain) {
+        let line: String = row.spans.iter().map(|span| span.content.as_ref()).collect();
+        plain.push_str(line.trim_end());
+        plain.push('\n');
+    }
+    plain
+}
+
 /// Renders code, indented by two columns; long lines wrap.
 fn code_rows(
     lines: &str,

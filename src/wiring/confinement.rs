@@ -68,6 +68,15 @@ pub(crate) fn unconfined(secrets: Vec<SecretString>) -> Result<Sandbox, Failure>
     })
 }
 
+/// Sandbox tier of commands under these settings, found by a trial whose result is stored.
+pub(crate) fn tier(dirs: &Dirs, settings: &Settings) -> Result<SandboxTier, Failure> {
+    if settings.sandbox.mode == "off" {
+        return Ok(SandboxTier::None);
+    }
+    let wanted = ProbeRequest::Strongest { kept_in: Some(dirs.state.clone()) };
+    Ok(unconfined(Vec::new())?.confined(wanted, Surroundings::default()).tier())
+}
+
 fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     if setup.settings.sandbox.mode == "off" {
         return Ok(ProbeRequest::Exactly(Backend::Nothing));

@@ -65,7 +65,7 @@ pub struct Setup<'a> {
     pub cwd: &'a Path,
     /// Additional workspace roots, besides the setting `workspace.roots`.
     pub add_dirs: &'a [PathBuf],
-    /// Folders of posse: configuration, state and cache.
+    /// Folders of posse: configuration and state.
     pub dirs: &'a Dirs,
     /// Effective settings.
     pub settings: &'a Settings,
@@ -466,7 +466,7 @@ impl Prompts {
             sandbox: confinement::briefing(&space.tier, &setup.settings.sandbox, setup.asking),
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
-        notices.extend(skills::remarks(&skills).lines().map(str::to_owned));
+        notices.extend(skills::summary(&skills));
         Prompts { environment, instructions, skills: Arc::new(skills) }
     }
 }

@@ -9,7 +9,10 @@ use posse_actors::delegation::{Caps, Delegation, Subagent, TOOLS};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking, ToolSpec};
 
-use crate::agents::{self, Agent, AgentDecision, Folders, KnownNames, Roster, SKILL_TOOL};
+use crate::agents::{
+    self, Agent, AgentDecision, CLAUDE_FOLDER, Folders, KnownNames, Roster, SKILL_TOOL,
+    claude_trust_key,
+};
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
 use crate::hex::sha256;
@@ -27,7 +30,8 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     let root = project::root_of(cwd);
     let folder = project_folder(&root);
     // Files are not read before they are trusted, and most projects have none.
-    let trusted = folder.is_dir().then(|| {
+    let has_agents = folder.is_dir() || root.join(CLAUDE_FOLDER).is_dir();
+    let trusted = has_agents.then(|| {
         let identity = Identity::of(&root).ok()?;
         TrustStore::new(SignedStore::new(&dirs.state)).find(&identity).ok().flatten()
     });
@@ -42,7 +46,11 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
     let tools: Vec<String> =
         tools.iter().filter(|name| *name != SKILL_TOOL).cloned().chain(always).collect();
-    let folders = Folders { user: Some(dirs.config.join("agents")), project: Some((folder, root)) };
+    let folders = Folders {
+        user: Some(dirs.config.join("agents")),
+        project: Some((folder, root)),
+        home: dirs.home.clone(),
+    };
     let known = KnownNames {
         tools: &tools,
         has_profile: &|name| {
@@ -59,11 +67,22 @@ pub(crate) fn project_folder(root: &Path) -> PathBuf {
     root.join(".posse").join("agents")
 }
 
-/// SHA-256 of each agent file of the project at `root`, by the name of the agent.
+/// SHA-256 of each agent file of the project at `root`, by the name of the agent; of an agent of
+/// Claude Code, by the path of the file.
 pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
-    let folder = project_folder(root);
-    let files = agents::project_files(&folder, root);
-    files.map(|(name, bytes)| (name, sha256(&bytes))).collect()
+    let (own, claude) = (project_folder(root), root.join(CLAUDE_FOLDER));
+    let own = agents::project_files(&own, root);
+    let claude = agents::project_files(&claude, root);
+    let claude = claude.map(|(name, bytes)| (claude_trust_key(&name), bytes));
+    own.chain(claude).map(|(name, bytes)| (name, sha256(&bytes))).collect()
+}
+
+/// Path of the agent file of the project at `root` that [`digests`] knows by `name`.
+pub(crate) fn agent_file(root: &Path, name: &str) -> PathBuf {
+    if name.starts_with(CLAUDE_FOLDER) {
+        return root.join(name);
+    }
+    project_folder(root).join(format!("{name}.md"))
 }
 
 /// Warnings about rejected, questionable and untrusted agents, one per line.

@@ -553,3 +553,46 @@ fn line_mode_shows_and_asks_for_background_agents_while_idle() {
     assert_eq!(terminal.end(), Some(0));
     machine.verify();
 }
+
+#[test]
+fn claude_code_agents_need_trust_and_never_widen_authority() {
+    const FINDER: &str = "---\nname: finder\ndescription: Use it when: something is lost.\n\
+        tools: Read, Grep, Bash(git log:*), WebFetch\nmodel: sonnet\n\
+        permissionMode: bypassPermissions\ncolor: blue\n---\n\nFind it.\n";
+    let machine = Machine::new();
+    machine.write(".claude/agents/finder.md", FINDER);
+    let mine = machine.path("home/.claude/agents/mine.md");
+    fs::create_dir_all(mine.parent().unwrap()).unwrap();
+    fs::write(&mine, "---\nname: mine\ndescription: d\ndisallowedTools: Bash\n---\nx\n").unwrap();
+    let (rows, errors) = listed(&machine, &[]);
+    assert!(names(&rows).contains(&"mine") && !names(&rows).contains(&"finder"), "{rows:?}");
+    assert!(errors.contains("TRU001") && errors.contains("finder"), "{errors}");
+
+    let shown = machine.posse(&["trust", "show", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["state"], "not trusted");
+    let begins = &shown["contents"]["agents"][".claude/agents/finder.md"]["begins"];
+    assert_eq!(begins, "Find it.\n", "{shown:#}");
+    let accept = ["trust", "add", "--accept", shown["sha256"].as_str().unwrap()];
+    machine.posse(&accept).assert_code(0);
+    let (rows, errors) = listed(&machine, &[]);
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    let finder = row("finder");
+    assert_eq!(
+        (&finder["source"], &finder["tools"]),
+        (&json!("project"), &json!(["read_file", "grep"]))
+    );
+    assert_eq!((&finder["fromClaudeCode"], &finder["may"]), (&json!(true), &json!(["read"])));
+    assert_eq!(row("mine")["disallowedTools"], json!(["bash"]));
+    let warnings: Vec<&str> = errors.lines().filter(|line| line.contains("AGN011")).collect();
+    assert_eq!(warnings.len(), 1, "{errors}");
+    for part in ["Bash(git log:*)", "WebFetch", "color", "model sonnet", "bypassPermissions"] {
+        assert!(warnings[0].contains(part), "{part}: {errors}");
+    }
+    let table = machine.posse(&["agents"]).stdout;
+    assert!(table.contains("project, Claude Code"), "{table}");
+
+    // Trust covers exactly these bytes.
+    machine.write(".claude/agents/finder.md", FINDER.replace("Grep", "Write"));
+    assert!(!names(&listed(&machine, &[]).0).contains(&"finder"));
+}

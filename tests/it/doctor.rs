@@ -116,3 +116,61 @@ fn a_broken_configuration_is_reported_with_everything_else() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert_eq!(check(&checks, "sandbox", "commands")["status"], "good");
 }
+
+#[test]
+fn policies_show_each_part_with_its_source() {
+    let machine = Machine::new();
+    let config = json!({
+        "permissions": [
+            {"tool": "Bash(cargo test:*)", "decision": "allow"},
+            {"tool": "bash", "match": {"commandPrefix": "npm"}, "decision": "deny", "reason": "no"},
+        ],
+        "sandbox": {"network": "deny"},
+        "hooks": [{"event": "PreToolUse", "name": "lint", "command": ["true"], "onFailure": "block"}],
+    });
+    machine.write_config(&config.to_string());
+    machine.write(
+        ".posse/config.json",
+        r#"{"permissions": [{"tool": "edit_file", "decision": "ask"}]}"#,
+    );
+    machine.write(
+        ".posse/agents/checker.md",
+        "---\ndescription: Checks.\ntools: [grep]\n---\nCheck.\n",
+    );
+    let ended = machine.posse(&["doctor", "policies", "--json"]);
+    ended.assert_code(0);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let part = |section: &str, what: &str| {
+        let parts = report[section].as_array().unwrap();
+        let found = parts.iter().find(|part| part["what"].as_str().unwrap().contains(what));
+        found.unwrap_or_else(|| panic!("{section}: {what}: {report:#}")).clone()
+    };
+    assert_eq!(part("never", "secret files")["effect"], "deny");
+    assert_eq!(part("eachTime", "protected files")["effect"], "ask");
+    // Denials come first, whatever the order in the file.
+    assert_eq!(report["rules"][0]["effect"], "deny");
+    let allow = part("rules", "cargo test");
+    assert!(allow["from"].as_str().unwrap().contains("config.json"), "{allow}");
+    let network = part("confinement", "sandbox.network");
+    assert!(network["from"].as_str().unwrap().contains("config.json"), "{network}");
+    assert_eq!(part("trust", "settings, agents and skills")["effect"], "not trusted");
+    assert_eq!(part("trust", "setting permissions")["effect"], "ignored");
+    assert_eq!(part("trust", "agent checker")["effect"], "ignored");
+    assert!(part("agents", "plan")["what"].as_str().unwrap().contains("read-only"));
+    assert_eq!(part("hooks", "lint")["effect"], "may deny");
+    let example = |command: &str| {
+        let examples = report["examples"].as_array().unwrap();
+        examples.iter().find(|one| one["command"] == command).unwrap()["decision"].clone()
+    };
+    assert_eq!(example("npm install"), "deny");
+    assert_eq!(example("rm -rf build"), "ask");
+    assert_eq!(example("sudo rm -rf /"), "deny");
+
+    // With trust, the project's rule counts too, and its agent is there.
+    let ended = machine.posse(&["doctor", "policies", "--trust-project"]);
+    ended.assert_code(0);
+    let text = &ended.stdout;
+    assert!(text.contains("ask    edit_file (the trusted project)"), "{text}");
+    assert!(text.contains("checker: tools grep"), "{text}");
+    assert!(text.contains("1. never allowed") && text.contains("--trust-project"), "{text}");
+}

@@ -77,6 +77,8 @@ mod kill_loop;
 // A bad day from its beginning to its end.
 mod long_run;
 
+// References that are written from the program.
+mod reference;
 // Errors of command line and configuration.
 mod cli;
 // A user with nothing but a shell.

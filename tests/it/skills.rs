@@ -84,7 +84,7 @@ fn without_skills_requests_are_unchanged() {
     skill(&machine, "work/.claude/skills", "review", "");
     let ended = machine.posse(&["run", "look"]);
     ended.assert_code(0);
-    assert!(ended.stderr.contains("TRU001: the project's skills are not used"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("TRU001: skills: 1 of the project not used"), "{}", ended.stderr);
     assert_eq!(before.requests(), after.requests());
     // Disabling all skills removes everything about them.
     skill(&machine, "home/.claude/skills", "mine", "");
@@ -189,7 +189,10 @@ fn nested_instructions_arrive_with_the_first_file_of_their_folder() {
     assert!(!results[1].contains("Override rules"), "{results:?}");
     let listed = machine.posse(&["config", "instructions", "--json"]);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-    assert_eq!(listed, json!([{"file": "AGENTS.md", "bytes": 11, "tokens": 3}]));
+    assert_eq!(
+        listed,
+        json!([{"file": "AGENTS.md", "state": "read", "bytes": 11, "tokens": 3, "reason": null}])
+    );
 }
 
 #[test]
@@ -276,4 +279,69 @@ fn role_model_serves_an_agent_with_its_own_model() {
         Machine::configured(&server, &json!({"roles": {"explroe": {"model": "m"}}}), &json!({}));
     let ended = machine.posse(&["agents"]);
     assert!(ended.stderr.contains("roles.explroe matches no agent; did you mean \"explore\"?"));
+}
+
+#[test]
+fn files_of_other_programs_are_listed_with_a_reason() {
+    let machine = Machine::new();
+    machine.write("AGENTS.md", "Rules.");
+    machine.write("CLAUDE.md", "Other rules.");
+    machine.write("GEMINI.md", "More.");
+    machine.write(".cursor/rules/style.mdc", "x");
+    machine.write(".claude/commands/fix.md", "x");
+    machine.write(".claude/settings.json", r#"{"permissions": {"deny": ["Read(./.env)"]}}"#);
+    let listed = machine.posse(&["config", "instructions", "--json"]);
+    listed.assert_code(0);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    let found: Vec<(&str, &str)> = listed
+        .iter()
+        .map(|row| (row["file"].as_str().unwrap(), row["state"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("AGENTS.md", "read"),
+            ("CLAUDE.md", "skipped"),
+            ("GEMINI.md", "unused"),
+            (".cursor/rules", "unused"),
+            (".claude/commands", "unused"),
+            (".claude/settings.json", "unused"),
+        ]
+    );
+    let text = machine.posse(&["config", "instructions"]).stdout;
+    for part in
+        ["AGENTS.md of the same folder", "1 entry: rules", "its rules (1 deny) do not apply"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn skills_with_large_files_and_long_texts_load() {
+    let server = ModelServer::start(vec![
+        calls(&[("skill", json!({"name": "api"}))]),
+        calls(&[("skill", json!({"name": "api", "path": "SKILL.md", "offset": 2500}))]),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    skill(&machine, "work/.claude/skills", "canvas", "");
+    for name in ["a", "b", "c"] {
+        machine.write(&format!(".claude/skills/canvas/fonts/{name}.ttf"), vec![7; 2 << 20]);
+    }
+    let lines: Vec<String> =
+        (0..3000).map(|nth| format!("Rule {nth} about the interface.")).collect();
+    let text = format!("---\nname: api\ndescription: d\n---\n\n{}\n", lines.join("\n"));
+    assert!(text.len() > 64 << 10);
+    machine.write(".claude/skills/api/SKILL.md", text);
+    let ended = machine.posse(&["run", "--trust-project", "look"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    assert!(results[0].contains("Rule 100 about") && results[0].contains("first part of it"));
+    assert!(results[1].contains("Rule 2600 about"), "{}", results[1]);
+    let listed = machine.posse(&["skills", "--trust-project", "--json"]);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    let names: Vec<&Value> = listed.iter().map(|skill| &skill["name"]).collect();
+    assert_eq!(names, ["api", "canvas"]);
+    // A run says in one line that there is something to say.
+    assert_eq!(ended.stderr.matches("SKL").count(), 1, "{}", ended.stderr);
 }

@@ -43,8 +43,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Modules that know all others.
-const KNOW_ALL: [&str; 8] =
-    ["commands", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
+const KNOW_ALL: [&str; 9] =
+    ["commands", "doctor", "help", "lib", "lists", "main", "packaging", "replaying", "wiring"];
 
 /// Layers of the kernel, lowest first. A module uses only modules before it, and its own parts.
 const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
@@ -84,9 +84,11 @@ const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
 const CYCLE_MAX: usize = 3;
 
 /// Permitted dependencies of the kernel.
-const KERNEL_DEPENDENCIES: [&str; 10] = [
+const KERNEL_DEPENDENCIES: [&str; 11] = [
     "futures-util",
     "ractor",
+    // Optional: the schema of the events, for their reference.
+    "schemars",
     "serde",
     "serde_json",
     "serde_with_macros",
@@ -748,7 +750,7 @@ fn the_glossary_names_identifiers_that_exist() {
 }
 
 /// Places outside of the tools where the text of a tool's name is allowed, and why.
-const TOOL_NAMES: [(&str, &[&str], &str); 13] = [
+const TOOL_NAMES: [(&str, &[&str], &str); 14] = [
     (
         "actors/src/skills.rs",
         &["skill"],
@@ -768,6 +770,23 @@ const TOOL_NAMES: [(&str, &[&str], &str); 13] = [
     ("src/frontend/commands", &["skill"], "the slash command"),
     ("src/cli/", &["skill"], "the flag"),
     ("src/lists.rs", &["skill"], "the label of a row"),
+    (
+        "src/agents/claude_agent.rs",
+        &[
+            "bash",
+            "edit_file",
+            "glob",
+            "grep",
+            "job_output",
+            "job_stop",
+            "list_dir",
+            "multi_edit",
+            "read_file",
+            "skill",
+            "write_file",
+        ],
+        "counterparts of the tools of another program",
+    ),
     ("src/wiring/session.rs", &["bash"], "the shell"),
     ("src/frontend/lib.rs", &["bash"], "the tool that a command of the user calls"),
 ];

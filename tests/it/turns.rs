@@ -433,3 +433,22 @@ fn tool_settings_take_effect() {
     assert_eq!(machine.read("a.txt"), "old\n", "{results:?}");
     assert!(results[1].contains("a.txt") && results[2].contains("LIM001"), "{results:?}");
 }
+
+#[test]
+fn verbose_runs_log_their_events() {
+    let server = ModelServer::start(vec![says("hello"), says("hello"), says("hello")]);
+    let machine = Machine::with(&server);
+    let quiet = machine.posse(&["run", "hi"]);
+    assert!(!quiet.stderr.contains("model.request"), "{}", quiet.stderr);
+    let logged = machine.posse(&["run", "-v", "hi"]);
+    assert!(logged.stderr.contains("event=\"model.request\" record="), "{}", logged.stderr);
+    assert!(!logged.stderr.contains("\"type\":\"model.request\""), "{}", logged.stderr);
+    assert_eq!(logged.stdout, "hello\n");
+    let full = machine.posse(&["run", "-vv", "hi"]);
+    assert!(
+        full.stderr.contains("\\\"type\\\":\\\"model.request\\\"")
+            || full.stderr.contains("\"type\":\"model.request\""),
+        "{}",
+        full.stderr
+    );
+}

@@ -42,18 +42,38 @@ pub enum AnnouncedEvent {
 
 /// Fields of an announcement as they are serialised.
 #[derive(Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct AnnouncementLine<'a> {
+    /// Version of the format.
     v: u32,
+    /// Position in the event stream of this process, from 1.
     seq: u64,
+    /// Number of the event's journal record. Ephemeral events have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     record: Option<u64>,
+    /// Time of the event in milliseconds since 1970.
     ts: u64,
+    /// Id of the session.
     session_id: &'a SessionId,
+    /// The invocation that the event belongs to.
     #[serde(flatten)]
     origin: Option<&'a Origin>,
+    /// The event.
     #[serde(flatten)]
+    #[cfg_attr(feature = "testing", schemars(skip))]
     event: &'a Event,
+}
+
+/// JSON Schemas, as serialised, of the fields that every line of `stream-json` has, and of the
+/// events.
+#[cfg(feature = "testing")]
+pub fn line_schemas() -> [serde_json::Value; 2] {
+    let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+    let line =
+        settings.clone().into_generator().into_root_schema_for::<AnnouncementLine<'static>>();
+    let event = settings.into_generator().into_root_schema_for::<Event>();
+    [line.into(), event.into()]
 }
 
 impl Announcement {

@@ -8,6 +8,7 @@ use strum::{IntoStaticStr, VariantArray};
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
 )]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub enum HookEvent {
     /// The session started or was resumed. A block refuses every prompt of the session in this
     /// process.
@@ -68,6 +69,7 @@ impl HookEvent {
 
 /// Decision of a hook, as the event `hook.fired` records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HookDecision {
     /// The hook has no objection.

@@ -8,6 +8,7 @@ use crate::cost::Budget;
 
 /// Point in another session at which a fork begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Branch {
     /// The original session.
@@ -18,6 +19,7 @@ pub struct Branch {
 
 /// Configuration with which a session is resumed; it may differ from the earlier one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ResumedConfig {
     /// Version of posse that resumes the session.
@@ -43,6 +45,7 @@ pub struct ResumedConfig {
 
 /// Reason for the end of a background job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobEnd {
     /// The command exited by itself, or a signal from outside posse ended it.
@@ -60,6 +63,7 @@ pub enum JobEnd {
 
 /// Kind of a queued message: when an agent receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MessageKind {
     /// Message of the user, delivered after the running calls and before the next model request.
@@ -79,6 +83,7 @@ pub enum MessageKind {
 
 /// Scope of a permission: how long and where it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// Only the call for which the permission was requested.
@@ -93,6 +98,7 @@ pub enum Scope {
 
 /// A permission that the user gave for more than one call: an operation on a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
     /// The permitted operation: `write` (files), `execute` (commands) or `agent` (start of a
@@ -108,6 +114,7 @@ pub struct Grant {
 /// Invocation that an event, a call or a message belongs to, with its agent. An auxiliary request
 /// (title or summary) counts as an invocation of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     /// Id of the invocation.
@@ -124,6 +131,7 @@ pub struct Origin {
 
 /// Estimated tokens of each part of a model request, and the limits of the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContextUse {
     /// Tokens of the system prompt without the instruction files.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A call that has started: description and start time. Stored in case its end remains unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StartedCall {
     /// One-line description of the call, from its tool.

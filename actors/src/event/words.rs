@@ -51,6 +51,19 @@ macro_rules! word_enum {
             }
         }
 
+        /// The values that this version knows; journals of other versions may contain further ones.
+        #[cfg(feature = "testing")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let known: Vec<&str> = $name::KNOWN.iter().map($name::as_str).collect();
+                schemars::json_schema!({ "type": "string", "enum": known })
+            }
+        }
+
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
                 String::deserialize(deserializer).map($name::from)

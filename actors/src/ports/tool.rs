@@ -191,6 +191,18 @@ pub enum Access {
 }
 
 impl Access {
+    /// Name of the access in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::Process => "process",
+            Access::Network => "network",
+            Access::Session => "session",
+            Access::Unknown => "unknown",
+        }
+    }
+
     /// The usual side effect of a tool with this access.
     pub fn side_effect(self) -> SideEffect {
         match self {

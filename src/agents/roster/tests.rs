@@ -24,7 +24,9 @@ impl RosterFolders {
     }
 
     fn file(self, path: &str, text: &str) -> RosterFolders {
-        fs::write(self.dir.path().join(path), text).unwrap();
+        let path = self.dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
         self
     }
 
@@ -39,6 +41,7 @@ impl RosterFolders {
         let project = base.join("work");
         let folders = Folders {
             user: Some(base.join("user")),
+            home: Some(base.join("home")),
             project: Some((project.join(".posse/agents"), project)),
         };
         let tools = ["bash", "grep", "read_file"].map(str::to_owned);
@@ -212,4 +215,74 @@ fn catalog_keeps_every_name_at_any_budget() {
         assert!(names.contains(&format!("- {name} (")), "{names}");
     }
     assert_eq!(catalog(&roster, roster.find("plan").unwrap(), 8000), "");
+}
+
+#[test]
+fn disallowed_tools_exclude_and_two_lists_are_an_error() {
+    let roster = RosterFolders::new()
+        .file("user/most.md", "---\ndescription: d\ndisallowedTools: [grep]\n---\nx")
+        .file("user/both.md", "---\ndescription: d\ntools: [grep]\ndisallowedTools: [grep]\n---\nx")
+        .file("user/typo.md", "---\ndescription: d\ndisallowedTools: [gerp]\n---\nx")
+        .file(
+            "user/lists.md",
+            "---\ndescription: d\ntools: []\ndelegation: { allowedAgents: [a], deniedAgents: [b] }\n---\nx",
+        );
+    let loaded = roster.load();
+    let most = &loaded.find("most").unwrap().tools;
+    assert_eq!(*most, ToolSelection::AllBut(vec!["grep".into()]));
+    assert_eq!(most.to_string(), "* except grep");
+    let spec = |name: &str, with: Option<&str>| posse_actors::ports::ToolSpec {
+        name: name.to_owned(),
+        description: String::new(),
+        parameters: Value::Null,
+        side_effect: posse_actors::ports::SideEffect::None,
+        source: "builtin".to_owned(),
+        annotations: posse_actors::ports::ToolAnnotations {
+            visible_with: with.map(str::to_owned),
+            ..Default::default()
+        },
+    };
+    assert!(most.sees(&spec("bash", None)) && !most.sees(&spec("grep", None)));
+    // A tool that belongs to another one can be excluded by itself, and goes with the other one.
+    assert!(!most.sees(&spec("grep", Some("bash"))) && !most.sees(&spec("tail", Some("grep"))));
+    assert_eq!(
+        roster.refused(),
+        [
+            "AGN003 /user/both.md:4 agent \"both\": it has both tools and disallowedTools",
+            "AGN003 /user/lists.md:4 agent \"lists\": it has both allowedAgents and deniedAgents",
+            "AGN005 /user/typo.md:3 agent \"typo\": there is no tool \"gerp\"",
+        ]
+    );
+}
+
+#[test]
+fn claude_code_agents_load_after_posse_agents_and_under_trust() {
+    let mut place = RosterFolders::new()
+        .file(
+            "home/.claude/agents/helper.md",
+            "---\nname: helper\ndescription: d\ntools: Read\ncolor: red\n---\nx",
+        )
+        .file("home/.claude/agents/audit.md", "---\nname: audit\ndescription: d\n---\nx")
+        .file("user/audit.md", AUDIT)
+        .file(
+            "work/.claude/agents/finder.md",
+            "---\nname: finder\ndescription: d\ntools: Grep, WebFetch\nmodel: sonnet\n---\nx",
+        );
+    let roster = place.load();
+    let helper = roster.find("helper").unwrap();
+    assert!(helper.from_claude_code && matches!(helper.source, AgentSource::User(_)));
+    assert_eq!(helper.tools, ToolSelection::Only(vec!["read_file".into()]));
+    assert!(!roster.find("audit").unwrap().from_claude_code);
+    let finder = roster.find("finder").unwrap();
+    assert!(matches!(finder.source, AgentSource::Project(_)));
+    assert_eq!(finder.tools, ToolSelection::Only(vec!["grep".into()]));
+    let remarks: Vec<&str> = roster.remarks.iter().map(|remark| remark.what.as_str()).collect();
+    assert_eq!(
+        remarks,
+        ["agents of Claude Code: ignored, no counterpart: WebFetch, color, model sonnet"]
+    );
+    place.believes = false;
+    let roster = place.load();
+    assert!(roster.find("finder").is_none() && roster.find("helper").is_some());
+    assert_eq!(roster.inert, ["finder"]);
 }

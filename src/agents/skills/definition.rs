@@ -100,6 +100,7 @@ pub(super) fn read(
         allowed_tools: allowed_tools(&parsed),
         only_user: parsed.fields.get("disable-model-invocation") == Some(&Value::Bool(true)),
         body: printable_lines(&parsed.body),
+        body_line: text.rfind(&parsed.body).map_or(1, |at| text[..at].matches('\n').count() + 1),
         ..Skill::default()
     };
     Ok((skill, remarks))

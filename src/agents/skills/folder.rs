@@ -13,15 +13,19 @@ use sha2::{Digest, Sha256};
 
 /// The file that makes a folder a skill.
 pub(super) const MAIN: &str = "SKILL.md";
-/// Maximum size of `SKILL.md` in bytes.
-pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of files and rejected entries that are listed in a skill's folder and its
-/// subfolders.
-const FILES_MAX: usize = 200;
+/// Maximum size of `SKILL.md` in bytes. A model gets a long one in pages.
+pub(super) const MAIN_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of files and rejected entries that are listed for a model in a skill's folder and
+/// its subfolders.
+pub(super) const FILES_MAX: usize = 200;
+/// Maximum number of files of a project's skill, which is hashed as a whole.
+const HASHED_FILES_MAX: usize = 2000;
 /// Maximum depth of subfolders of a skill's folder.
 const DEPTH_MAX: usize = 6;
 /// Maximum total size of a project's skill in bytes. Such a skill is hashed as a whole.
-const HASHED_BYTES_MAX: u64 = 4 << 20;
+const HASHED_BYTES_MAX: u64 = 32 << 20;
+/// Bytes that are read at once while a file is hashed.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Files below a folder: sizes in bytes by relative path with `/`, and rejected entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,9 +49,9 @@ pub(super) struct HashedSkill {
     pub(super) main: Vec<u8>,
 }
 
-/// Lists `folder` and its subfolders, up to [`FILES_MAX`] entries. Fails if a folder cannot be
-/// read. `all`: true to include hidden files and folders.
-pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
+/// Lists `folder` and its subfolders, up to `files_max` entries. Fails if a folder cannot be read.
+/// `all`: true to include hidden files and folders.
+pub(super) fn list(folder: &Path, all: bool, files_max: usize) -> io::Result<SkillFiles> {
     let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = open.pop() {
@@ -64,7 +68,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
             }
             let path = format!("{prefix}{name}");
             let kind = entry.file_type()?;
-            if listing.files.len() + listing.odd.len() >= FILES_MAX {
+            if listing.files.len() + listing.odd.len() >= files_max {
                 listing.cut = true;
                 return Ok(listing);
             }
@@ -81,16 +85,16 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     Ok(listing)
 }
 
-/// Reads and hashes all files below `folder`, hidden ones included. The error is the reason why
+/// Hashes all files below `folder`, hidden ones included, and reads [`MAIN`]. The error is the reason why
 /// that is not possible: a rejected entry, too many files, too many bytes, or a failed read.
 pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     let text = |error: io::Error| error.to_string();
-    let listing = list(folder, true).map_err(text)?;
+    let listing = list(folder, true, HASHED_FILES_MAX).map_err(text)?;
     if let Some(odd) = listing.odd.first() {
         return Err(format!("{odd} is a link or no file, and what is behind it cannot be trusted"));
     }
     if listing.cut {
-        return Err(format!("it has more than {FILES_MAX} files, or is too deep"));
+        return Err(format!("it has more than {HASHED_FILES_MAX} files, or is too deep"));
     }
     if listing.files.values().sum::<u64>() > HASHED_BYTES_MAX {
         return Err(format!("it has more than {HASHED_BYTES_MAX} bytes"));
@@ -98,21 +102,51 @@ pub(super) fn hash_files(folder: &Path) -> Result<HashedSkill, String> {
     let mut whole = Sha256::new();
     let mut files = BTreeMap::new();
     let mut main = Vec::new();
+    let mut left = HASHED_BYTES_MAX;
     for path in listing.files.keys() {
-        let bytes = read(folder, path, HASHED_BYTES_MAX).map_err(text)?;
-        let digest = sha256(&bytes);
+        let digest = if path == MAIN {
+            main = read(folder, path, MAIN_BYTES_MAX as u64).map_err(text)?;
+            if main.len() > MAIN_BYTES_MAX {
+                return Err(format!("{MAIN} is longer than {MAIN_BYTES_MAX} bytes"));
+            }
+            sha256(&main)
+        } else {
+            hash_file(folder, path, &mut left).map_err(text)?
+        };
         whole.update(format!("{digest} {path}\n"));
         files.insert(path.clone(), digest);
-        if path == MAIN {
-            main = bytes;
-        }
     }
     Ok(HashedSkill { digest: hex(&whole.finalize()), files, main })
+}
+
+/// SHA-256, in hex, of the file `path` below `folder`, read piece by piece. Takes its size from
+/// `left`; fails if the file, which may have grown, is larger.
+fn hash_file(folder: &Path, path: &str, left: &mut u64) -> io::Result<String> {
+    let mut file = open_file(folder, path)?;
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let count = file.read(&mut chunk)?;
+        if count == 0 {
+            return Ok(hex(&hash.finalize()));
+        }
+        *left = left.checked_sub(count as u64).ok_or_else(|| {
+            io::Error::other(format!("it has more than {HASHED_BYTES_MAX} bytes"))
+        })?;
+        hash.update(&chunk[..count]);
+    }
 }
 
 /// Reads up to `limit` + 1 bytes of the file `path` below `folder`. Follows no symbolic link below
 /// `folder`.
 pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(folder, path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens the regular file `path` below `folder` without following a symbolic link below `folder`.
+fn open_file(folder: &Path, path: &str) -> io::Result<File> {
     let normal = |part| match part {
         Component::Normal(name) => Some(name),
         _ => None,
@@ -130,9 +164,7 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(file)
 }
 
 /// Text of `error`, the reason why a file cannot be read, with a hint.

@@ -121,19 +121,22 @@ fn unhashable_skill_cannot_be_trusted() {
         .skill("work/.posse/skills/big", "big")
         .skill("work/.posse/skills/hidden", "hidden")
         .file("work/.posse/skills/hidden/.run.sh", "echo 1")
-        .file("work/.posse/skills/big/data", vec![b'x'; 5 << 20])
+        .file("work/.posse/skills/big/data", vec![b'x'; 33 << 20])
+        .skill("work/.posse/skills/fonts", "fonts")
+        .file("work/.posse/skills/fonts/fonts/a.ttf", vec![0; 3 << 20])
+        .file("work/.posse/skills/fonts/fonts/b.ttf", vec![1; 3 << 20])
         .skill("elsewhere/out", "out");
     symlink("/etc/passwd", place.path("work/.posse/skills/linked/data")).unwrap();
     symlink("../../../elsewhere/out", place.path("work/.posse/skills/out")).unwrap();
     let place = SkillFolders { trusts_all: true, ..place };
     let skills = place.load();
-    assert_eq!(names(&skills), ["hidden"]);
+    assert_eq!(names(&skills), ["fonts", "hidden"]);
     assert_eq!(
         place.lines(&skills.refused),
         [
             "SKL001 work/.posse/skills/out skill \"out\" is left out: it leads out of the project",
             "SKL001 work/.posse/skills/big skill \"big\" cannot be read, and is left out: it has \
-             more than 4194304 bytes",
+             more than 33554432 bytes",
             "SKL001 work/.posse/skills/linked skill \"linked\" cannot be read, and is left out: \
              data is a link or no file, and what is behind it cannot be trusted",
         ]
@@ -156,7 +159,7 @@ fn invalid_skill_is_reported_with_its_file_and_others_load() {
         .file("user/Bad Name/SKILL.md", head("description: d"))
         .file("user/empty/SKILL.md", "---\ndescription: d\n---\n")
         .file("user/binary/SKILL.md", b"\xff\xfe")
-        .file("user/large/SKILL.md", head("description: d") + &"x".repeat(70_000))
+        .file("user/large/SKILL.md", head("description: d") + &"x".repeat(1_100_000))
         .file("user/long/SKILL.md", head(&format!("description: {}", "d".repeat(2000))))
         .file("user/other/SKILL.md", head("name: another\ndescription: d"))
         .file("user/sly/SKILL.md", head("description: d") + "bad\u{202e}x\u{e0041}\u{1b}[2J\n");
@@ -173,7 +176,7 @@ fn invalid_skill_is_reported_with_its_file_and_others_load() {
             "SKL001 user/binary/SKILL.md:1 skill \"binary\": it is not UTF-8 text",
             "SKL002 user/empty/SKILL.md:1 skill \"empty\": there is nothing below its front matter",
             "SKL001 user/large skill \"large\" cannot be read, and is left out: SKILL.md is longer \
-             than 65536 bytes",
+             than 1048576 bytes",
             "SKL002 user/mute/SKILL.md:1 skill \"mute\": it has no description: say what it is \
              for, and when to use it",
             "SKL001 user/none/SKILL.md:1 skill \"none\": there is no front matter: begin with a \
@@ -267,4 +270,24 @@ proptest! {
             Err(failure) => prop_assert!(failure.place.unwrap().starts_with("SKILL.md:")),
         }
     }
+}
+
+#[test]
+fn long_skill_is_given_in_pages() {
+    let lines: Vec<String> =
+        (1..=4000).map(|nth| format!("Step {nth}: do this carefully.")).collect();
+    let text = format!("---\nname: long\ndescription: d\n---\n\n{}\n", lines.join("\n"));
+    let place = SkillFolders::new().file("user/long/SKILL.md", text);
+    let skills = place.load();
+    let skill = skills.find("long").unwrap();
+    let content = skill.content();
+    assert!(content.len() < PAGE_BYTES_MAX + 1000, "{}", content.len());
+    let (_, rest) = content.split_once("\"offset\": ").unwrap();
+    let next: usize = rest.split('}').next().unwrap().parse().unwrap();
+    // The line at the offset follows the last one that was given.
+    let file = skill.file("SKILL.md").unwrap();
+    let line = file.lines().nth(next - 1).unwrap();
+    let number: usize = line["Step ".len()..].split(':').next().unwrap().parse().unwrap();
+    assert!(content.contains(&format!("\nStep {}: ", number - 1)), "{line}");
+    assert!(!content.contains(line), "{line}");
 }

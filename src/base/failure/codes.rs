@@ -49,6 +49,7 @@ error_codes! {
     AgentNotPrimary = "AGN008", "3", "The agent works for other agents only.", "choose a primary agent";
     AgentListUnknown = "AGN009", "3", "An agent may call an agent that does not exist or cannot be called.", "correct the list";
     AgentHiddenCharacters = "AGN010", "3", "An agent's text contains hidden characters; they are shown as escapes.", "remove them from the file";
+    AgentFieldIgnored = "AGN011", "-", "Fields of agents of Claude Code have no counterpart; they are ignored.", "define the agent in .posse/agents, or leave the fields out";
     AttachNotRunning = "ATT001", "8", "No matching session is running.", "resume it with `posse resume ID`";
     AttachUnreachable = "ATT002", "8", "The socket of the session does not accept a connection.", "look at `posse sessions list`";
     AttachRefused = "ATT003", "8", "The session refused the client: the token or the user does not match.", "use the same user and state directory";
@@ -104,6 +105,7 @@ error_codes! {
     TranscriptRequired = "CLI011", "2", "`--no-transcript` cannot be used with a stored session.", "add `--fork`";
     SelectionNotPossible = "CLI012", "2, 130", "No session was selected.", "name a session by its id";
     CommandLineInvalid = "CLI013", "2", "The command line is invalid in another way.", "see the message and `posse --help`";
+    HelpTopicUnknown = "CLI015", "2", "There is no help about this word.", "choose one of `posse help`";
     SkillNeedsPrompt = "CLI016", "2", "`--skill` requires a prompt.", "say what is to be done";
     DemoUnwritable = "DEM001", "1", "The sample repository of the demo cannot be written.", "set `TMPDIR` to a writable folder";
     DoctorOutput = "DOC001", "1", "The output of the doctor cannot be written.", "check where standard output leads";
@@ -243,7 +245,7 @@ mod tests {
         let written: Vec<&str> = rows.collect();
         assert!(
             written == table.lines().collect::<Vec<_>>(),
-            "write these rows to the page:\n{table}"
+            "POSSE_WRITE_GUIDE=1 cargo test -p posse --test it reference writes these rows:\n{table}"
         );
     }
 }

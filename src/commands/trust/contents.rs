@@ -131,7 +131,7 @@ impl TrustContents {
     }
 
     fn agent_place(&self, name: &str) -> String {
-        let file = subagents::project_folder(&self.root).join(format!("{name}.md"));
+        let file = subagents::agent_file(&self.root, name);
         printable(&file.display().to_string())
     }
 

@@ -146,15 +146,24 @@ impl<'a> Walk<'a> {
         if matches!(key.kind, ValueKind::TextMap | ValueKind::Object | ValueKind::Any)
             && let Value::Object(entries) = value
         {
-            self.found.extend(entries.into_iter().map(|(name, value)| ConfigLeaf {
-                key,
-                path: format!("{path}.{name}"),
-                value,
-                line,
+            let lines = self.member_lines(&property.value);
+            self.found.extend(entries.into_iter().map(|(name, value)| {
+                let line = lines.get(&name).copied().unwrap_or(line);
+                ConfigLeaf { key, path: format!("{path}.{name}"), value, line }
             }));
         } else {
             self.found.push(ConfigLeaf { key, path: path.to_owned(), value, line });
         }
+    }
+
+    /// Line of each member of an object, by its name; empty for another value.
+    fn member_lines(&mut self, value: &ast::Value<'_>) -> HashMap<String, usize> {
+        let ast::Value::Object(object) = value else { return HashMap::new() };
+        let mut lines = HashMap::with_capacity(object.properties.len());
+        for property in &object.properties {
+            lines.insert(property.name.as_str().to_owned(), self.line(property.range.start));
+        }
+        lines
     }
 
     fn find_duplicates(&mut self, object: &ast::Object<'_>, path: &[String]) {

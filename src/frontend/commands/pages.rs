@@ -1,12 +1,20 @@
 //! `/help`, `/keys`, `/status` and `/diff`: pages that each front end writes in its own way.
 
-use crate::commands::{COMMAND, Command, Page};
+use crate::Report;
+use crate::commands::{COMMAND, Command, Page, ReportRequest};
 
 pub(super) const HELP: Command = Command {
     name: "help",
     aliases: &["?"],
-    help: "show commands and keys",
-    run: |context, _| context.show(Page::Help),
+    argument: "[TOPIC]",
+    help: "show commands and keys, or a topic of `posse help`",
+    run: |context, argument| match argument {
+        Some(topic) => {
+            let report = Report::Help(topic.to_owned());
+            context.report(ReportRequest::list(report, "help"));
+        }
+        None => context.show(Page::Help),
+    },
     ..COMMAND
 };
 

@@ -1,0 +1,314 @@
+//! The guides and references of posse as text for `posse help` and `/help TOPIC`: by topic, or one
+//! entry of them. The texts are the files of `docs/`, part of the program.
+
+use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
+use crate::frontend::table::table;
+use crate::tui::plain_text;
+
+/// Maximum number of names that the error about an unknown topic suggests.
+const SUGGESTIONS_MAX: usize = 5;
+
+/// Maximum characters of a word that is looked up.
+const WORD_CHARS_MAX: usize = 200;
+
+/// A topic of the help: a document.
+#[derive(Debug)]
+struct Topic {
+    /// Name, and other names.
+    names: &'static [&'static str],
+    /// Content in a few words.
+    about: &'static str,
+    /// The document, in Markdown.
+    text: &'static str,
+}
+
+/// Defines a topic: names, content, file below `docs/`.
+macro_rules! topic {
+    ($names:expr, $about:literal, $file:literal) => {
+        Topic { names: &$names, about: $about, text: include_str!(concat!("../docs/", $file)) }
+    };
+}
+
+/// All topics, references first.
+static TOPICS: &[Topic] = &[
+    topic!(["cli", "commands", "flags"], "all commands and flags", "reference/cli.md"),
+    topic!(["configuration", "config-keys"], "files and keys", "guide/configuration.md"),
+    topic!(["environment", "variables"], "environment variables", "reference/environment.md"),
+    topic!(["exit-codes"], "exit codes", "reference/exit-codes.md"),
+    topic!(["errors", "error-codes"], "error codes, with the usual fix", "guide/error-codes.md"),
+    topic!(["events", "stream-json"], "lines of stream-json", "reference/events.md"),
+    topic!(["tools"], "tools of the model, with parameters", "reference/tools.md"),
+    topic!(["keys", "tui"], "terminal UI: keys and slash commands", "guide/tui.md"),
+    topic!(["agents"], "agents and subagents", "guide/agents.md"),
+    topic!(["attach"], "attach to a running session", "guide/attach.md"),
+    topic!(["context"], "context and compaction", "guide/context.md"),
+    topic!(["costs"], "costs and budgets", "guide/costs.md"),
+    topic!(["embedding"], "use posse as a library", "guide/embedding.md"),
+    topic!(["grants"], "stored permissions", "guide/grants.md"),
+    topic!(["hooks"], "programs that watch a session", "guide/hooks.md"),
+    topic!(["jobs"], "background jobs", "guide/jobs.md"),
+    topic!(["journal"], "format of the journal", "guide/journal.md"),
+    topic!(["permissions"], "commands and permission", "guide/permissions.md"),
+    topic!(["resuming"], "resume a session", "guide/resuming.md"),
+    topic!(["scripting"], "run posse from a program", "guide/scripting.md"),
+    topic!(["skills"], "skills: instructions for kinds of task", "guide/skills.md"),
+    topic!(["trust"], "trust of a project", "guide/trust.md"),
+];
+
+/// The list of topics, with lines of at most 80 columns.
+pub fn topics() -> String {
+    let mut rows = vec![["TOPIC".to_owned(), "CONTENT".to_owned()]];
+    rows.extend(TOPICS.iter().map(|topic| [topic.names[0].to_owned(), topic.about.to_owned()]));
+    format!(
+        "{}\n`posse help TOPIC` prints one of them.\n\
+         `posse help WORD` prints one entry: an error code, a configuration key, a flag,\n\
+         an event, a tool, an environment variable or a slash command, such as\n\
+         CFG003, sandbox.network, --yes, tool.completed, bash, POSSE_HOME or /undo.\n\
+         `posse --help` lists the commands, `posse COMMAND --help` describes one.\n",
+        table(&rows)
+    )
+}
+
+/// The document of a topic as plain text with lines of at most `columns` columns. `None` if `name`
+/// is no topic.
+pub fn topic(name: &str, columns: usize) -> Option<String> {
+    let topic = TOPICS.iter().find(|topic| topic.names.contains(&name))?;
+    Some(plain_text(&without_links(topic.text), columns))
+}
+
+/// All entries about `word` as plain text with lines of at most `columns` columns: sections, list
+/// items and table rows that begin with it. A part of a configuration key gives all keys below it.
+/// `None` if there is none.
+pub fn entries(word: &str, columns: usize) -> Option<String> {
+    let found = |below: bool| {
+        let mut blocks: Vec<String> = Vec::new();
+        for topic in TOPICS {
+            for entry in read_entries(topic.text) {
+                let is_wanted = |name: &String| matches(name, word, below);
+                if entry.names.iter().any(is_wanted) {
+                    let place = entry.place.replace('`', "");
+                    let origin = format!("From {}: {place}", topic.names[0]);
+                    let text = plain_text(&without_links(&entry.text), columns);
+                    let block = format!("{}\n{text}", plain_text(&origin, columns).trim_end());
+                    if !blocks.contains(&block) {
+                        blocks.push(block);
+                    }
+                }
+            }
+        }
+        (!blocks.is_empty()).then(|| blocks.join("\n"))
+    };
+    found(false).or_else(|| found(true))
+}
+
+/// The error about a word that is neither a topic nor an entry, with similar names. `commands` are
+/// further names that can be meant.
+pub fn unknown(word: &str, commands: &[&str]) -> Failure {
+    let shown: String = word.chars().take(WORD_CHARS_MAX).collect();
+    let entries: Vec<String> =
+        TOPICS.iter().flat_map(|topic| read_entries(topic.text)).flat_map(|e| e.names).collect();
+    let topics = TOPICS.iter().flat_map(|topic| topic.names).copied();
+    let all: Vec<&str> =
+        topics.chain(commands.iter().copied()).chain(entries.iter().map(String::as_str)).collect();
+    let mut similar: Vec<&str> = nearest(&shown, all.iter().copied()).into_iter().collect();
+    let lower = shown.to_lowercase();
+    for name in all {
+        // A short word is part of too many names.
+        let contains = lower.chars().count() >= 3 && name.to_lowercase().contains(&lower);
+        if contains && similar.len() < SUGGESTIONS_MAX && !similar.contains(&name) {
+            similar.push(name);
+        }
+    }
+    let fix = match similar.as_slice() {
+        [] => "`posse help` lists the topics".to_owned(),
+        names => format!("did you mean {}?", names.join(", ")),
+    };
+    let what = format!("there is no help about \"{}\"", printable(&shown));
+    Failure::new(ErrorCode::HelpTopicUnknown, Exit::Usage, what).fix(fix)
+}
+
+/// The document or the entries about `word`, with lines of at most `columns` columns.
+pub fn about(word: &str, columns: usize) -> Result<String, Failure> {
+    let found = topic(word, columns).or_else(|| entries(word, columns));
+    found.ok_or_else(|| unknown(word, &[]))
+}
+
+/// An entry of a document.
+#[derive(Debug)]
+struct Entry {
+    /// Names by which it is found.
+    names: Vec<String>,
+    /// Heading above it.
+    place: String,
+    /// The entry, in Markdown.
+    text: String,
+}
+
+/// Reads the entries of a document: sections whose heading is code, list items and table rows that
+/// begin with code.
+fn read_entries(document: &str) -> Vec<Entry> {
+    let lines: Vec<&str> = document.lines().collect();
+    let mut entries = Vec::new();
+    let mut heading = "";
+    let mut is_code = false;
+    let mut titles = "";
+    for (at, line) in lines.iter().enumerate() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code {
+            continue;
+        }
+        let rest = || lines.iter().skip(at + 1).copied();
+        if let Some((marks, title)) = heading_of(line) {
+            if let Some(code) = leading_code(title) {
+                let mut code_block = false;
+                let body = rest().take_while(|line| {
+                    if line.starts_with("```") {
+                        code_block = !code_block;
+                    }
+                    code_block || heading_of(line).is_none_or(|(below, _)| below > marks)
+                });
+                let text = std::iter::once(*line).chain(body).collect::<Vec<_>>().join("\n");
+                entries.push(Entry { names: names(code), place: heading.to_owned(), text });
+            }
+            if marks <= 2 {
+                heading = title;
+            }
+        } else if let Some(code) = line.strip_prefix("- ").and_then(leading_code) {
+            let body = rest().take_while(|line| line.starts_with("  "));
+            let text = std::iter::once(*line).chain(body).collect::<Vec<_>>().join("\n");
+            entries.push(Entry { names: names(code), place: heading.to_owned(), text });
+        } else if let Some(code) = line.strip_prefix("| ").and_then(only_code) {
+            let columns = titles.matches('|').count().saturating_sub(1).max(1);
+            let text = format!("{titles}\n|{}\n{line}", "---|".repeat(columns));
+            entries.push(Entry { names: names(code), place: heading.to_owned(), text });
+        }
+        if line.starts_with('|') && lines.get(at + 1).is_some_and(|next| next.starts_with("|--")) {
+            titles = line;
+        }
+    }
+    entries
+}
+
+/// Number of the marks of a heading, and its text. `None` for any other line.
+fn heading_of(line: &str) -> Option<(usize, &str)> {
+    let marks = line.bytes().take_while(|byte| *byte == b'#').count();
+    let title = line.get(marks..)?.strip_prefix(' ')?;
+    (marks > 0).then_some((marks, title))
+}
+
+/// The code with which a text begins. `None` if it begins otherwise.
+fn leading_code(text: &str) -> Option<&str> {
+    text.strip_prefix('`')?.split('`').next()
+}
+
+/// The code of which the first cell of a table row consists, one or more pieces. `None` if the cell
+/// has other text.
+fn only_code(row: &str) -> Option<&str> {
+    let (cell, _) = row.split_once(" |")?;
+    cell.strip_prefix('`')?.strip_suffix('`')
+}
+
+/// Names in a piece of code: `-p, --prompt PROMPT` has `-p` and `--prompt`, `/resume [ID]` has
+/// `/resume`, and any code has itself.
+fn names(code: &str) -> Vec<String> {
+    let parts = code.split(", ").map(|part| part.trim_matches('`'));
+    let words = parts.filter_map(|part| part.split_whitespace().next());
+    let mut names: Vec<String> = words.map(str::to_owned).collect();
+    names.push(code.to_owned());
+    names.dedup();
+    names
+}
+
+/// True if `name`, in which `NAME` stands for any word between dots, is `word`; with `below`, if
+/// `word` is the first part of it.
+fn matches(name: &str, word: &str, below: bool) -> bool {
+    let (names, words): (Vec<&str>, Vec<&str>) =
+        (name.split('.').collect(), word.split('.').collect());
+    let fits = if below { names.len() > words.len() } else { names.len() == words.len() };
+    let is_part = |(name, word): (&&str, &&str)| {
+        (*name == "NAME" && names.len() > 1) || name.eq_ignore_ascii_case(word)
+    };
+    fits && names.iter().zip(&words).all(is_part)
+}
+
+/// The document without comments, and with the text of a link in place of a link to another file.
+fn without_links(document: &str) -> String {
+    let mut text = String::with_capacity(document.len());
+    let mut is_code = false;
+    for line in document.lines().filter(|line| !line.starts_with("<!--")) {
+        is_code ^= line.starts_with("```");
+        let mut rest = line;
+        while !is_code && let Some((before, label, after)) = relative_link(rest) {
+            text.extend([before, label]);
+            rest = after;
+        }
+        text.extend([rest, "\n"]);
+    }
+    text
+}
+
+/// The text before the first link to a file in `line`, the link's text, and the text after it.
+fn relative_link(line: &str) -> Option<(&str, &str, &str)> {
+    for (middle, _) in line.match_indices("](") {
+        let start = line[..middle].rfind('[')?;
+        let end = middle + line[middle..].find(')')?;
+        if !line[middle + 2..end].contains("://") {
+            return Some((&line[..start], &line[start + 1..middle], &line[end + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_topic_fits_in_eighty_columns() {
+        for topic in TOPICS {
+            let text = plain_text(&without_links(topic.text), 80);
+            let long = text.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(long, None, "{}", topic.names[0]);
+            assert!(text.len() > 500 && !text.contains("<!--") && !text.contains(".md)"));
+        }
+        assert!(topics().lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn names_are_found_in_headings_items_and_tables() {
+        let table = [
+            ("CFG003", "wrong type"),
+            ("cfg003", "wrong type"),
+            ("sandbox.network", "network"),
+            ("providers.local.model", "model"),
+            ("--output-format", "Output format"),
+            ("tool.completed", "durationMs"),
+            ("read_file", "path"),
+            ("POSSE_HOME", "Absolute path"),
+            ("/undo", "revert"),
+            ("124", "time limit"),
+        ];
+        for (word, expected) in table {
+            let text = entries(word, 80).unwrap_or_else(|| panic!("{word}"));
+            assert!(text.contains(expected), "{word}: {text}");
+        }
+        let below = entries("sandbox", 80).unwrap();
+        assert!(below.contains("sandbox.mode") && below.contains("sandbox.network"), "{below}");
+        assert_eq!(entries("no-such-thing", 80), None);
+        // `NAME` is a placeholder in keys only.
+        assert!(!entries("124", 80).unwrap().contains("skills"));
+    }
+
+    #[test]
+    fn unknown_word_names_similar_ones() {
+        let fix = |word: &str| unknown(word, &["sessions"]).fix.unwrap();
+        assert_eq!(fix("sesions"), "did you mean sessions?");
+        assert!(fix("sandbox.netwrok").contains("sandbox.network"));
+        assert!(fix("CFG999").contains("CFG"));
+        assert_eq!(fix("zzzzzzzzzzz"), "`posse help` lists the topics");
+        assert_eq!(fix(&"x".repeat(1 << 20)), "`posse help` lists the topics");
+        assert!(unknown("a\u{1b}[2J", &[]).to_string().contains("\\u{1b}"));
+    }
+}

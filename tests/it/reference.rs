@@ -1,0 +1,145 @@
+//! References that are written from the program: each file must be what the program would write.
+//! `POSSE_WRITE_GUIDE=1 cargo test -p posse --test it reference` writes them.
+
+mod commands;
+mod events;
+mod tools;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use posse::config;
+use posse::failure::{ErrorCode, Exit};
+use posse::provider::presets;
+
+use crate::posse::Machine;
+
+/// The second sentence of every reference.
+const GENERATED: &str = "This page is written from the program: \
+    `POSSE_WRITE_GUIDE=1 cargo test -p posse --test it reference` writes it again.";
+
+/// Compares a file below `docs/` with `expected`, or writes it on request.
+#[track_caller]
+fn check(file: &str, expected: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
+    if std::env::var_os("POSSE_WRITE_GUIDE").is_some() {
+        fs::write(&path, expected).unwrap();
+    }
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    let at = present.lines().zip(expected.lines()).position(|(now, then)| now != then);
+    assert!(
+        present == expected,
+        "docs/{file} is not what the program writes, from line {:?} on. {GENERATED}",
+        at.map(|at| at + 1)
+    );
+}
+
+/// A rustdoc text as Markdown: one line for each paragraph, without links to items.
+fn prose(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|lines| lines.replace('\n', " "));
+    let text = paragraphs.collect::<Vec<_>>().join("\n\n");
+    text.replace("[`", "`").replace("`]", "`").replace("`None`", "`null` or missing")
+}
+
+#[test]
+fn reference_of_commands_is_current() {
+    check("reference/cli.md", &commands::page());
+}
+
+#[test]
+fn reference_of_exit_codes_is_current() {
+    let mut page = format!(
+        "# Exit codes\n\nThe exit code of posse tells programs how a command ended. {GENERATED}\n\n"
+    );
+    for exit in Exit::ALL {
+        writeln!(page, "- `{}`: {}", *exit as u8, exit.meaning()).unwrap();
+    }
+    page.push_str("\nError codes with their exit codes: [errors](../guide/error-codes.md).\n");
+    check("reference/exit-codes.md", &page);
+}
+
+#[test]
+fn reference_of_variables_is_current() {
+    let mut page = format!(
+        "# Environment variables\n\nA value is used without white space and quotes around it; an \
+         empty value counts as unset. {GENERATED}\n\n## Settings\n\nEach sets a configuration key \
+         and is stronger than files.\n\n"
+    );
+    let [keys, read, set] = config::variables();
+    for variable in keys {
+        let key = variable.key.unwrap();
+        writeln!(page, "- `{}`: sets `{key}`. {}", variable.name, variable.about).unwrap();
+    }
+    page.push_str(
+        "\n## API keys\n\nWithout a configured provider, the first of these that is set selects \
+         the provider.\n\n",
+    );
+    for preset in presets::all() {
+        if let Some(variable) = preset.key_variable {
+            writeln!(page, "- `{variable}`: API key of `{}`.", preset.name).unwrap();
+        }
+    }
+    page.push_str("\n## Other variables that posse reads\n\n");
+    for variable in read {
+        writeln!(page, "- `{}`: {}", variable.name, variable.about).unwrap();
+    }
+    page.push_str("\n## Variables that posse sets for the programs that it starts\n\n");
+    for variable in set {
+        writeln!(page, "- `{}`: {}", variable.name, variable.about).unwrap();
+    }
+    check("reference/environment.md", &page);
+}
+
+#[test]
+fn reference_of_events_is_current() {
+    check("reference/events.md", &events::page());
+}
+
+#[test]
+fn reference_of_tools_is_current() {
+    check("reference/tools.md", &tools::page());
+}
+
+#[test]
+fn reference_of_errors_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/error-codes.md");
+    let present = fs::read_to_string(path).unwrap();
+    let (before, _) = present.split_once("| `").unwrap();
+    let mut page = before.to_owned();
+    for code in ErrorCode::ALL {
+        let [code, meaning, fix, exit] = code.reference();
+        writeln!(page, "| `{code}` | {meaning} | {fix} | {exit} |").unwrap();
+    }
+    check("guide/error-codes.md", &page);
+}
+
+#[test]
+fn help_prints_topics_entries_and_commands_offline() {
+    let machine = Machine::new();
+    let topics = machine.posse(&["help"]);
+    assert_eq!(topics.code, Some(0));
+    let names: Vec<&str> =
+        topics.stdout.lines().skip(1).map_while(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() >= 20 && names.contains(&"exit-codes"), "{names:?}");
+    for name in names {
+        let page = machine.posse(&["help", name]);
+        assert_eq!((page.code, page.stderr.as_str()), (Some(0), ""), "{name}");
+        let long = page.stdout.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{name}");
+    }
+    for (words, expected) in [
+        (&["help", "CFG003"][..], "usual fix"),
+        (&["help", "sandbox.network"], "default"),
+        (&["help", "--output-format"], "stream-json"),
+        (&["help", "sessions", "list"], "Usage: posse sessions list"),
+        (&["help", "run"], "Usage: posse run"),
+    ] {
+        let entry = machine.posse(words);
+        assert_eq!(entry.code, Some(0), "{words:?}: {}", entry.stderr);
+        assert!(entry.stdout.contains(expected), "{words:?}: {}", entry.stdout);
+    }
+    let unknown = machine.posse(&["help", "sandbox.netwrok"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("CLI015") && unknown.stderr.contains("sandbox.network"));
+}
