@@ -49,6 +49,7 @@ static TOPICS: &[Topic] = &[
     topic!(["jobs"], "background jobs", "guide/jobs.md"),
     topic!(["journal"], "format of the journal", "guide/journal.md"),
     topic!(["permissions"], "commands and permission", "guide/permissions.md"),
+    topic!(["protected-files"], "files that posse guards", "guide/protected-files.md"),
     topic!(["resuming"], "resume a session", "guide/resuming.md"),
     topic!(["scripting"], "run posse from a program", "guide/scripting.md"),
     topic!(["skills"], "skills: instructions for kinds of task", "guide/skills.md"),
