@@ -25,8 +25,8 @@ impl RosterFolders {
 
     fn file(self, path: &str, text: &str) -> RosterFolders {
         let path = self.dir.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
         self
     }
 
