@@ -71,9 +71,10 @@ pub fn agents(
         let served = serving(agent);
         [
             format!("{}{star}", agent.name),
-            match agent.from_claude_code {
-                true => format!("{}, Claude Code", <&str>::from(&agent.source)),
-                false => <&str>::from(&agent.source).to_owned(),
+            if agent.from_claude_code {
+                format!("{}, Claude Code", <&str>::from(&agent.source))
+            } else {
+                <&str>::from(&agent.source).to_owned()
             },
             <&str>::from(agent.mode).to_owned(),
             served.provider(),
@@ -253,9 +254,8 @@ pub fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
 
 fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
     let tools = match &agent.tools {
-        ToolSelection::All => json!(["*"]),
+        ToolSelection::All | ToolSelection::AllBut(_) => json!(["*"]),
         ToolSelection::Only(names) => json!(names),
-        ToolSelection::AllBut(_) => json!(["*"]),
     };
     let disallowed = match &agent.tools {
         ToolSelection::AllBut(names) => json!(names),

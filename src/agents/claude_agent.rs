@@ -84,7 +84,7 @@ pub(crate) fn translate(file: &AgentFile, known: &KnownNames<'_>) -> Result<Tran
             ("permissionMode", Value::String(mode)) if mode == "default" => {}
             ("permissionMode", value) => ignored.push(format!("permissionMode {}", shown(value))),
             ("isolation", Value::String(place)) if place == "worktree" => {
-                add("isolation", json!(place))
+                add("isolation", json!(place));
             }
             ("effort", Value::String(effort))
                 if ["low", "medium", "high"].contains(&effort.as_str()) =>
@@ -95,40 +95,49 @@ pub(crate) fn translate(file: &AgentFile, known: &KnownNames<'_>) -> Result<Tran
             (other, _) => ignored.push(other.to_owned()),
         }
     }
-    let is_denied = |tool: &str| {
-        // A pattern such as `Bash(rm:*)` has no counterpart: the whole tool is denied.
-        let names = denied.iter().flatten().map(|name: &String| bare(name));
-        names.flat_map(counterparts).any(|name| *name == tool)
+    let (field, value) = tools(allowed.as_deref(), denied.as_deref(), known, &mut ignored);
+    add(field, value);
+    let Parsed { lines, body, .. } = parsed;
+    Ok(Translated { name, fields, body, lines, ignored })
+}
+
+/// The field of a definition that selects tools, and its value. `allowed` and `denied`: names of
+/// tools of Claude Code; `None`: not given. Names without a counterpart are added to `ignored`.
+fn tools(
+    allowed: Option<&[String]>,
+    denied: Option<&[String]>,
+    known: &KnownNames<'_>,
+    ignored: &mut Vec<String>,
+) -> (&'static str, Value) {
+    // A pattern such as `Bash(rm:*)` has no counterpart: the whole tool is denied.
+    let denied: Vec<&str> = denied
+        .into_iter()
+        .flatten()
+        .flat_map(|name| counterparts(bare(name)))
+        .copied()
+        .filter(|tool| known.tools.iter().any(|name| name == tool))
+        .collect();
+    let Some(names) = allowed.filter(|names| !names.iter().any(|name| name == "*")) else {
+        return if denied.is_empty() {
+            ("tools", json!("*"))
+        } else {
+            ("disallowedTools", json!(denied))
+        };
     };
-    let exists = |tool: &&&str| known.tools.iter().any(|name| name == **tool);
-    match &allowed {
-        Some(names) if !names.iter().any(|name| name == "*") => {
-            let mut tools: Vec<&str> = Vec::new();
-            for name in names {
-                let found: Vec<&str> = counterparts(name).iter().filter(exists).copied().collect();
-                if found.is_empty() {
-                    ignored.push(name.clone());
-                }
-                for tool in found {
-                    if !is_denied(tool) && !tools.contains(&tool) {
-                        tools.push(tool);
-                    }
-                }
-            }
-            add("tools", json!(tools));
+    let mut tools: Vec<&str> = Vec::new();
+    for name in names {
+        let exists = |tool: &&&str| known.tools.iter().any(|name| name == **tool);
+        let found: Vec<&str> = counterparts(name).iter().filter(exists).copied().collect();
+        if found.is_empty() {
+            ignored.push(name.clone());
         }
-        _ => {
-            let tools = known.tools.iter().filter(|tool| is_denied(tool));
-            let tools: Vec<&String> = tools.collect();
-            if tools.is_empty() {
-                add("tools", json!("*"));
-            } else {
-                add("disallowedTools", json!(tools));
+        for tool in found {
+            if !denied.contains(&tool) && !tools.contains(&tool) {
+                tools.push(tool);
             }
         }
     }
-    let Parsed { lines, body, .. } = parsed;
-    Ok(Translated { name, fields, body, lines, ignored })
+    ("tools", json!(tools))
 }
 
 /// Tools of posse for a tool of Claude Code; empty if there is none, also for a pattern.

@@ -45,6 +45,7 @@ const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
 /// An agent: purpose, visible tools, authority, and instructions.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct Agent {
     /// Name on the command line, for other agents, and in events.
     pub name: String,

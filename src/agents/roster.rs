@@ -241,18 +241,19 @@ impl Roster {
         };
         let claude_agent::Translated { name, fields, body, lines, ignored } = translated;
         let at = |path: &str| format!("{shown}:{}", lines.get(path).copied().unwrap_or(1));
-        let body = Some(body.as_str());
-        let written = DefinitionSource { name: &name, fields: &fields, body, source, place: &at };
+        let written = DefinitionSource {
+            name: &name,
+            fields: &fields,
+            body: Some(&body),
+            source,
+            place: &at,
+        };
         if self.add(&written, known) {
             if let Some(agent) = self.agents.last_mut() {
                 agent.from_claude_code = true;
             }
             let description = fields.get("description").and_then(Value::as_str).unwrap_or_default();
-            self.remark_hidden(
-                &name,
-                shown.clone(),
-                &format!("{description}{}", body.unwrap_or_default()),
-            );
+            self.remark_hidden(&name, shown.clone(), &format!("{description}{body}"));
             foreign.add(shown, ignored);
         }
     }

@@ -19,10 +19,8 @@ pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, 
     let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
     let lists_json = args.json && matches!(args.action, GrantsAction::List { .. });
     // The text does not tell which grants count, so it needs no tier.
-    let tier = match lists_json {
-        true => confinement::tier(&dirs, &loaded.settings)?,
-        false => SandboxTier::Full,
-    };
+    let tier =
+        if lists_json { confinement::tier(&dirs, &loaded.settings)? } else { SandboxTier::Full };
     let commands = commands(&cwd, &dirs, &loaded.settings, &tier, args.json);
     let mut out = BufWriter::new(terminal::stdout());
     let ended = match &args.action {

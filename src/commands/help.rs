@@ -26,7 +26,7 @@ pub(super) fn run(args: &HelpArgs, environment: &Environment) -> Result<Exit, Ve
         help::topics()
     } else if let Some(mut text) = help::topic(&words, columns) {
         if cli::command_help(&args.topic).is_some() {
-            text.push_str(&format!("\nThe command: posse {words} --help\n"));
+            text.extend(["\nThe command: posse ", &words, " --help\n"]);
         }
         text
     } else {

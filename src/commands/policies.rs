@@ -183,10 +183,10 @@ fn agent_part(agent: &Agent, invocations: &BTreeMap<String, String>) -> PolicyPa
     }
     for rule in &agent.rules {
         let (rule, decision) = policies::rule(rule);
-        what.push_str(&format!("; {decision} {rule}"));
+        what.extend(["; ", &decision, " ", &rule]);
     }
     if let Some(decision) = agent.default_decision {
-        what.push_str(&format!("; otherwise {}", <&str>::from(decision)));
+        what.extend(["; otherwise ", <&str>::from(decision)]);
     }
     let start = invocations.get(&agent.name).map(String::as_str);
     let effect = match start {

@@ -140,12 +140,12 @@ pub fn rule(rule: &Value) -> (String, String) {
     for (key, word) in [("commandPrefix", "begins with"), ("pathGlob", "of")] {
         let pattern = text(&rule["match"][key]);
         if !pattern.is_empty() {
-            what.push_str(&format!(" {word} `{pattern}`"));
+            what.extend([" ", word, " `", &pattern, "`"]);
         }
     }
     let reason = text(&rule["reason"]);
     if !reason.is_empty() {
-        what.push_str(&format!(": {reason}"));
+        what.extend([": ", &reason]);
     }
     (what, text(&rule["decision"]))
 }

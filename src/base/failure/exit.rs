@@ -6,7 +6,6 @@ macro_rules! exit_codes {
         /// Exit codes of posse. They are part of its documented interface.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
-        #[expect(clippy::doc_markdown, reason = "the meanings are also plain text for users")]
         pub enum Exit {
             $(#[doc = $meaning] $variant = $number,)+
         }

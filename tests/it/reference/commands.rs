@@ -72,7 +72,7 @@ fn item(arg: &Arg) -> String {
     let values = arg.get_value_names().unwrap_or_default();
     let takes_value = arg.get_action().takes_values();
     if names.is_empty() {
-        names.extend(values.first().map(|name| name.to_string()));
+        names.extend(values.first().map(ToString::to_string));
     } else if let (true, Some(value)) = (takes_value, values.first()) {
         names.last_mut().unwrap().push_str(&format!(" {value}"));
     }
