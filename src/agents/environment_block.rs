@@ -60,7 +60,8 @@ impl EnvironmentBlock {
 }
 
 /// Branch of the repository at `root`, or `commit 1a2b3c4` if HEAD is detached. `None`: no
-/// repository, or unreadable.
+/// repository, or `HEAD` is unreadable or contains anything else than one name of a branch or one
+/// hash. A `.git` file of the repository may lead to any file of the user called `HEAD`.
 pub fn git_branch(root: &Path) -> Option<String> {
     let dot_git = root.join(".git");
     let folder = if dot_git.is_dir() {
@@ -71,18 +72,27 @@ pub fn git_branch(root: &Path) -> Option<String> {
         root.join(pointer.trim().strip_prefix("gitdir:")?.trim())
     };
     let head = read_small(&folder.join("HEAD"))?;
-    let head = head.trim();
+    let head = head.trim_end();
     let named = head.strip_prefix("ref:").map(|name| {
         let name = name.trim();
-        name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()
+        name.strip_prefix("refs/heads/").unwrap_or(name)
     });
-    let commit = || {
-        let digits = head.len() >= 40 && head.bytes().all(|byte| byte.is_ascii_hexdigit());
-        digits.then(|| format!("commit {}", &head[..7]))
-    };
-    let name = named.or_else(commit)?;
-    let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-    (!name.is_empty()).then(|| printable(&name))
+    if let Some(name) = named {
+        return is_branch(name).then(|| printable(name));
+    }
+    // SHA-1 or SHA-256.
+    let is_hash =
+        matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| format!("commit {}", &head[..7]))
+}
+
+/// True for a name that git accepts for a branch, of at most [`NAME_CHARS_MAX`] characters.
+fn is_branch(name: &str) -> bool {
+    let is_refused = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
+    !name.is_empty()
+        && name.chars().nth(NAME_CHARS_MAX).is_none()
+        && !name.contains(is_refused)
+        && !name.contains("..")
 }
 
 /// Reads the first 4,096 bytes of a regular file as text. `None`: the file is unreadable, or not

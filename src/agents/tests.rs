@@ -194,9 +194,15 @@ fn branch_is_found_without_running_git() {
     };
     assert_eq!(branch("ref: refs/heads/feature/x\n").as_deref(), Some("feature/x"));
     assert_eq!(branch(hex).as_deref(), Some("commit 0123456"));
-    assert_eq!(branch("ref: refs/heads/a\u{1b}[2J").as_deref(), Some("a\\u{1b}[2J"));
+    assert_eq!(branch("ref: refs/heads/f\u{e4}cher-1\r\n").as_deref(), Some("f\u{e4}cher-1"));
     assert_eq!((branch(""), branch("ref:"), branch("nonsense")), (None, None, None));
-    assert_eq!(branch(&format!("ref: refs/heads/{}", "x".repeat(3000))).unwrap().len(), 200);
+    // The file may be any file of the user.
+    let long = format!("ref: refs/heads/{}", "x".repeat(201));
+    let lines = format!("{hex}\nsecret");
+    for head in ["ref: a\u{1b}[2J", "ref: a secret", "ref: a\nsecret", "ref: ..", &long, &lines] {
+        assert_eq!(branch(head), None, "{head}");
+    }
+    assert_eq!(branch(&"a".repeat(50)), None);
 
     let place = InstructionFolders::new().file("repo/.git/HEAD", "ref: refs/heads/main");
     fs::create_dir(place.path("tree")).unwrap();

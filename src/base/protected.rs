@@ -8,6 +8,8 @@
 //! configuration, which is protected.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::Path;
 
 /// Reason why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -361,7 +363,32 @@ const VENDORED: [&str; 9] = [
 
 /// True if any component of `relative`, a path relative to a workspace root, has a protected name.
 pub fn is_protected(relative: &str) -> bool {
-    let mut above = "";
+    is_protected_below("", relative)
+}
+
+/// True if any component of `relative`, a path relative to the folder `root`, has a protected name,
+/// or the name of `root` itself is protected. The folders above `root` do not count: a work tree may
+/// be in a protected folder.
+pub fn is_protected_in(root: &Path, relative: &str) -> bool {
+    let name = root.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_root = relative.split('/').all(|part| matches!(part, "" | "."));
+    (!is_root && class_of_folder(root).is_some()) || is_protected_below(name, relative)
+}
+
+/// Class of the name of `folder`, an absolute path, if everything in such a folder is protected.
+/// `None` if the name is not protected, for a `.git`, in which only certain files are protected, and
+/// for names of files that a project may have as well, such as `rust-toolchain`.
+pub fn class_of_folder(folder: &Path) -> Option<Class> {
+    let name = folder.file_name()?.as_encoded_bytes();
+    let above = folder.parent().and_then(Path::file_name).unwrap_or_default().as_encoded_bytes();
+    let is_folder = name.starts_with(b".")
+        || above.starts_with(b".")
+        || matches!(&*fold(name), b"launchagents" | b"conf.d");
+    class_of(above, name).filter(|_| is_folder && !is_dot_git(name))
+}
+
+fn is_protected_below(root: &str, relative: &str) -> bool {
+    let mut above = root;
     relative.split('/').filter(|part| !part.is_empty()).any(|part| {
         let folder = std::mem::replace(&mut above, part);
         class_of(folder.as_bytes(), part.as_bytes()).is_some()
@@ -582,6 +609,28 @@ mod tests {
         ];
         for path in open {
             assert!(!is_protected(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn name_of_the_root_counts() {
+        for (root, path, expected) in [
+            ("/home/u/.github", "workflows/ci.yml", true),
+            ("/home/u/.github", "CODEOWNERS", false),
+            ("/home/u/.config", "systemd/user/x.service", true),
+            ("/home/u/.cargo", "config.toml", true),
+            ("/home/u/.claude", "settings.json", true),
+            ("/home/u/.config/git", "config", true),
+            ("/home/u/.claude", ".", false),
+            ("/home/u/.claude/worktrees/a", "src/main.rs", false),
+            ("/home/u/w", "config.toml", false),
+            ("/home/u/w/.git", "description", false),
+            ("/home/u/.config/fish/conf.d", "x.fish", true),
+            ("/home/u/rust-toolchain", "src/main.rs", false),
+            ("/home/u/tools/bazel", "src/main.cc", false),
+            ("/", "src", false),
+        ] {
+            assert_eq!(is_protected_in(Path::new(root), path), expected, "{root} {path}");
         }
     }
 

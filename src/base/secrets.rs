@@ -8,10 +8,10 @@ pub mod files;
 pub mod mask;
 
 /// Folders whose whole content is secret.
-const SECRET_FOLDERS: [&str; 7] =
+pub const SECRET_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
 /// Names of files that contain credentials, in any folder.
-const SECRET_FILES: [&str; 16] = [
+const SECRET_FILES: [&str; 19] = [
     ".netrc",
     "_netrc",
     ".pgpass",
@@ -28,13 +28,27 @@ const SECRET_FILES: [&str; 16] = [
     "id_dsa",
     "id_ecdsa",
     "id_ed25519",
+    "service-account.json",
+    "service_account.json",
+    "serviceaccountkey.json",
 ];
-/// Suffixes of key files.
-const SECRET_ENDINGS: [&str; 8] =
-    [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
+/// Suffixes of files that contain keys or credentials.
+const SECRET_ENDINGS: [&str; 11] = [
+    ".pem",
+    ".key",
+    ".p12",
+    ".pfx",
+    ".kdbx",
+    ".jks",
+    ".keystore",
+    ".ppk",
+    ".ovpn",
+    ".tfstate",
+    ".tfstate.backup",
+];
 /// Names of files and folders that are secret only directly in a folder of a certain name: name of
 /// the folder, and secret name.
-const SECRET_PAIRS: [(&str, &str); 9] = [
+pub const SECRET_PAIRS: [(&str, &str); 9] = [
     (".codex", "auth.json"),
     (".docker", "config.json"),
     ("gh", "hosts.yml"),
@@ -46,7 +60,7 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
     (".streamlit", "secrets.toml"),
 ];
 /// Suffixes that make an `.env` file an example.
-const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
+pub const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
 /// Paths of credential stores below the home folder: files, and folders with all their contents.
 /// Paths that [`is_secret`] recognises are listed as well, because the sandbox does not scan the
@@ -163,14 +177,26 @@ pub fn is_secret(path: &str) -> bool {
         || SECRET_ENDINGS.iter().any(|ending| ends_with(above, ending))
 }
 
+/// Returns patterns of the names of secret files, in lower case, in which `*` stands for any
+/// characters. They may match further names, such as examples, but miss none.
+pub fn name_patterns() -> impl Iterator<Item = String> {
+    let names = SECRET_FOLDERS.iter().chain(&SECRET_FILES).map(|name| (*name).to_owned());
+    let endings = SECRET_ENDINGS.iter().map(|ending| format!("*{ending}"));
+    names.chain(endings).chain([".env*".to_owned(), "*.env".to_owned()])
+}
+
 fn ends_with(name: &str, ending: &str) -> bool {
     let start = name.len().checked_sub(ending.len());
     start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// True for `.env` and its variants, but not for examples of them. `.environment` and `.envrc` do
-/// not match.
+/// True for `.env` and its variants, such as `.env.local` and `dev.env`, but not for examples of
+/// them. `.environment` and `.envrc` do not match.
 fn is_environment_file(name: &str) -> bool {
+    if ends_with(name, ".env") {
+        let stem = &name[..name.len() - 4];
+        return !EXAMPLES.iter().any(|word| ends_with(stem, &word[1..]));
+    }
     let Some((start, rest)) = name.split_at_checked(4) else { return false };
     if !start.eq_ignore_ascii_case(".env") {
         return false;
@@ -193,6 +219,12 @@ mod tests {
             ".env.production.local",
             ".env~",
             ".env-prod",
+            "dev.env",
+            "config/prod.ENV",
+            "terraform.tfstate",
+            "terraform.tfstate.backup",
+            "service-account.json",
+            "vpn.ovpn",
             "id_rsa",
             "/home/u/.ssh/known_hosts",
             "certs/server.pem",
@@ -213,6 +245,10 @@ mod tests {
             ".env.local.example",
             ".envrc",
             ".environment",
+            "example.env",
+            "dev.sample.env",
+            "dev.env.rs",
+            "main.tf",
             "env",
             "id_rsa.pub",
             "config.json",

@@ -87,6 +87,12 @@ impl Environment {
     pub fn home(&self) -> Option<PathBuf> {
         self.path("HOME").filter(|home| home.is_absolute())
     }
+
+    /// The folder of the user's configuration, from `XDG_CONFIG_HOME`. `None` if that is unset or
+    /// not an absolute path.
+    pub fn config_home(&self) -> Option<PathBuf> {
+        self.path("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute())
+    }
 }
 
 /// Folders of posse and its user. All paths are absolute; the folders need not exist.

@@ -16,6 +16,7 @@ mod rules;
 mod shell;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use posse_actors::event::{Grant, SandboxTier, Scope};
 use posse_actors::ports::{
@@ -35,6 +36,7 @@ pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
 pub use dry_run::dry_run_policy;
 pub use posse_base::protected::is_protected;
+use posse_base::protected::is_protected_in;
 pub use relocated::Relocated;
 
 /// Returns the paths that `command` may name, without those known only at run time; the caller
@@ -353,15 +355,16 @@ impl RulePolicy {
     fn asked_each_time(case: &JudgedAction<'_>) -> Option<String> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, repository: Some(folder), .. } => Some(format!(
-                "{relative} controls git, because the folder {folder} is a git repository or becomes \
-                 one with it; it is asked about each time"
+                "{relative} controls git, because the folder {folder} is a git repository to which it \
+                 belongs or whose settings or hooks refer to it; it is asked about each time"
             )),
-            Operation::Write { relative, .. } => is_protected(relative).then(|| {
-                format!(
-                    "{relative} is protected: it configures or triggers later code \
+            Operation::Write { relative, root, .. } => is_protected_in(Path::new(root), relative)
+                .then(|| {
+                    format!(
+                        "{relative} is protected: it configures or triggers later code \
                          execution; it is asked about each time"
-                )
-            }),
+                    )
+                }),
             Operation::Execute { command, .. } => {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())
                     .then(|| format!("the command is longer than {COMMAND_CHARS_MAX} characters"))

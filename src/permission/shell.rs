@@ -8,7 +8,8 @@
 pub(crate) mod allow;
 pub(crate) mod danger;
 pub(crate) mod folders;
-pub(crate) mod grammar;
+pub(crate) mod globs;
+mod grammar;
 pub(crate) mod links;
 pub(crate) mod options;
 pub(crate) mod outline;

@@ -413,6 +413,7 @@ impl Protections {
         )?;
         (protection.bounds, protection.written) = (self.bounds, self.written.clone());
         let protection = protection.registering(self.secret_files.clone());
+        let protection = protection.with_config_home(surroundings.config_home.clone());
         let protection = Arc::new(protection.for_read_only_roots(beyond));
         protection.also_scan(temporary);
         known.insert(key, Arc::clone(&protection));

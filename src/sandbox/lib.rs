@@ -60,8 +60,8 @@ pub use plan::Backend;
 pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
 pub use protect::{
-    Finding, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey, ToolWrites,
-    Whose, Writing, finding_lines,
+    Finding, GitReferences, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey,
+    ToolWrites, Whose, Writing, finding_lines,
 };
 pub use scratch::open_up;
 

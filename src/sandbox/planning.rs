@@ -34,6 +34,8 @@ pub struct Surroundings {
     pub own: Vec<PathBuf>,
     /// Home directory of the user. `None` if unknown.
     pub home: Option<PathBuf>,
+    /// Folder of the user's configuration (`XDG_CONFIG_HOME`). `None` means `.config` in `home`.
+    pub config_home: Option<PathBuf>,
     /// Folder with the sockets of the user's services (`XDG_RUNTIME_DIR`). `None` if there is none.
     pub runtime_dir: Option<PathBuf>,
     /// Paths that commands may read, with their contents, although they are secret files or

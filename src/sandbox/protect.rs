@@ -15,14 +15,16 @@ mod links;
 mod moved_repositories;
 mod new_worktrees;
 mod place;
+mod pointed;
 mod quarantine;
+mod references;
 mod scan;
 mod state;
 mod stores;
 mod tool_writes;
 mod watched;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +33,6 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use posse_base::failure::printable;
-use posse_base::protected;
 use posse_base::secrets::files::SecretFiles;
 
 use exemptions::Lifted;
@@ -39,7 +40,8 @@ pub use finding_lines::finding_lines;
 use new_worktrees::NewWorktrees;
 use place::{Identity, Stat};
 use quarantine::Quarantine;
-use scan::{ProtectedItem, Sort};
+pub use references::GitReferences;
+use scan::{ProtectedItem, ScanResult, Sort};
 pub(crate) use scan::{ScanBounds, is_timestamp_final};
 use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
@@ -50,6 +52,10 @@ use watched::{FolderChange, Watched};
 /// only checked afterwards. Other hard links of mounted files come in addition, and as many entries
 /// of folders that are split around exempt paths.
 const MOUNTS_MAX: usize = 400;
+
+/// Maximum number of times that roots are scanned again because links in another root lead there.
+/// After the last one, the scans count as incomplete.
+const CROSS_ROUNDS_MAX: usize = 3;
 
 /// Duration in microseconds up to which a scan counts as fast: switching to another thread would
 /// take longer.
@@ -90,6 +96,8 @@ struct GuardState {
     roots: Vec<Watched>,
     reader: FileStateReader,
     links: links::Links,
+    /// Finder of the paths to which git's settings refer.
+    git: GitReferences,
     stores: stores::Keys,
     quarantine: Quarantine,
     /// Same set as [`Protection::temporary`].
@@ -361,6 +369,7 @@ impl Protection {
         let roots = distinct.into_iter().map(|path| Watched::open(path));
         let roots = roots.collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
+        let git = GitReferences::new(home.clone(), None);
         let protection = Protection {
             own,
             home,
@@ -374,6 +383,7 @@ impl Protection {
             scanner: known_secrets::next_scanner(),
             inner: Mutex::new(GuardState {
                 roots,
+                git,
                 quarantine: Quarantine::new(quarantine),
                 temporary,
                 is_complete: true,
@@ -389,6 +399,14 @@ impl Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
         }
+        self
+    }
+
+    /// Sets the configuration folder of the user (`XDG_CONFIG_HOME`), which contains settings of
+    /// git. `None` means `.config` in the home folder.
+    #[must_use]
+    pub(crate) fn with_config_home(self, config_home: Option<PathBuf>) -> Protection {
+        self.lock().git = GitReferences::new(self.home.clone(), config_home);
         self
     }
 
@@ -571,15 +589,48 @@ impl GuardState {
         bounds: ScanBounds,
     ) -> (Vec<(usize, ProtectedItem)>, Vec<ProtectedPath>, bool) {
         let (mut items, mut secrets, mut complete) = (Vec::new(), Vec::new(), true);
-        for (at, watched) in self.roots.iter_mut().enumerate() {
-            let found = watched.run_scan(bounds);
+        for (at, found) in self.scan_roots(|_, watched| Some(watched.run_scan(bounds))) {
             complete &= found.is_complete;
-            if !watched.is_out_of_reach {
+            if !self.roots[at].is_out_of_reach {
                 items.extend(found.items.into_iter().map(|item| (at, item)));
             }
             secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
         }
         (items, secrets, complete)
+    }
+
+    /// Scans the roots by `run`, which gets their indexes and returns `None` for those that are left
+    /// out, and scans those again to whose folders links in another root lead which were not known
+    /// before. Returns the results with the indexes of the roots.
+    fn scan_roots(
+        &mut self,
+        mut run: impl FnMut(usize, &mut Watched) -> Option<ScanResult>,
+    ) -> Vec<(usize, ScanResult)> {
+        let mut results: BTreeMap<usize, ScanResult> = BTreeMap::new();
+        let mut due = vec![true; self.roots.len()];
+        for round in 0..=CROSS_ROUNDS_MAX {
+            for (at, watched) in self.roots.iter_mut().enumerate().filter(|(at, _)| due[*at]) {
+                let Some(mut found) = run(at, watched) else { continue };
+                if round == CROSS_ROUNDS_MAX {
+                    found.is_complete = false;
+                    watched.is_complete = false;
+                }
+                results.insert(at, found);
+            }
+            let targets = self.roots.iter().flat_map(|watched| watched.scan.targets_elsewhere());
+            let targets: BTreeSet<PathBuf> = targets.cloned().collect();
+            due.fill(false);
+            for (at, watched) in self.roots.iter_mut().enumerate() {
+                let below = targets.iter().filter_map(|path| {
+                    path.strip_prefix(&watched.root.path).ok().map(Arc::<Path>::from)
+                });
+                due[at] = watched.scan.set_targets_from_elsewhere(below.collect());
+            }
+            if !due.contains(&true) {
+                break;
+            }
+        }
+        results.into_iter().collect()
     }
 
     /// Creates a baseline of the current state of `items` and of the paths to which they refer.
@@ -593,7 +644,6 @@ impl GuardState {
         // The inode number of a removed folder is reused.
         let roots = &self.roots;
         self.born.retain(|identity, (at, path)| roots[*at].scan.identity(path) == Some(*identity));
-        let pointed = self.referenced(&items);
         let unreadable = self.roots.iter().enumerate().flat_map(|(at, watched)| {
             watched.unreadable().map(move |(path, changed)| ((at, path), changed))
         });
@@ -601,20 +651,31 @@ impl GuardState {
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
             scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
-            pointed,
+            pointed: Vec::new(),
             is_complete,
             unreadable,
             since: log.since(),
             time: SystemTime::now(),
         };
-        let pointed = baseline.pointed.clone();
-        for (at, item) in items.into_iter().chain(pointed) {
-            let key = (at, Arc::clone(&item.path));
-            if !is_covered(baseline.items.get(&key), &item)
-                && let Some(before) = self.item_state(at, &item)
-            {
-                baseline.items.insert(key, before);
+        let mut due = self.referenced(&items);
+        baseline.pointed.clone_from(&due);
+        due.splice(0..0, items);
+        for _ in 0..=pointed::LINK_ROUNDS_MAX {
+            let keys: Vec<ProtectedPath> =
+                due.iter().map(|(at, item)| (*at, Arc::clone(&item.path))).collect();
+            for (at, item) in due {
+                let key = (at, Arc::clone(&item.path));
+                if !is_covered(baseline.items.get(&key), &item)
+                    && let Some(before) = self.item_state(at, &item, None)
+                {
+                    baseline.items.insert(key, before);
+                }
             }
+            due = self.link_targets(&baseline, &keys);
+            if due.is_empty() {
+                break;
+            }
+            baseline.pointed.extend(due.iter().cloned());
         }
         self.retain_left(&baseline);
         let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
@@ -627,9 +688,14 @@ impl GuardState {
         Arc::new(baseline)
     }
 
-    /// Returns the current state of an item. `None` if the item does not exist or cannot be
-    /// examined.
-    fn item_state(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
+    /// Returns the current state of an item, to the extent of its earlier state `before`. `None` if
+    /// the item does not exist or cannot be examined.
+    fn item_state(
+        &mut self,
+        at: usize,
+        item: &ProtectedItem,
+        before: Option<&State>,
+    ) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
@@ -642,103 +708,13 @@ impl GuardState {
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_born = self.is_born(parent) || self.is_in_new_worktree(at, &item.path);
-        let state = self.reader.state(&folder, name)?;
+        let state = self.reader.state(&folder, name, before)?;
         let is_mounted = !is_born
             && !matches!(item.sort, Sort::Todo | Sort::Strategy)
-            && matches!(state, State::File { .. } | State::Folder { .. });
+            && (state.is_folder() || matches!(state, State::File { .. }));
         let above = depends_on_parent(item).then(|| root.identity_above(&item.path)).flatten();
         let (sort, state) = (item.sort, Some(state));
         Some(BaselineItem { sort, state, identity, birth: None, parent, above, is_mounted })
-    }
-
-    /// Paths to protect because `items` refer to them: hook folders and settings files to which git
-    /// settings refer, the git files in the target of a `commondir`, and targets of protected
-    /// links. Settings and links add no path that is already protected, and none outside their
-    /// root.
-    fn referenced(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
-        let mut pointed = self.link_targets(items);
-        // A folder to which a `commondir` leads has the settings of a repository, even without a
-        // `HEAD`.
-        for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Common) {
-            let Some((at, target)) = self.pointer_target(&(*at, Arc::clone(&item.path))) else {
-                continue;
-            };
-            let parts = [
-                ("config", Sort::Settings),
-                ("hooks", Sort::Hooks),
-                ("info/attributes", Sort::Attributes),
-            ];
-            pointed.extend(
-                parts.into_iter().map(|(name, sort)| {
-                    (at, ProtectedItem { path: target.join(name).into(), sort })
-                }),
-            );
-        }
-        for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
-            let root = &self.roots[*at].root;
-            let Ok((folder, name)) = root.open_parent(&item.path) else { continue };
-            let Some(State::File { copy: Some(bytes), .. }) = self.reader.state(&folder, name)
-            else {
-                continue;
-            };
-            let repository = item.path.parent().unwrap_or(Path::new(""));
-            let is_dot_git = repository.file_name().is_some_and(|name| name == ".git");
-            let worktree = if is_dot_git { repository.parent() } else { Some(repository) };
-            for (is_hooks, target) in gitconfig::referenced_paths(&bytes) {
-                let base = if is_hooks { worktree } else { Some(repository) };
-                let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
-                let whole = posse_base::paths::normalise(&whole);
-                let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
-                let is_known = |other: &(usize, ProtectedItem)| {
-                    other.0 == *at
-                        && other.1.sort != Sort::Repository
-                        && relative.starts_with(&other.1.path)
-                };
-                // The workspace root itself cannot be protected as a whole.
-                let is_root = relative.as_os_str().is_empty();
-                if !is_root && !items.iter().chain(&pointed).any(is_known) {
-                    let sort = Sort::Name(protected::Class::Git);
-                    pointed.push((*at, ProtectedItem { path: relative.into(), sort }));
-                }
-            }
-        }
-        pointed
-    }
-
-    /// Paths to protect because of links among `items`: the target of a link with a protected name.
-    /// If names are protected only in a folder with the name of the link: those names in the
-    /// target.
-    fn link_targets(&self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
-        let mut targets: Vec<(usize, ProtectedItem)> = Vec::new();
-        for (at, ProtectedItem { path, sort }) in items {
-            let root = &self.roots[*at].root;
-            let is_link = || root.stat(path).is_ok_and(|stat| stat.kind == place::PlaceKind::Link);
-            if !matches!(sort, Sort::Name(_)) || !is_link() {
-                continue;
-            }
-            let Ok(real) = std::fs::canonicalize(root.path.join(path)) else { continue };
-            let Ok(target) = real.strip_prefix(&root.path) else { continue };
-            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            let above = path.parent().and_then(Path::file_name).unwrap_or_default();
-            if protected::class_of(above.as_encoded_bytes(), name).is_some() {
-                // The workspace root itself cannot be protected as a whole.
-                if !target.as_os_str().is_empty() {
-                    targets.push((*at, ProtectedItem { path: target.into(), sort: *sort }));
-                }
-            } else {
-                targets.extend(protected::names_in(&protected::fold(name)).map(|(name, class)| {
-                    let (path, sort) = (target.join(name).into(), Sort::Name(class));
-                    (*at, ProtectedItem { path, sort })
-                }));
-            }
-        }
-        let is_known = |target: &ProtectedItem, at: usize| {
-            items.iter().any(|(other, item)| {
-                *other == at && item.sort != Sort::Repository && target.path.starts_with(&item.path)
-            })
-        };
-        targets.retain(|(at, target)| !is_known(target, *at));
-        targets
     }
 
     /// Returns the paths to mount read-only, including all hard links of a file, and the folders

@@ -14,7 +14,7 @@ pub(crate) mod walk;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -24,6 +24,7 @@ use posse_base::failure::{ErrorCode, Exit, Failure, printable};
 use posse_base::paths::normalise;
 use posse_base::secrets::files::SecretFiles;
 use posse_base::secrets::is_secret;
+use posse_sandbox::GitReferences;
 
 use crate::workspace::links::{Linked, SecretLinks};
 
@@ -35,6 +36,8 @@ pub(crate) use walk::open_beneath;
 pub struct Workspace {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
+    /// Finder of the paths to which git's settings refer.
+    git: Arc<Mutex<GitReferences>>,
 }
 
 /// One root folder of a workspace, held open.
@@ -60,7 +63,8 @@ impl Workspace {
         }
         let paths = roots.iter().map(|root| root.path.clone()).collect();
         let links = SecretLinks::new(paths, SecretFiles::default());
-        Ok(Workspace { roots: roots.into(), links: Arc::new(links) })
+        let git = Arc::new(Mutex::new(GitReferences::new(None, None)));
+        Ok(Workspace { roots: roots.into(), links: Arc::new(links), git })
     }
 
     /// Returns this workspace with a detector that refuses the files in `registry`, the secrets
@@ -70,6 +74,14 @@ impl Workspace {
     pub fn with_secret_files(mut self, registry: SecretFiles) -> Workspace {
         let paths = self.roots().map(Path::to_owned).collect();
         self.links = Arc::new(SecretLinks::new(paths, registry));
+        self
+    }
+
+    /// Returns this workspace with a finder that knows the user's own settings of git: files to which
+    /// they refer control git.
+    #[must_use]
+    pub fn with_git_settings(mut self, git: GitReferences) -> Workspace {
+        self.git = Arc::new(Mutex::new(git));
         self
     }
 
@@ -132,6 +144,7 @@ impl Workspace {
         Ok(Located {
             roots: Arc::clone(&self.roots),
             links: Arc::clone(&self.links),
+            git: Arc::clone(&self.git),
             root: place.root,
             absolute: if is_root { root.clone() } else { root.join(&place.relative) },
             relative: if is_root { ".".to_owned() } else { named.into_owned() },
@@ -180,6 +193,7 @@ impl Root {
 pub struct Located {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
+    git: Arc<Mutex<GitReferences>>,
     root: usize,
     /// Path relative to the root, for opening; empty for the root itself.
     beneath: PathBuf,
@@ -244,12 +258,24 @@ impl Located {
     }
 
     /// Creates the operation of writing this path in a call that writes all paths in `written`,
-    /// which are relative to the root. The operation names the git repository that the files on
-    /// disk and the written ones form together, if this path controls it.
+    /// which are relative to the root. If this path controls git, the operation names the
+    /// repository: the one that the files on disk and the written ones form together, or one whose
+    /// settings or hooks refer to the path.
     pub(crate) fn write_with(&self, written: &[&str]) -> Operation {
         let (path, relative, root) = self.names();
-        let repository = repositories::controlled(self.root(), &self.beneath, written);
+        let repository = repositories::controlled(self.root(), &self.beneath, written)
+            .or_else(|| self.repository_that_obeys());
         Operation::Write { path, relative, root, repository }
+    }
+
+    /// Returns the repository whose settings or hooks refer to this path, as for
+    /// [`Operation::Write`].
+    fn repository_that_obeys(&self) -> Option<String> {
+        let roots: Vec<&Path> = self.roots.iter().map(|root| root.path.as_path()).collect();
+        let mut git = self.git.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = git.repository_that_obeys(&self.absolute, &roots)?;
+        let below = found.strip_prefix(self.root()).unwrap_or(&found).display().to_string();
+        Some(if below.is_empty() { ".".to_owned() } else { below })
     }
 
     /// Creates the operation of listing the parent folder, for the policy. `None` for `/`. Must not

@@ -36,6 +36,7 @@ pub(crate) fn sandbox(
         also_writable: settings.writable_roots.clone(),
         own: own_paths(setup.dirs, setup.settings),
         home: setup.environment.home(),
+        config_home: setup.environment.config_home(),
         runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
         readable_secrets: settings.readable_secrets.clone(),
     };

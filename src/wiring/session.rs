@@ -33,7 +33,7 @@ use crate::permission::{
 };
 use crate::project;
 use crate::provider::replay::Tape;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{GitReferences, Sandbox};
 use crate::stored_output;
 use crate::tool_counter;
 use crate::tools;
@@ -204,7 +204,8 @@ struct ConfinedWorkspace {
 impl ConfinedWorkspace {
     fn open(kept: &JournalSettings, setup: &Setup<'_>) -> Result<ConfinedWorkspace, Failure> {
         let added = [setup.add_dirs, &setup.settings.workspace_roots].concat();
-        let workspace = Workspace::open(setup.cwd, &added)?;
+        let git = GitReferences::new(setup.environment.home(), setup.environment.config_home());
+        let workspace = Workspace::open(setup.cwd, &added)?.with_git_settings(git);
         for added in workspace.roots().skip(1) {
             setup.dirs.check_added(added)?;
         }

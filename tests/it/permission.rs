@@ -195,6 +195,51 @@ fn protected_files_need_a_user() {
     assert!(!ended.stderr.contains("rule:"), "{}", ended.stderr);
 }
 
+/// Files to which git's settings, or links in the folder of hooks, refer are protected like hooks: for
+/// file tools, and for commands, whose changes are undone.
+#[test]
+fn files_that_git_settings_refer_to_need_a_user() {
+    let write = |path: &str| ("write_file", json!({"path": path, "content": "evil"}));
+    let command = "echo evil >tools/hooks/pre-push; echo evil >scripts/h; echo ok >scripts/other";
+    let server = ModelServer::start(vec![
+        calls(&[
+            write("tools/hooks/pre-commit"),
+            write("conf/a.cfg"),
+            write("scripts/h"),
+            write("user/hooks/pre-commit"),
+            write(".bare/rebase-merge/git-rebase-todo"),
+            write("tools/other"),
+        ]),
+        calls(&[("bash", json!({"command": command}))]),
+        says("Only two."),
+    ]);
+    let machine = Machine::with(&server);
+    for repository in [".git", ".bare"] {
+        machine.write(&format!("{repository}/HEAD"), "ref: refs/heads/main\n");
+        machine.write(&format!("{repository}/objects/x"), "");
+        machine.write(&format!("{repository}/refs/x"), "");
+    }
+    let config = "[core]\nhooksPath = tools/hooks\n[include]\npath = ../conf/a.cfg\n";
+    machine.write(".git/config", config);
+    machine.write("scripts/h", "the user's\n");
+    std::fs::create_dir(machine.work(".git/hooks")).unwrap();
+    std::os::unix::fs::symlink("../../scripts/h", machine.work(".git/hooks/post-merge")).unwrap();
+    let user = format!("[core] hooksPath = {}\n", machine.work("user/hooks").display());
+    std::fs::write(machine.path("home/.gitconfig"), user).unwrap();
+    let ended = machine.posse(&["run", "-y", "write them"]);
+    ended.assert_code(4);
+    let results = server.tool_results();
+    for result in &results[..5] {
+        assert!(result.starts_with("Denied: ") && result.contains("controls git"), "{result}");
+    }
+    assert_eq!(machine.read("tools/other"), "evil");
+    assert_eq!(machine.read("scripts/other"), "ok\n");
+    assert_eq!(machine.read("scripts/h"), "the user's\n");
+    for path in ["tools/hooks", "conf", "user", ".bare/rebase-merge"] {
+        assert!(!machine.work(path).exists(), "{path}: {results:?}");
+    }
+}
+
 #[test]
 fn dry_run_writes_no_file() {
     let server = ModelServer::start(vec![

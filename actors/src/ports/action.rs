@@ -46,9 +46,10 @@ pub enum Operation {
         relative: String,
         /// Workspace root through which the path is accessed.
         root: String,
-        /// Folder, relative to `root` (`.` is `root` itself), of the git repository that the
-        /// written file controls, such as its `config` or `hooks`. The repository exists already,
-        /// or this call makes it. `None` for all other writes.
+        /// Folder, relative to `root` (`.` is `root` itself) or absolute, of the git repository that
+        /// the written file controls: as its `config` or a hook, or because its settings refer to
+        /// the file. The repository exists already, or this call makes it. `None` for all other
+        /// writes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repository: Option<String>,
     },

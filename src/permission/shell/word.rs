@@ -82,7 +82,7 @@ pub(crate) fn active(c: char) -> char {
 }
 
 /// Returns the original of an active character. `None` if `c` is not active.
-fn inactive_character(c: char) -> Option<char> {
+pub(crate) fn inactive_character(c: char) -> Option<char> {
     u32::from(c).checked_sub(ACTIVE).filter(|code| *code < 128).and_then(char::from_u32)
 }
 

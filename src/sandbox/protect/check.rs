@@ -95,14 +95,14 @@ impl GuardState {
     ) -> BTreeMap<ProtectedPath, BaselineItem> {
         let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         self.is_complete = true;
-        for (at, watched) in self.roots.iter_mut().enumerate() {
-            if watched.is_out_of_reach {
-                continue;
-            }
-            let found = watched.run_scan_after(bounds, |path, changed| {
+        let scanned = self.scan_roots(|at, watched| {
+            let was_so = |path: &Arc<Path>, changed| {
                 let before = baseline.unreadable.get(&(at, Arc::clone(path)));
                 before.is_some_and(|before| *before == changed)
-            });
+            };
+            (!watched.is_out_of_reach).then(|| watched.run_scan_after(bounds, was_so))
+        });
+        for (at, found) in scanned {
             self.is_complete &= found.is_complete;
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }
@@ -110,11 +110,13 @@ impl GuardState {
         let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
             let key = (at, Arc::clone(&item.path));
+            let before = baseline.items.get(&key);
             let is_held = held == ProtectionMethod::ByMounts
-                && baseline.items.get(&key).is_some_and(|before| before.is_mounted);
+                && before.is_some_and(|before| before.is_mounted);
             self.reader.reads_again = !is_held;
+            let before = before.and_then(|before| before.state.as_ref());
             if !is_covered(now.get(&key), &item)
-                && let Some(current) = self.item_state(at, &item)
+                && let Some(current) = self.item_state(at, &item, before)
             {
                 now.insert(key, current);
             }
@@ -264,13 +266,16 @@ impl GuardState {
         if self.lifted.covers(path) {
             return;
         }
-        if let (
-            State::Folder { entries: old, is_whole: true, .. },
-            Some(State::Folder { entries: new, is_whole: true, .. }),
-        ) = (old, new)
+        if let (State::Folder { entries: old, .. }, Some(State::Folder { entries: new, .. })) =
+            (old, new)
             && let Ok(opened) = place::make_folder(folder, name, 0o700)
         {
             self.restore_entries(&opened, old, new, path);
+            return;
+        }
+        if old.is_folder() && new.is_some_and(State::is_folder) && !old.is_stored() {
+            // The copy lacks parts, and must not replace the folder.
+            self.found(path, ProtectedChange::Changed, ProtectAction::Left);
             return;
         }
         let taken = match new {
@@ -287,9 +292,12 @@ impl GuardState {
         let what = if new.is_some() { ProtectedChange::Changed } else { ProtectedChange::Removed };
         let action = match state::restore(folder, name, old) {
             Ok(()) => ProtectAction::Restored(taken),
-            Err(Errno::EFBIG) => ProtectAction::Failed(
-                "it was too large to be kept; what replaced it was moved aside".to_owned(),
-            ),
+            Err(Errno::EFBIG) => {
+                let replaced =
+                    if taken.is_some() { "; what replaced it was moved aside" } else { "" };
+                let why = format!("not all of it was kept, because it was too large{replaced}");
+                ProtectAction::Failed(why)
+            }
             Err(errno) => failed(errno),
         };
         self.found(path, what, action);
@@ -311,7 +319,7 @@ impl GuardState {
                 None => {
                     let path = path.join(name);
                     if self.lifted.reaches_into(&path)
-                        && let State::Folder { entries, is_whole: true, .. } = current
+                        && let State::Folder { entries, .. } = current
                         && let Ok(opened) = openat(folder, name, FOLDER, Mode::empty())
                     {
                         self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
@@ -394,7 +402,7 @@ impl GuardState {
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         if self.lifted.reaches_into(&path)
-            && let Some(State::Folder { entries, is_whole: true, .. }) = &current.state
+            && let Some(State::Folder { entries, .. }) = &current.state
             && let Ok(opened) = self.roots[key.0].root.open_folder(&key.1)
         {
             self.restore_entries(&opened, &BTreeMap::new(), entries, &path);
@@ -420,11 +428,12 @@ impl GuardState {
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         match (current.sort, &current.state) {
-            (Sort::Hooks, Some(State::Folder { entries, is_whole: true, .. })) => {
+            (Sort::Hooks | Sort::Remotes, Some(State::Folder { entries, .. })) => {
                 let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
                 for (hook, state) in entries {
                     // git ignores hooks with this suffix.
-                    let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
+                    let is_sample = current.sort == Sort::Hooks
+                        && hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
                         self.move_aside(&opened, hook, &path.join(hook), ProtectedChange::Created);
                     }
@@ -502,7 +511,8 @@ impl GuardState {
             || self.has_harmless_settings(at, &target)
     }
 
-    /// True if the repository has neither hooks nor settings that run programs. False in doubt.
+    /// True if the repository has neither hooks, nor settings that run programs, nor old files with
+    /// addresses. False in doubt.
     fn has_harmless_settings(&self, at: usize, repository: &Path) -> bool {
         let Ok(folder) = self.roots[at].root.open_folder(repository) else { return false };
         let depth = repository.components().count();
@@ -514,14 +524,15 @@ impl GuardState {
                 Ok(None) | Err(_) => false,
             }
         });
-        let has_hooks = match openat(&folder, "hooks", FOLDER, Mode::empty()) {
-            Ok(hooks) => place::list(&hooks, HOOKS_MAX).map_or(true, |(listed, is_whole)| {
-                let is_sample = |name: &OsStr| name.as_bytes().ends_with(b".sample");
+        let has_files = |name: &str| match openat(&folder, name, FOLDER, Mode::empty()) {
+            Ok(files) => place::list(&files, HOOKS_MAX).map_or(true, |(listed, is_whole)| {
+                let is_sample =
+                    |file: &OsStr| name == "hooks" && file.as_bytes().ends_with(b".sample");
                 !is_whole || listed.iter().any(|entry| !is_sample(&entry.name))
             }),
             Err(errno) => errno != Errno::ENOENT,
         };
-        is_harmless && !has_hooks
+        is_harmless && !["hooks", "remotes", "branches"].into_iter().any(has_files)
     }
 
     /// Returns the scanned folder to which the pointer file or `commondir` at `key` leads. `None`

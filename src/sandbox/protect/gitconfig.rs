@@ -205,16 +205,29 @@ impl Registrations {
     }
 }
 
-/// Returns the paths that act as part of a configuration: `core.hooksPath` (true) and includes
-/// (false). Empty if the text cannot be parsed.
-pub(super) fn referenced_paths(bytes: &[u8]) -> Vec<(bool, String)> {
-    let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
+/// Setting that refers to a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PathSetting {
+    /// `core.hooksPath`: folder of the hooks.
+    Hooks(String),
+    /// `include.path` or `includeIf.….path`: file with further settings.
+    Include(String),
+    /// `core.worktree`: work tree of the repository.
+    WorkTree(String),
+}
+
+/// Returns the settings that refer to paths. Of a text that cannot be parsed completely, those in
+/// front of the error.
+pub(super) fn path_settings(bytes: &[u8]) -> Vec<PathSetting> {
+    let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let settings = parse(&lines).unwrap_or_default();
+    let mut settings = Vec::new();
+    parse_into(&lines, Headers::MayBeFollowed, &mut settings);
     let wanted = settings.into_iter().filter_map(|setting| {
         match (setting.section.as_str(), setting.key.as_str()) {
-            ("core", "hookspath") => Some((true, setting.value)),
-            ("include" | "includeif", "path") => Some((false, setting.value)),
+            ("core", "hookspath") => Some(PathSetting::Hooks(setting.value)),
+            ("core", "worktree") => Some(PathSetting::WorkTree(setting.value)),
+            ("include" | "includeif", "path") => Some(PathSetting::Include(setting.value)),
             _ => None,
         }
     });
@@ -239,13 +252,7 @@ fn is_harmless(setting: &Setting, depth: usize) -> bool {
     let value = setting.value.trim();
     let runs = value.starts_with('!') || value.starts_with('-') || value.contains("::");
     let leads_away = key == "worktree" && section == "core" && !stays_below(value, depth);
-    // A repository in the folder of loose objects is not scanned, and a push would run its hooks.
-    // Reading these folders after each command would cost more than all others together.
-    let is_local = value.starts_with("file://") || !value.contains(':');
-    let is_hidden = matches!(key, "url" | "pushurl")
-        && is_local
-        && value.split(['/', '\\']).any(|part| part.eq_ignore_ascii_case("objects"));
-    listed && !names_a_program && !runs && !leads_away && !is_hidden
+    listed && !names_a_program && !runs && !leads_away
 }
 
 /// True if the path `path` is relative and does not lead above the folder that is `depth` levels
@@ -269,9 +276,24 @@ fn stays_below(path: &str, depth: usize) -> bool {
     })
 }
 
+/// Position of settings relative to the headers of sections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Headers {
+    /// A header is alone on its line, so that settings can be removed by lines.
+    Alone,
+    /// A setting may follow a header on the same line, as git permits.
+    MayBeFollowed,
+}
+
 /// Parses a configuration as git does. `None` for unknown syntax, because git may accept it.
 fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
+    parse_into(lines, Headers::Alone, &mut settings).map(|()| settings)
+}
+
+/// Parses a configuration into `settings`. `None` at the first unknown syntax; then `settings` are
+/// those in front of it.
+fn parse_into(lines: &[&str], headers: Headers, settings: &mut Vec<Setting>) -> Option<()> {
     let mut section: Option<(String, Option<String>)> = None;
     let mut at = 0;
     while at < lines.len() {
@@ -279,17 +301,14 @@ fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
         if at == 0 {
             rest = rest.trim_start_matches('\u{feff}');
         }
-        rest = rest.trim_start_matches([' ', '\t', '\r', '\u{b}', '\u{c}']);
-        if let Some(head) = rest.strip_prefix('[') {
+        rest = rest.trim_start_matches(BLANKS);
+        while let Some(head) = rest.strip_prefix('[') {
             let (parsed, after) = header(head)?;
             section = Some(parsed);
-            // A setting may follow the header on the same line, and both must be separated for
-            // cleaning.
-            if !is_blank(after) {
+            if headers == Headers::Alone && !is_blank(after) {
                 return None;
             }
-            at += 1;
-            continue;
+            rest = after.trim_start_matches(BLANKS);
         }
         if is_blank(rest) {
             at += 1;
@@ -311,8 +330,11 @@ fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
         settings.push(Setting { section, subsection, key, value, lines: at..end });
         at = end;
     }
-    Some(settings)
+    Some(())
 }
+
+/// Characters that git skips at the beginning of a line.
+const BLANKS: [char; 5] = [' ', '\t', '\r', '\u{b}', '\u{c}'];
 
 fn is_blank(rest: &str) -> bool {
     let rest = rest.trim_matches([' ', '\t', '\r', '\n']);
@@ -417,8 +439,6 @@ mod tests {
             ("[core]\ngitproxy=x\n", "core.gitproxy"),
             ("[core]\nworktree=/home\n", "core.worktree"),
             ("[core]\nworktree=../../x\n", "core.worktree"),
-            ("[remote \"o\"]\nurl = ../.git/objects/aa/e.git\n", "remote.o.url"),
-            ("[remote \"o\"]\nurl = file:///w/.git/objects/aa\n", "remote.o.url"),
             ("[diff \"a\"]\ntextconv = x\n", "diff.a.textconv"),
             ("[diff]\nexternal = x\n", "diff.external"),
             ("[filter \"lfs\"]\nclean = x\n", "filter.lfs.clean"),
@@ -493,9 +513,13 @@ mod tests {
     }
 
     #[test]
-    fn finds_referenced_files() {
+    fn finds_settings_that_refer_to_paths() {
         let text = b"[core]\nhooksPath = .husky/_\n[include]\npath = ../extra\n";
-        let found = referenced_paths(text);
-        assert_eq!(found, [(true, ".husky/_".to_owned()), (false, "../extra".to_owned())]);
+        let (hooks, include) = (".husky/_".to_owned(), "../extra".to_owned());
+        let expected = [PathSetting::Hooks(hooks), PathSetting::Include(include)];
+        assert_eq!(path_settings(text), expected);
+        // git accepts a setting behind a header, and bytes that are no text.
+        let text = b"[user] name = \xff\n[core] [CORE] hooksPath = \"a b\" # x\n[broken\n";
+        assert_eq!(path_settings(text), [PathSetting::Hooks("a b".to_owned())]);
     }
 }

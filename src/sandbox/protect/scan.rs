@@ -1,10 +1,10 @@
 //! Scan for protected names and secrets below a root. An unchanged folder is not read again.
 //!
-//! Inside a git folder only git's own files are protected, because a branch may have any name. The
-//! 256 folders of loose objects are skipped, and pointer files must not lead there. A folder of
-//! another role, such as `node_modules`, is scanned as an ordinary folder if a link in an ordinary
-//! folder leads to it. Then the names directly in the folders above it are protected, too, because
-//! programs look there as well.
+//! Inside a git folder only git's own files are protected, because a branch may have any name. A
+//! folder of another role, such as `node_modules`, is scanned as an ordinary folder if a link in an ordinary
+//! folder, of this or another root, leads to it. Then the names directly in the folders above it are
+//! protected, too, because programs look there as well. The name of the root itself can give names
+//! in it their meaning, as for `.github`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -73,12 +73,13 @@ enum FolderRole {
     /// Folder of third-party or generated files, such as `node_modules` or `target`, or a folder
     /// below one (see `is_vendored` in `src/base/protected.rs`).
     Vendored,
-    /// Folder below a `.git`, other than `info` and `objects` of a repository.
+    /// Folder below a `.git`, other than `info` of a repository.
     Inside,
     /// Folder `info` of a repository.
     Info,
-    /// Folder `objects` of a repository.
-    Objects,
+    /// Folder with the state of an interrupted rebase or cherry-pick, in a repository that is not
+    /// below a `.git`. Like an ordinary folder otherwise.
+    Progress,
     /// Folder that is protected as a whole. It is scanned for secrets only.
     Held,
     /// `.git`, in any notation that a file system treats as equal, such as `GIT~1`.
@@ -108,6 +109,8 @@ pub(super) enum Sort {
     Pointer,
     /// Folder `hooks` of a repository.
     Hooks,
+    /// Folder `remotes` or `branches` of a repository: files of an old format that name addresses.
+    Remotes,
     /// File `config` or `config.worktree` of a repository.
     Settings,
     /// File `info/attributes` of a repository, or `info` itself if it is a link.
@@ -183,6 +186,22 @@ pub(super) struct ScanResult {
     pub(super) folders_read: usize,
 }
 
+/// Folders to which links lead.
+#[derive(Debug, Default)]
+struct LinkTargets {
+    /// Folders below the root that are to be scanned as ordinary ones.
+    ordinary: BTreeSet<Arc<Path>>,
+    /// Files and folders outside of the root.
+    elsewhere: BTreeSet<PathBuf>,
+}
+
+impl LinkTargets {
+    /// True if `scan` knows these targets already.
+    fn is(&self, scan: &Scan) -> bool {
+        self.ordinary == scan.link_targets && self.elsewhere == scan.targets_elsewhere
+    }
+}
+
 /// Scanner of one root, with the cached content of all its folders.
 #[derive(Debug)]
 pub(super) struct Scan {
@@ -195,6 +214,10 @@ pub(super) struct Scan {
     /// Folders that are scanned as ordinary ones, despite their role, because a link in an ordinary
     /// folder leads to them.
     link_targets: BTreeSet<Arc<Path>>,
+    /// Folders outside of the root to which links in ordinary folders lead.
+    targets_elsewhere: BTreeSet<PathBuf>,
+    /// Paths below the root to which links in other roots lead.
+    from_elsewhere: BTreeSet<Arc<Path>>,
     /// Watches of folders. `None` for a root with few folders, after an incomplete scan, or if the
     /// system offers no notifications.
     watch: Option<FolderWatch>,
@@ -225,6 +248,8 @@ impl Default for Scan {
             identities: HashMap::new(),
             number: 0,
             link_targets: BTreeSet::new(),
+            targets_elsewhere: BTreeSet::new(),
+            from_elsewhere: BTreeSet::new(),
             watch: None,
             unwatched_max: UNWATCHED_MAX,
             known: KnownSecrets::default(),
@@ -241,17 +266,27 @@ impl Scan {
         self.known = KnownSecrets::new(known);
     }
 
+    /// Folders outside of the root to which links in ordinary folders lead, as of the last scan.
+    pub(super) fn targets_elsewhere(&self) -> &BTreeSet<PathBuf> {
+        &self.targets_elsewhere
+    }
+
+    /// Sets the paths below the root to which links in other roots lead. Returns true if they differ
+    /// from those of before, so that another scan is needed.
+    pub(super) fn set_targets_from_elsewhere(&mut self, targets: BTreeSet<Arc<Path>>) -> bool {
+        let is_new = targets != self.from_elsewhere;
+        self.from_elsewhere = targets;
+        is_new
+    }
+
     /// Folders that the last scan could not read because of their permissions.
     pub(super) fn unreadable(&self) -> &[Arc<Path>] {
         &self.unreadable
     }
 
-    /// Paths, below the root, of the folders whose subfolders are not all scanned: repositories,
-    /// and their folders of objects.
+    /// Paths, below the root, of the folders whose subfolders are not all scanned: repositories.
     pub(super) fn partly_scanned(&self) -> impl Iterator<Item = &Path> {
-        let folders = self.folders.iter();
-        let partly = folders
-            .filter(|(_, folder)| folder.is_repository || folder.role == FolderRole::Objects);
+        let partly = self.folders.iter().filter(|(_, folder)| folder.is_repository);
         partly.map(|(path, _)| Path::new(path))
     }
 
@@ -357,7 +392,7 @@ impl Scan {
         let links = last.with_links.iter().filter_map(|path| self.folders.get(path));
         let is_unchanged = watch.has_no_changes()
             && last.unwatched.iter().all(is_same)
-            && self.resolve(root, links) == self.link_targets;
+            && self.resolve(root, links).is(self);
         is_unchanged.then(|| ScanResult {
             items: last.items.clone(),
             secrets: last.secrets.clone(),
@@ -394,15 +429,16 @@ impl Scan {
             let mut found = self.run_once(root, bounds, begin);
             folders_read += found.folders_read;
             found.folders_read = folders_read;
-            let targets = self.resolve_links(root);
-            if targets == self.link_targets || !found.is_complete {
+            let targets = self.resolve(root, self.folders.values());
+            if targets.is(self) || !found.is_complete {
                 return found;
             }
-            self.link_targets = targets;
+            self.link_targets = targets.ordinary;
+            self.targets_elsewhere = targets.elsewhere;
         }
         let mut found = self.run_once(root, bounds, begin);
         found.folders_read += folders_read;
-        found.is_complete &= self.resolve_links(root) == self.link_targets;
+        found.is_complete &= self.resolve(root, self.folders.values()).is(self);
         found
     }
 
@@ -464,43 +500,55 @@ impl Scan {
         found
     }
 
-    /// Returns the result of [`Scan::resolve`] for the links in all folders.
-    fn resolve_links(&self, root: &Root) -> BTreeSet<Arc<Path>> {
-        self.resolve(root, self.folders.values())
-    }
-
-    /// Returns the folders to which the links in `folders` lead, and which are not scanned as
-    /// ordinary folders because of their path. Other links add nothing.
+    /// Returns the folders to which the links in `folders` lead, and those links in other roots, and
+    /// which are not scanned as ordinary folders because of their path. Other links add nothing.
     fn resolve<'a>(
         &self,
         root: &Root,
         folders: impl Iterator<Item = &'a ScannedFolder>,
-    ) -> BTreeSet<Arc<Path>> {
-        let links = folders.flat_map(|folder| &folder.links);
-        links.filter_map(|(link, text)| self.link_target(root, link, text)).collect()
+    ) -> LinkTargets {
+        let mut targets = LinkTargets::default();
+        for (link, text) in folders.flat_map(|folder| &folder.links) {
+            self.add_link_target(root, link, text, &mut targets);
+        }
+        let from_elsewhere = self.from_elsewhere.iter().filter(|path| self.is_target(root, path));
+        targets.ordinary.extend(from_elsewhere.cloned());
+        targets
     }
 
-    fn link_target(&self, root: &Root, link: &Path, text: &Path) -> Option<Arc<Path>> {
-        let is_ordinary = |path: &Path| {
-            let known = self.folders.get(path.as_os_str());
-            known.is_some_and(|folder| {
-                folder.names == NameScope::Below || folder.role == FolderRole::Held
-            }) && !self.link_targets.contains(path)
-        };
+    /// True if the folder at `path` is scanned as an ordinary folder, or not at all, without a link.
+    fn is_ordinary(&self, path: &Path) -> bool {
+        let known = self.folders.get(path.as_os_str());
+        known.is_some_and(|folder| {
+            folder.names == NameScope::Below || folder.role == FolderRole::Held
+        }) && !self.link_targets.contains(path)
+    }
+
+    /// True if there is a folder at `path` that is scanned as an ordinary folder only because a link
+    /// leads there.
+    fn is_target(&self, root: &Root, path: &Path) -> bool {
+        !self.is_ordinary(path) && root.stat(path).is_ok_and(|stat| stat.kind == PlaceKind::Folder)
+    }
+
+    fn add_link_target(&self, root: &Root, link: &Path, text: &Path, targets: &mut LinkTargets) {
         // The usual case, without system calls: links are relative and lead to ordinary folders.
         let mut parts = text.components().skip_while(|part| *part == Component::ParentDir);
         if text.is_relative() && parts.all(|part| matches!(part, Component::Normal(_))) {
             let above = link.parent().unwrap_or(Path::new(""));
             let depth = |path: &Path| path.components().count();
             let ups = text.components().filter(|part| *part == Component::ParentDir).count();
-            if ups <= depth(above) && is_ordinary(&normalise(&above.join(text))) {
-                return None;
+            if ups <= depth(above) && self.is_ordinary(&normalise(&above.join(text))) {
+                return;
             }
         }
-        let resolved = std::fs::canonicalize(root.path.join(link)).ok()?;
-        let relative = resolved.strip_prefix(&root.path).ok()?;
-        let is_folder = || root.stat(relative).is_ok_and(|stat| stat.kind == PlaceKind::Folder);
-        (!is_ordinary(relative) && is_folder()).then(|| relative.into())
+        let Ok(resolved) = std::fs::canonicalize(root.path.join(link)) else { return };
+        match resolved.strip_prefix(&root.path) {
+            Ok(relative) if self.is_target(root, relative) => {
+                targets.ordinary.insert(relative.into());
+            }
+            Ok(_) => {}
+            Err(_) => drop(targets.elsewhere.insert(resolved)),
+        }
     }
 
     /// Returns the content of the folder at `path`; reads it only if it has changed. `None` if it
@@ -605,7 +653,7 @@ impl Scan {
             secrets: Vec::new(),
             links: Vec::new(),
         };
-        classify_content(path, &opened, listed, &self.known, &mut folder);
+        classify_content(&root.path, path, &opened, listed, &self.known, &mut folder);
         if folder.is_repository {
             folder.birth = place::creation_time(&opened);
         }
@@ -636,17 +684,21 @@ pub(crate) fn is_timestamp_final(changed: (i64, i64), now: Duration) -> bool {
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
-/// Sorts the entries `listed` of the folder `path` into the lists of `folder`: protected names,
+/// Sorts the entries `listed` of the folder `path` in `root` into the lists of `folder`: protected names,
 /// secrets (by name, or in `known`), links, folders to scan, and inodes of what is not secret. An
 /// entry may be in several. Also sets `is_repository`. `role` and `names` must be set before.
 fn classify_content(
+    root: &Path,
     path: &Arc<Path>,
     opened: &OwnedFd,
     listed: Vec<Listed>,
     known: &KnownSecrets,
     folder: &mut ScannedFolder,
 ) {
-    let above = path.file_name().unwrap_or_default();
+    let is_root = path.as_os_str().is_empty();
+    let above = if is_root { root.file_name() } else { path.file_name() }.unwrap_or_default();
+    // In a root with the name of a protected folder, everything is protected.
+    let class_of_root = if is_root { protected::class_of_folder(root) } else { None };
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     folder.is_repository = is_repository;
     let mut named = String::new();
@@ -657,7 +709,8 @@ fn classify_content(
     for Listed { name, kind, inode } in listed {
         let child: Arc<Path> = path.join(&name).into();
         let scope = (folder.role, folder.names);
-        let sort = classify_entry(scope, is_repository, above, &name, kind);
+        let sort = classify_entry(scope, is_repository, above, &name, kind)
+            .or(class_of_root.map(Sort::Name));
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
@@ -715,6 +768,7 @@ fn classify_entry(
     if is_repository {
         let control = match &*folded {
             b"hooks" => Some(Sort::Hooks),
+            b"remotes" | b"branches" => Some(Sort::Remotes),
             b"config" | b"config.worktree" => Some(Sort::Settings),
             b"commondir" => Some(Sort::Common),
             b"info" if kind == PlaceKind::Link => Some(Sort::Attributes),
@@ -731,7 +785,8 @@ fn classify_entry(
     if role == FolderRole::Info && &*folded == b"attributes" {
         return Some(Sort::Attributes);
     }
-    let is_progress = |folder: &str| role == FolderRole::Inside && above == folder;
+    let is_progress =
+        |folder: &str| matches!(role, FolderRole::Inside | FolderRole::Progress) && above == folder;
     if is_progress("rebase-merge") && name == "git-rebase-todo" {
         return Some(Sort::Todo);
     }
@@ -785,27 +840,16 @@ fn role_below(
         NameScope::Here | NameScope::Nowhere => NameScope::Nowhere,
         NameScope::Below => NameScope::Below,
     };
-    let is_inside = matches!(
-        role,
-        FolderRole::Inside | FolderRole::Git | FolderRole::Info | FolderRole::Objects
-    );
-    if is_repository {
-        match &*folded {
-            b"info" => return Some((FolderRole::Info, names)),
-            b"objects" => return Some((FolderRole::Objects, names)),
-            _ => {}
+    let is_inside = matches!(role, FolderRole::Inside | FolderRole::Git | FolderRole::Info);
+    match &*folded {
+        b"info" if is_repository => return Some((FolderRole::Info, names)),
+        _ if is_inside => return Some((FolderRole::Inside, names)),
+        b"rebase-merge" | b"sequencer" if is_repository => {
+            return Some((FolderRole::Progress, names));
         }
+        _ => {}
     }
-    if role == FolderRole::Objects
-        && names == NameScope::Nowhere
-        && name.len() == 2
-        && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
-    {
-        return None;
-    }
-    if is_inside {
-        return Some((FolderRole::Inside, names));
-    }
+    let role = if role == FolderRole::Progress { FolderRole::Plain } else { role };
     match role {
         FolderRole::Plain if protected::is_vendored(name.as_bytes()) => {
             Some((FolderRole::Vendored, NameScope::Nowhere))
@@ -815,19 +859,19 @@ fn role_below(
 }
 
 /// True if `name` is named like a secret in the folder `above`. False if the name of `above` is
-/// itself that of a secret, which covers its content, for names that are not UTF-8, and for pipes,
-/// sockets and devices. `named` is a scratch buffer.
+/// itself that of a secret, which covers its content, and for pipes, sockets and devices. Of names
+/// that are not UTF-8, the parts that are count. `named` is a scratch buffer.
 fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
     if kind == PlaceKind::Other {
         return false;
     }
-    let (Some(above), Some(name)) = (above.to_str(), name.to_str()) else { return false };
+    let (above, name) = (above.to_string_lossy(), name.to_string_lossy());
     named.clear();
-    named.push_str(above);
+    named.push_str(&above);
     named.push('/');
     // A folder with the name of its parent would match its content twice.
-    named.push_str(name);
-    let below_secret = secrets::is_secret(above);
+    named.push_str(&name);
+    let below_secret = secrets::is_secret(&above);
     !below_secret && secrets::is_secret(named)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +21,15 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Number of bytes of all stored files from which no further file is stored. The last one may
 /// exceed it.
 const ALL_BYTES_MAX: usize = 8 << 20;
-/// Maximum number of stored entries of one protected folder, with everything below it.
+/// Maximum number of stored entries of one protected folder, with everything below it. Folders
+/// below it whose entries exceed the limit are not stored.
 const ENTRIES_MAX: usize = 4096;
 /// Maximum depth of stored entries within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
+/// Maximum number of entries below a folder that is not stored whose changes are noticed.
+const NOTICED_MAX: usize = 100_000;
+/// Maximum depth below a folder that is not stored at which changes are noticed.
+const NOTICED_DEPTH_MAX: usize = 200;
 
 /// State of a file, link or folder, with everything below it.
 #[derive(Debug, Clone)]
@@ -38,7 +44,13 @@ pub(super) enum State {
     Folder {
         mode: u32,
         entries: BTreeMap<PathBuf, State>,
-        is_whole: bool,
+    },
+    /// A folder that is not stored because it is too large or too deep. Its changes are noticed, but
+    /// it cannot be restored.
+    LargeFolder {
+        /// Digest of the names, identities, sizes and times of everything below. `None` is equal to
+        /// any: a tool of posse changed the folder.
+        digest: Option<u64>,
     },
     /// A pipe, socket or device, or a link or folder that cannot be read.
     Other {
@@ -61,14 +73,13 @@ impl State {
                 same_bits && same_bytes
             }
             (State::Link { target: first }, State::Link { target: second }) => first == second,
-            (
-                State::Folder { entries: first, is_whole: a, .. },
-                State::Folder { entries: second, is_whole: b, .. },
-            ) => {
+            (State::Folder { entries: first, .. }, State::Folder { entries: second, .. }) => {
                 let pairs = || first.iter().zip(second);
-                a == b
-                    && first.len() == second.len()
+                first.len() == second.len()
                     && pairs().all(|((a, one), (b, other))| a == b && one.is_same(other))
+            }
+            (State::LargeFolder { digest: first }, State::LargeFolder { digest: second }) => {
+                first == second || first.is_none() || second.is_none()
             }
             (State::Other { stat: a }, State::Other { stat: b }) => {
                 a.identity == b.identity && a.kind == b.kind
@@ -78,13 +89,17 @@ impl State {
     }
 
     pub(super) fn empty_folder() -> State {
-        State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
+        State::Folder { mode: 0o755, entries: BTreeMap::new() }
     }
 
     /// Sets the state of `path` below this folder, or removes `path` if `state` is `None`. Missing
     /// folders in between are created. Anything else than a folder, here or in between, becomes
-    /// one.
-    pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
+    /// one. Folders more than `depth` levels below this one are not stored.
+    pub(super) fn set(&mut self, path: &Path, state: Option<State>, depth: usize) {
+        if depth == 0 || matches!(self, State::LargeFolder { .. }) {
+            *self = State::LargeFolder { digest: None };
+            return;
+        }
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
         let rest = parts.as_path();
@@ -97,13 +112,24 @@ impl State {
             (true, Some(state)) => drop(entries.insert(name, state)),
             (true, None) => drop(entries.remove(&name)),
             (false, state) => {
-                entries.entry(name).or_insert_with(State::empty_folder).set(rest, state);
+                let below = entries.entry(name).or_insert_with(State::empty_folder);
+                below.set(rest, state, depth - 1);
             }
         }
     }
 
     pub(super) fn is_folder(&self) -> bool {
-        matches!(self, State::Folder { .. })
+        matches!(self, State::Folder { .. } | State::LargeFolder { .. })
+    }
+
+    /// True if everything is stored, so that it can be restored.
+    pub(super) fn is_stored(&self) -> bool {
+        match self {
+            State::File { copy, .. } => copy.is_some(),
+            State::Link { .. } => true,
+            State::Folder { entries, .. } => entries.values().all(State::is_stored),
+            State::LargeFolder { .. } | State::Other { .. } => false,
+        }
     }
 }
 
@@ -115,6 +141,8 @@ pub(super) struct FileStateReader {
     pub(super) reads_again: bool,
     copies: HashMap<Identity, Copied>,
     bytes: usize,
+    /// Key of the digests of folders.
+    key: RandomState,
     /// Number of surveys so far. Bytes that were not used since the last but one survey are
     /// dropped.
     round: u64,
@@ -152,16 +180,24 @@ impl FileStateReader {
         }
     }
 
-    /// Reads the state of `name` in `folder`. `None` if it does not exist or cannot be examined.
-    pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
+    /// Reads the state of `name` in `folder`. Folders that are stored in its earlier state `before`
+    /// are stored, and those that are not are not, so that the two can be compared. `None` if it
+    /// does not exist or cannot be examined.
+    pub(super) fn state(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        before: Option<&State>,
+    ) -> Option<State> {
         let mut left = ENTRIES_MAX;
-        self.state_below(folder, name, DEPTH_MAX, &mut left)
+        self.state_below(folder, name, before, DEPTH_MAX, &mut left)
     }
 
     fn state_below(
         &mut self,
         folder: &OwnedFd,
         name: &Path,
+        before: Option<&State>,
         depth: usize,
         left: &mut usize,
     ) -> Option<State> {
@@ -173,27 +209,79 @@ impl FileStateReader {
                 Err(_) => State::Other { stat },
             },
             PlaceKind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
-                Ok(opened) => self.folder(&opened, stat.mode, depth, left),
+                Ok(opened) => self.folder(&opened, stat.mode, before, depth, left),
                 Err(_) => State::Other { stat },
             },
             PlaceKind::Other => State::Other { stat },
         })
     }
 
-    fn folder(&mut self, opened: &OwnedFd, mode: u32, depth: usize, left: &mut usize) -> State {
+    fn folder(
+        &mut self,
+        opened: &OwnedFd,
+        mode: u32,
+        before: Option<&State>,
+        depth: usize,
+        left: &mut usize,
+    ) -> State {
+        let known = match before {
+            Some(State::LargeFolder { .. }) => return self.large_folder(opened),
+            Some(State::Folder { entries, .. }) => Some(entries),
+            _ => None,
+        };
+        // A command must not make a stored folder one that is not by filling others.
+        let entries_max = *left + known.map_or(0, |known| known.len() + ENTRIES_MAX);
+        if depth == 0 && known.is_none() {
+            return self.large_folder(opened);
+        }
+        let (listed, is_all) = place::list(opened, entries_max).unwrap_or((Vec::new(), true));
+        if !is_all {
+            return self.large_folder(opened);
+        }
+        *left -= listed.len().min(*left);
         let mut entries = BTreeMap::new();
-        let mut is_whole = depth > 0;
-        if is_whole && let Ok((listed, all)) = place::list(opened, *left) {
-            is_whole = all;
-            *left -= listed.len().min(*left);
-            for entry in listed {
-                let name = PathBuf::from(entry.name);
-                if let Some(state) = self.state_below(opened, &name, depth - 1, left) {
-                    entries.insert(name, state);
-                }
+        for entry in listed {
+            let name = PathBuf::from(entry.name);
+            let before = known.and_then(|known| known.get(&name));
+            let depth = depth.saturating_sub(1);
+            if let Some(state) = self.state_below(opened, &name, before, depth, left) {
+                entries.insert(name, state);
             }
         }
-        State::Folder { mode, entries, is_whole }
+        State::Folder { mode, entries }
+    }
+
+    fn large_folder(&self, opened: &OwnedFd) -> State {
+        let mut left = NOTICED_MAX;
+        State::LargeFolder {
+            digest: Some(self.digest(opened, Path::new(""), NOTICED_DEPTH_MAX, &mut left)),
+        }
+    }
+
+    /// Digest of everything in the folder `opened`, whose path below the digested folder is `path`.
+    /// It does not depend on the order of the entries.
+    fn digest(&self, opened: &OwnedFd, path: &Path, depth: usize, left: &mut usize) -> u64 {
+        let Ok((listed, _)) = place::list(opened, *left) else { return 0 };
+        *left -= listed.len();
+        let mut digest: u64 = 0;
+        for entry in listed {
+            let name = Path::new(&entry.name);
+            let Ok(stat) = Stat::at(opened, name) else { continue };
+            let path = path.join(name);
+            if stat.kind == PlaceKind::Folder {
+                // The times of folders alter with files that do not matter.
+                digest = digest.wrapping_add(self.key.hash_one((&path, stat.identity)));
+                if depth > 0
+                    && let Ok(below) = openat(opened, name, FOLDER, Mode::empty())
+                {
+                    digest = digest.wrapping_add(self.digest(&below, &path, depth - 1, left));
+                }
+            } else {
+                let state = (&path, stat.identity, stat.size, stat.mode, stat.changed);
+                digest = digest.wrapping_add(self.key.hash_one(state));
+            }
+        }
+        digest
     }
 
     /// Returns the bytes of a file, from the cache if the file is unchanged. `None` if the file is
@@ -234,14 +322,15 @@ pub(super) fn restore(folder: &OwnedFd, name: &Path, state: &State) -> Result<()
             place::replace_file(folder, name, copy, stat.mode)
         }
         State::Link { target } => symlinkat(target.as_os_str(), folder, name),
-        State::Folder { mode, entries, .. } => {
+        State::Folder { mode, entries } => {
             let opened = place::make_folder(folder, name, *mode)?;
-            for (name, state) in entries {
-                restore(&opened, name, state)?;
-            }
-            Ok(())
+            let restored = entries.iter().map(|(name, state)| restore(&opened, name, state));
+            // An entry that cannot be restored does not keep the others from it.
+            restored.fold(Ok(()), Result::and)
         }
         // Too large to be stored, or a kind of file that cannot be created again.
-        State::File { copy: None, .. } | State::Other { .. } => Err(Errno::EFBIG),
+        State::File { copy: None, .. } | State::LargeFolder { .. } | State::Other { .. } => {
+            Err(Errno::EFBIG)
+        }
     }
 }

@@ -13,6 +13,8 @@ use super::scan::Scan;
 use super::*;
 
 mod hidden_places;
+mod large_folders;
+mod pointed;
 mod renamed_secrets;
 mod written;
 

@@ -176,7 +176,9 @@ impl GuardState {
                 let below = path.strip_prefix(&watched.root.path).ok();
                 let Some(below) = below.filter(|_| !watched.is_out_of_reach) else { continue };
                 let items = amended.as_ref().map_or(&baseline.items, |amended| &amended.items);
-                if let Some((key, sort)) = protected_name_of(at, below, items, now) {
+                if let Some((key, sort)) =
+                    protected_name_of(at, &watched.root.path, below, items, now)
+                {
                     let amended = amended.get_or_insert_with(|| baseline.clone());
                     amend(&mut amended.items, key, sort, below, record);
                 }
@@ -186,10 +188,11 @@ impl GuardState {
     }
 }
 
-/// Returns the location and kind of the protected name that is `below` or one of its parents.
-/// `None` if no name is protected.
+/// Returns the location and kind of the protected name that is `below` in `root` or one of its
+/// parents. `None` if no name is protected.
 fn protected_name_of(
     at: usize,
+    root: &Path,
     below: &Path,
     items: &HashMap<ProtectedPath, BaselineItem>,
     now: &BTreeMap<ProtectedPath, BaselineItem>,
@@ -197,7 +200,7 @@ fn protected_name_of(
     let mut folder = PathBuf::new();
     let mut may_be_named = true;
     for part in below {
-        let above = folder.file_name().unwrap_or_default().to_owned();
+        let above = folder.file_name().or(root.file_name()).unwrap_or_default().to_owned();
         folder.push(part);
         let key: ProtectedPath = (at, folder.as_path().into());
         if let Some(known) = items.get(&key).or_else(|| now.get(&key)) {
@@ -211,6 +214,11 @@ fn protected_name_of(
         match protected::class_of(above.as_encoded_bytes(), part.as_encoded_bytes()) {
             Some(Class::Git) if protected::is_dot_git(part.as_encoded_bytes()) => {
                 may_be_named = false;
+            }
+            None if may_be_named && folder.parent() == Some(Path::new("")) => {
+                if let Some(class) = protected::class_of_folder(root) {
+                    return Some((key, Sort::Name(class)));
+                }
             }
             Some(class) if may_be_named => return Some((key, Sort::Name(class))),
             _ => {}
@@ -238,18 +246,15 @@ fn amend(
             return;
         };
         (identity, state)
-    } else if depth > state::DEPTH_MAX {
-        // Deeper levels are not checked.
-        return;
     } else if let Some(known) = items.get_mut(&key) {
         if let Some(folder) = &mut known.state {
-            folder.set(rest, state);
+            folder.set(rest, state, state::DEPTH_MAX);
         }
         return;
     } else {
         let Some(identity) = around(depth - 1) else { return };
         let mut folder = State::empty_folder();
-        folder.set(rest, state);
+        folder.set(rest, state, state::DEPTH_MAX);
         (identity, Some(folder))
     };
     // A mount over the old file was removed with it.

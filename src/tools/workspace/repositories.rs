@@ -7,8 +7,21 @@ use std::path::{Component, Path};
 use posse_base::protected;
 
 /// Names, in lower case, by which git recognises a repository or which control git in it.
-const CONTROLLING: [&str; 8] =
-    ["head", "objects", "refs", "commondir", "config", "config.worktree", "hooks", "info"];
+const CONTROLLING: [&str; 13] = [
+    "head",
+    "objects",
+    "refs",
+    "commondir",
+    "config",
+    "config.worktree",
+    "hooks",
+    "info",
+    "remotes",
+    "branches",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+];
 
 /// Returns the outermost folder above the file `relative` that is a git repository which this file
 /// controls; `None` if there is none.
@@ -67,7 +80,14 @@ mod tests {
         }
         assert_eq!(at("src/refs/x", &[]).as_deref(), Some("src"));
         fs::create_dir(root.join("src/refs")).unwrap();
-        for file in ["src/config", "src/hooks/pre-commit", "src/HEAD", "src/info/attributes"] {
+        for file in [
+            "src/config",
+            "src/hooks/pre-commit",
+            "src/HEAD",
+            "src/info/attributes",
+            "src/rebase-merge/git-rebase-todo",
+            "src/remotes/origin",
+        ] {
             assert_eq!(at(file, &[]).as_deref(), Some("src"), "{file}");
         }
         for file in ["src/main.rs", "src/deep/config", "config", "src/deep/hooks/x"] {

@@ -13,15 +13,15 @@ fn init(root: &Path, folder: &str) {
 }
 
 #[test]
-fn pointer_to_an_unscanned_folder_is_moved_aside() {
+fn pointer_to_a_repository_among_loose_objects_is_harmless() {
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         repository(&root.join(".git/objects/aa"));
         write(root, ".git/objects/aa/config", "[core]\n\tfsmonitor = ./evil\n");
         write(root, "src/.git", "gitdir: ../.git/objects/aa\n");
     });
-    assert_eq!(paths(&findings, &world), ["src/.git"]);
-    assert!(!world.exists("src/.git"));
+    assert_eq!(paths(&findings, &world), [".git/objects/aa/config"]);
+    assert_eq!(world.read(".git/objects/aa/config"), "[core]\n");
 }
 
 #[test]
