@@ -30,6 +30,7 @@ use crate::frontend::{
     SessionSelection, Task,
 };
 use crate::journal::{SessionSummary, StateDir};
+use crate::models::Catalog;
 use crate::provider::presets;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::session::{JournalSettings, Setup, assemble_in, tape};
@@ -65,8 +66,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     exit
 }
 
-/// The first prompt, with images, if the arguments contain its text; otherwise `None`, and images
-/// are ignored. Reads nothing from standard input.
+/// The first prompt, with images, if the arguments contain its text; otherwise `None`. Fails if
+/// there are images without a prompt. Reads nothing from standard input.
 fn first_prompt(
     args: &RunArgs,
     environment: &Environment,
@@ -88,6 +89,12 @@ fn first_prompt(
                 detail: &settings.image_detail,
             };
             Some(prompt::of_text(text.clone(), &images)?)
+        }
+        Some(PromptArg::Stdin) | None if !args.flags.images.is_empty() => {
+            let what = "--image needs a prompt on the command line here";
+            return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, what)
+                .fix("add the prompt, or type or paste the path of the image into it later")
+                .into());
         }
         // Standard input is read line by line anyway.
         Some(PromptArg::Stdin) | None => None,
@@ -307,8 +314,13 @@ impl frontend::Sessions for PlainSessions<'_> {
                 names
             }
             Selectable::Model => {
-                let models = settings.providers.values().filter_map(|p| p.model.clone());
-                let mut names: Vec<String> = models.collect();
+                let is_current = |name: &str| self.profile.is_empty() || name == self.profile;
+                let configured = settings.providers.iter().filter(|(name, _)| is_current(name));
+                let configured = configured.filter_map(|(_, provider)| provider.model.clone());
+                let mut names: Vec<String> = configured.collect();
+                let known = Catalog::new(&settings.models).all().into_iter();
+                let own = known.filter(|known| known.provider.as_deref() == Some(&*self.profile));
+                names.extend(own.map(|known| known.model));
                 names.sort_unstable();
                 names.dedup();
                 names

@@ -8,6 +8,7 @@ mod background_events;
 mod commands;
 mod idle_events;
 mod run;
+mod selection;
 pub(super) mod terminal;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -29,7 +30,7 @@ use posse_frontend::queue::Queue;
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::signals::Signals;
 use posse_frontend::{
-    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task, is_default,
+    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task,
 };
 
 use crate::output::{Output, OutputTarget};
@@ -113,6 +114,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         clipboard: options.clipboard,
         last_reply: String::new(),
         notifier: Notifier::new(options.notifications),
+        unsaved: None,
     };
     plain.begin_notifications(&options.folder).await;
     plain.introduce(options.forgotten, options.dry_run).await;
@@ -158,6 +160,8 @@ struct LineMode<'a> {
     /// Last answer, for `/copy`; empty if there is none.
     last_reply: String,
     notifier: Notifier,
+    /// Selected provider or model that is saved when it has answered; `None` if there is none.
+    unsaved: Option<(Selectable, String)>,
 }
 
 /// The current session of line mode, and the state that ends with it.
@@ -354,41 +358,6 @@ impl LineMode<'_> {
             history.len(),
             bytes_of(&history),
         )
-    }
-
-    async fn show_names(&mut self, what: Selectable) {
-        let (name, source) = self.current.of(what);
-        let mut text = format!("{} {} ({})\n", what.word(), printable(name), printable(source));
-        let names = self.sessions.names(what);
-        if !names.is_empty() {
-            text.push_str("known: ");
-            text.push_str(&printable(&names.join(", ")));
-            text.push('\n');
-        }
-        self.print(&text).await;
-    }
-
-    async fn select(&mut self, what: Selectable, name: String) {
-        if name.contains(char::is_whitespace) {
-            let what = format!("a name has no white space: \"{}\"", printable(&name));
-            let failure = Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what);
-            self.failed(&[failure]).await;
-            return;
-        }
-        let default = is_default(&name, || self.sessions.names(what));
-        if default && let Err(failure) = self.sessions.forget(what) {
-            self.failed(&[failure]).await;
-            return;
-        }
-        let choice = self.choice.with(what, (!default).then(|| name.clone()));
-        if !self.reopen(choice, true).await {
-            return;
-        }
-        let selection = self.selection();
-        self.print(&selection).await;
-        if !default && let Err(failure) = self.sessions.remember(what, &name) {
-            self.failed(&[failure]).await;
-        }
     }
 
     async fn clear(&mut self) {

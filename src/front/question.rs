@@ -211,7 +211,11 @@ impl TerminalQuestions {
     pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
-            let looks = parse(line, &[Scope::Session, Scope::Project, Scope::Global]).is_some();
+            let looks = match parse(line, &[Scope::Session, Scope::Project, Scope::Global]) {
+                // Before the silence, a sentence that begins with "no" is text.
+                Some(HumanDecision::Deny { reason }) => reason.is_none(),
+                other => other.is_some(),
+            };
             return looks.then(|| AnswerLine::Unclear(String::new()));
         }
         let confirming = std::mem::take(&mut self.confirming);
@@ -279,7 +283,11 @@ impl TerminalQuestions {
 }
 
 /// Message for a line that is not an answer.
-const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
+const UNCLEAR: &str =
+    "that is no answer; type the key in brackets, then Enter (n and a reason: the model gets it)";
+
+/// Maximum characters of the reason of a refusal.
+const REASON_CHARS_MAX: usize = 2000;
 
 /// Meaning of an input line for the current permission request.
 #[derive(Debug)]
@@ -316,8 +324,18 @@ fn keys(scopes: &[Scope]) -> String {
     text
 }
 
+/// Meaning of a line for a request with these scopes; `None` if it is no answer. The line of a
+/// refusal may contain a reason: `n use the other file`, `no, use the other file`.
 fn parse(line: &str, scopes: &[Scope]) -> Option<HumanDecision> {
-    let scope = match line.trim().to_ascii_lowercase().as_str() {
+    let line = line.trim();
+    let end = line.find(|c: char| !c.is_alphanumeric()).unwrap_or(line.len());
+    let (word, rest) = line.split_at(end);
+    let reason = rest.trim_start_matches([' ', '\t', ',', ':', '.', ';', '-', '–']).trim();
+    if matches!(word.to_ascii_lowercase().as_str(), "n" | "no") && !reason.is_empty() {
+        let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+        return Some(HumanDecision::Deny { reason: Some(format!("the user said no: {reason}")) });
+    }
+    let scope = match line.to_ascii_lowercase().as_str() {
         "y" | "yes" => Scope::Once,
         "s" | "session" => Scope::Session,
         "p" | "project" => Scope::Project,
@@ -383,6 +401,32 @@ mod tests {
         assert_eq!(parse("", &once), Some(HumanDecision::Deny { reason: None }));
         assert_eq!(parse("s", &once), None);
         assert_eq!(parse("yy", &once), None);
+    }
+
+    #[test]
+    fn refusal_can_carry_a_reason() {
+        let reason = |line: &str| match parse(line, &[Scope::Once]) {
+            Some(HumanDecision::Deny { reason }) => reason.unwrap_or_default(),
+            other => panic!("{line}: {other:?}"),
+        };
+        for line in
+            ["n use price.rs", "No, use price.rs", " no: use price.rs\n", "n - use price.rs"]
+        {
+            assert_eq!(reason(line), "the user said no: use price.rs", "{line}");
+        }
+        for line in ["n", "NO", "no.", ""] {
+            assert!(matches!(parse(line, &[]), None | Some(HumanDecision::Deny { reason: None })));
+        }
+        assert_eq!(parse("nothing of that", &[]), None);
+        let mut questions = TerminalQuestions::default();
+        questions.follow(&question("echo", &[Scope::Once])).unwrap();
+        assert!(questions.decide("no, look elsewhere").is_none(), "it is text before the silence");
+        questions.quiet().unwrap();
+        let answered = questions.decide("no, look elsewhere");
+        assert!(matches!(
+            answered,
+            Some(AnswerLine::Decided(_, HumanDecision::Deny { reason: Some(_) }))
+        ));
     }
 
     #[test]

@@ -87,7 +87,8 @@ pub trait Sessions {
         same_conversation: bool,
     ) -> Result<OpenedSession, Vec<Failure>>;
 
-    /// Saves `name` as the default provider or model for later processes. A saved provider discards
+    /// Saves `name` as the default provider or model for later processes; a front end calls this
+    /// when the selected model has answered. A saved provider discards
     /// the saved model; a model is saved together with the current provider. Does nothing for an
     /// agent.
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure>;
@@ -101,7 +102,8 @@ pub trait Sessions {
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
 
     /// Names to choose from for `what`: main agents without hidden ones, configured and built-in
-    /// providers, or the models that the settings of all providers name. Other names may be valid
+    /// providers, or the models that settings and the model catalogue name for the current
+    /// provider. Other names may be valid
     /// as well. Empty if the agents cannot be read.
     fn names(&self, what: Selectable) -> Vec<String>;
 

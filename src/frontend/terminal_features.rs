@@ -77,10 +77,13 @@ mod tests {
         })
     }
 
+    /// Variables, and the expected notification method and keyboard protocol.
+    type Row = (&'static [(&'static str, &'static str)], NotificationMethod, bool);
+
     #[test]
     fn features_are_used_only_where_the_terminal_is_known() {
         use NotificationMethod::{Bell, Osc9, Osc99, Osc777};
-        let table: [(&[(&str, &str)], NotificationMethod, bool); 16] = [
+        let table: [Row; 16] = [
             (&[("TERM", "xterm-kitty")], Osc99, true),
             (&[("TERM", "xterm-256color"), ("KITTY_WINDOW_ID", "1")], Osc99, true),
             (&[("TERM", "xterm-ghostty")], Osc777, true),

@@ -15,23 +15,20 @@ use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
-use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch, ShellCommand};
+use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch, ShellCommand, parse};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::{Selectable, SelectionSources, pluralize};
 
 use crate::completion::Completion;
 use crate::composer::{Composer, may_be_image};
 use crate::input::{InputEvent, character};
-use crate::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
+use crate::keymap::{EditAction, KeyAction, Keymap};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
 use crate::scrollback::Scrollback;
 use crate::selector::Selector;
 use crate::theme::{Role, Theme};
 use crate::view::View;
 use crate::viewer::Viewer;
-
-/// Delay after which a shortcut letter on an empty prompt acts, if no other key follows.
-const SHORTCUT_DELAY: Duration = Duration::from_millis(150);
 
 /// Time after a Ctrl+C within which a second one exits.
 const CONFIRM_EXIT_WITHIN: Duration = Duration::from_secs(2);
@@ -63,9 +60,8 @@ pub(super) enum Effect {
     Find(String),
     /// Send the user's decision on this permission request to the session.
     Answer(QuestionId, HumanDecision),
-    /// Open the selector for a setting. The letter is the shortcut that opened it; `None`: a
-    /// command did.
-    Choose(Selectable, Option<char>),
+    /// Open the selector for a setting.
+    Choose(Selectable),
     /// Query the session and show the answer, unless an event announces it as well.
     Query(SessionQuery),
     /// Render a report and show it.
@@ -113,9 +109,9 @@ pub(super) struct App {
     /// First key of a chord whose second key is awaited; `None` if no chord has begun.
     prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
-    /// Shortcut letter that acts unless another key follows soon, with the time of the key press,
-    /// counted from the start of the UI; `None` if no shortcut is pending.
-    pending: Option<(char, Duration)>,
+    /// True if the draft is a slash command that was begun while a permission request was open. Its
+    /// characters are no answers.
+    drafts_command: bool,
     /// Time of the last Ctrl+C after which a second one exits, counted from the start of the UI.
     /// `None` after other input, and if the Ctrl+C cancelled lookups or cleared the prompt.
     cancelled: Option<Duration>,
@@ -160,9 +156,10 @@ impl App {
         match input {
             InputEvent::Key(key) => self.key(key, now),
             InputEvent::Paste(text) => {
-                (self.pending, self.cancelled) = (None, None);
+                self.cancelled = None;
                 self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
+                    _ if self.prompts.paste_reason(&text) => (),
                     Some(selector) => selector.filter_by(&text),
                     None if self.viewer.is_some() => (),
                     None if may_be_image(&text) => self.effects.push(Effect::Attach(text)),
@@ -177,7 +174,6 @@ impl App {
     }
 
     fn key(&mut self, key: KeyEvent, now: Duration) {
-        let pending = self.pending.take();
         let action = match self.prefix.take() {
             Some(first) => self.keymap.chord(first, key),
             None if self.keymap.begins(key) => {
@@ -196,6 +192,7 @@ impl App {
         if self.prompts.is_open() {
             return self.handle_prompt_key(key, action, now);
         }
+        self.drafts_command = false;
         if let Some(viewer) = &mut self.viewer {
             if !viewer.key(key) {
                 self.viewer = None;
@@ -216,20 +213,16 @@ impl App {
         if let Some(action) = action {
             return self.act(action, now);
         }
-        let shortcut = character(key).filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
-        if let Some(letter) = shortcut
-            && self.composer.is_empty()
-            && self.is_idle()
-            && pending.is_none()
-        {
-            self.pending = Some((letter, now));
-        }
         self.composer.key(key);
     }
 
     fn handle_prompt_key(&mut self, key: KeyEvent, action: Option<KeyAction>, now: Duration) {
         match action {
             Some(KeyAction::Cancel) => return self.cancel(now),
+            Some(KeyAction::StopAll) => return self.act(KeyAction::StopAll, now),
+            Some(KeyAction::Interrupt) if self.prompts.is_writing_reason() => {
+                return self.prompts.drop_reason();
+            }
             Some(KeyAction::Interrupt) if self.busy => return self.stop(),
             Some(KeyAction::Interrupt) => {
                 if self.prompts.is_from_subagent() {
@@ -241,6 +234,9 @@ impl App {
             }
             _ => (),
         }
+        if self.is_command_beside_question(key) {
+            return self.edit_beside_question(key, action);
+        }
         match self.prompts.key(key, now) {
             KeyOutcome::Decided(id, decision) => {
                 self.frozen = None;
@@ -248,15 +244,38 @@ impl App {
             }
             KeyOutcome::Taken => (),
             // The user continues to write; the key belongs to the prompt.
-            KeyOutcome::Passed => match action {
-                None => self.composer.key(key),
-                Some(KeyAction::Edit(edit))
-                    if !matches!(edit, EditAction::Up | EditAction::Down) =>
-                {
-                    self.composer.edit(edit);
-                }
-                Some(_) => (),
-            },
+            KeyOutcome::Passed => self.edit_beside_question(key, action),
+            KeyOutcome::PassedAfter(before) => {
+                self.composer.key(KeyEvent::from(KeyCode::Char(before)));
+                self.edit_beside_question(key, action);
+            }
+        }
+    }
+
+    /// Returns `true` if a key belongs to a slash command that is written while a permission
+    /// request is open.
+    fn is_command_beside_question(&mut self, key: KeyEvent) -> bool {
+        let is_empty = self.composer.is_empty();
+        let begins = is_empty && character(key) == Some('/') && !self.prompts.is_writing_reason();
+        self.drafts_command = begins || self.drafts_command && !is_empty;
+        self.drafts_command
+    }
+
+    /// Edits the draft while a permission request is open. Only commands that run at any time can
+    /// be submitted.
+    fn edit_beside_question(&mut self, key: KeyEvent, action: Option<KeyAction>) {
+        match action {
+            None => self.composer.key(key),
+            Some(KeyAction::Edit(edit)) if !matches!(edit, EditAction::Up | EditAction::Down) => {
+                self.composer.edit(edit);
+            }
+            Some(KeyAction::Submit) if parse(self.composer.shown()).is_immediate() => {
+                self.submit(MessageKind::Steer);
+            }
+            Some(KeyAction::Submit) if !self.composer.is_empty() => {
+                self.prompts.show_hint("answer first; only /stop and /exit work meanwhile");
+            }
+            Some(_) => (),
         }
     }
 
@@ -296,6 +315,10 @@ impl App {
             }
             KeyAction::Redraw => self.effects.push(Effect::Redraw),
             KeyAction::Suspend => self.effects.push(Effect::Suspend),
+            KeyAction::Choose(what) if self.is_idle() => self.effects.push(Effect::Choose(what)),
+            KeyAction::Choose(_) => {
+                self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
+            }
         }
     }
 
@@ -340,29 +363,14 @@ impl App {
         self.view.note(Role::Warn, text);
     }
 
-    /// Cancels overdue lookups. If the delay of a pending shortcut letter has passed and the prompt
-    /// contains only the letter, clears the prompt and returns the effect of the letter; otherwise
-    /// returns nothing.
-    pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
+    /// Cancels overdue lookups.
+    pub(super) fn tick(&mut self, now: Duration) {
         self.cancel_overdue_lookups(now);
-        let due = |at: Duration| now.saturating_sub(at) >= SHORTCUT_DELAY;
-        let Some((letter, _)) = self.pending.take_if(|(_, at)| due(*at)) else { return Vec::new() };
-        if !self.composer.shown().chars().eq([letter]) {
-            return Vec::new();
-        }
-        self.composer.take();
-        let what = match letter {
-            'a' => Selectable::Agent,
-            'p' => Selectable::Provider,
-            _ => Selectable::Model,
-        };
-        vec![Effect::Choose(what, Some(letter))]
     }
 
     /// Time until the screen changes without an event or a key, at least 1 ms; `None` if it does
     /// not change.
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
-        let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT_DELAY).saturating_sub(now));
         let keys_ignored = self.prompts.quiet_period_left(now);
         // Nothing is animated behind a permission request.
         let seen = !self.prompts.is_open() && self.viewer.is_none();
@@ -372,7 +380,7 @@ impl App {
             Some((at + CONFIRM_EXIT_WITHIN).saturating_sub(now))
         };
         let (hint, refused) = (hint(self.cancelled), hint(self.exit_refused));
-        [shortcut, keys_ignored, moves, hint, refused, self.next_lookup_change(now)]
+        [keys_ignored, moves, hint, refused, self.next_lookup_change(now)]
             .into_iter()
             .flatten()
             .min()

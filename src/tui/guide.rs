@@ -2,10 +2,10 @@
 
 use posse_frontend::commands::COMMANDS;
 
-use crate::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
+use crate::keymap::{ANSWERS, BINDINGS, shown};
 
 /// The generated tables by the marks before them in the guide.
-fn tables() -> [(&'static str, String); 4] {
+fn tables() -> [(&'static str, String); 3] {
     let letters = |rows: &[(char, &str)]| {
         let rows = rows.iter().map(|(key, what)| format!("| `{key}` | {what} |\n"));
         format!("| key | does |\n|---|---|\n{}", rows.collect::<Vec<_>>().concat())
@@ -25,7 +25,6 @@ fn tables() -> [(&'static str, String); 4] {
             "keys",
             format!("| name | keys | does |\n|---|---|---|\n{}", keys.collect::<Vec<_>>().concat()),
         ),
-        ("shortcuts", letters(SHORTCUTS)),
         (
             "commands",
             format!(

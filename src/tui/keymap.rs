@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_base::failure::nearest;
+use posse_frontend::Selectable;
 
 use crate::input::character;
 
@@ -59,6 +60,8 @@ pub(super) enum KeyAction {
     Redraw,
     /// Suspends the process until `fg`.
     Suspend,
+    /// Opens the selector of a setting; shows a note while a task runs.
+    Choose(Selectable),
     /// Edits the prompt.
     Edit(EditAction),
 }
@@ -148,6 +151,24 @@ pub(super) const BINDINGS: &[Binding] = &[
         KeyAction::StopAll,
         "stop everything, including background agents",
     ),
+    binding(
+        "model",
+        &["alt+m", "ctrl+x m"],
+        KeyAction::Choose(Selectable::Model),
+        "select the model",
+    ),
+    binding(
+        "provider",
+        &["alt+p", "ctrl+x p"],
+        KeyAction::Choose(Selectable::Provider),
+        "select the provider",
+    ),
+    binding(
+        "agent",
+        &["alt+a", "ctrl+x a"],
+        KeyAction::Choose(Selectable::Agent),
+        "select the agent",
+    ),
     binding("redraw", &["ctrl+l"], KeyAction::Redraw, "redraw the screen"),
     binding("suspend", &["ctrl+z"], KeyAction::Suspend, "suspend until `fg`"),
     edit("up", &["up", "ctrl+p"], EditAction::Up, "line above, or previous history entry"),
@@ -180,12 +201,8 @@ pub(super) const ANSWERS: &[(char, &str)] = &[
     ('p', "allow similar calls in this project, until the grant expires or is revoked"),
     ('a', "allow similar calls everywhere; asks a second time"),
     ('n', "deny"),
+    ('r', "deny, with a reason for the model"),
 ];
-
-/// Keys on an empty prompt that act if no task runs and no other key follows within 150 ms, with a
-/// description.
-pub(super) const SHORTCUTS: &[(char, &str)] =
-    &[('a', "select the agent"), ('p', "select the provider"), ('m', "select the model")];
 
 /// The active key bindings.
 #[derive(Debug)]
@@ -242,8 +259,20 @@ impl Keymap {
 
     /// The action of a chord; `None` if the keys are not bound.
     pub(super) fn chord(&self, first: KeyEvent, second: KeyEvent) -> Option<KeyAction> {
-        let keys = format!("{} {}", name_of(first)?, name_of(second)?);
+        let letter = || character(second).map(|c| c.to_lowercase().to_string());
+        let keys = format!("{} {}", name_of(first)?, name_of(second).or_else(letter)?);
         self.keys.get(&keys).copied()
+    }
+
+    /// The keys that are bound to the action of a binding, for display, such as `Ctrl+O`; `none` if
+    /// no key is.
+    pub(super) fn keys_of(&self, binding: &Binding) -> String {
+        let bound = |key: &str| self.keys.get(key) == Some(&binding.action);
+        let default = binding.keys.iter().copied().filter(|key| bound(key));
+        let own = self.keys.keys().map(String::as_str);
+        let own = own.filter(|key| bound(key) && !binding.keys.contains(key));
+        let keys: Vec<String> = default.chain(own).map(shown_key).collect();
+        if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
     }
 
     /// The action of a key; `None` if the key is not bound.
@@ -307,17 +336,20 @@ fn name_of(key: KeyEvent) -> Option<String> {
 }
 
 /// The default keys of a binding for display, such as `Ctrl+O`.
+#[cfg(test)]
 pub(super) fn shown(binding: &Binding) -> String {
-    let key = |key: &&str| {
-        let part = |part: &str| {
-            let mut chars = part.chars();
-            let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
-            first + chars.as_str()
-        };
-        let one = |key: &str| key.split('+').map(part).collect::<Vec<_>>().join("+");
-        key.split(' ').map(one).collect::<Vec<_>>().join(" ")
+    binding.keys.iter().copied().map(shown_key).collect::<Vec<_>>().join(", ")
+}
+
+/// A key or chord in configuration syntax, for display: `Ctrl+O` for `ctrl+o`.
+fn shown_key(key: &str) -> String {
+    let part = |part: &str| {
+        let mut chars = part.chars();
+        let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+        first + chars.as_str()
     };
-    binding.keys.iter().map(key).collect::<Vec<_>>().join(", ")
+    let one = |key: &str| key.split('+').map(part).collect::<Vec<_>>().join("+");
+    key.split(' ').map(one).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -359,12 +391,20 @@ mod tests {
         assert_eq!(keymap.action(ctrl('o')), None);
         assert_eq!(keymap.action(ctrl('q')), Some(KeyAction::Cancel));
         assert_eq!(keymap.action(ctrl('c')), Some(KeyAction::Cancel), "Ctrl+C stays bound");
+        let keys = |name: &str| {
+            let binding = BINDINGS.iter().find(|binding| binding.name == name).unwrap();
+            keymap.keys_of(binding)
+        };
+        assert_eq!(keys("viewer"), "Alt+O, Ctrl+T");
+        assert_eq!(keys("cancel"), "Ctrl+C, Ctrl+Q");
+        assert_eq!(keys("search"), "Ctrl+R");
     }
 
     #[test]
     fn every_key_in_the_table_is_valid() {
         for key in BINDINGS.iter().flat_map(|binding| binding.keys) {
-            assert!(key.split(' ').all(is_key), "{key}");
+            let (first, second) = key.split_once(' ').unwrap_or((key, "esc"));
+            assert!(is_key(first) && (is_key(second) || second.chars().count() == 1), "{key}");
         }
         for no_key in ["a", "shift+a", "ctrl+", "f5", "", "ctrl+ab"] {
             assert!(!is_key(no_key), "{no_key}");
@@ -399,5 +439,8 @@ mod tests {
         assert!(keymap.begins(x) && !keymap.begins(k));
         assert_eq!(keymap.chord(x, k), Some(KeyAction::StopAll));
         assert_eq!(keymap.chord(x, x), None);
+        let m = KeyEvent::from(KeyCode::Char('m'));
+        assert_eq!(keymap.chord(x, m), Some(KeyAction::Choose(Selectable::Model)));
+        assert_eq!(keymap.action(m), None, "a letter alone is text");
     }
 }

@@ -1,5 +1,6 @@
 //! Permission requests, shown one at a time in the order of arrival. The current request stays
-//! until it is decided. Keys that are pressed before its quiet period has ended are no answer.
+//! until it is decided. Keys that are pressed before its quiet period has ended are no answer. A key
+//! that is not offered is not text either, unless other characters follow at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use posse_frontend::subagents::label_with_id;
 use ratatui::text::{Line, Span};
 
 use crate::diff;
-use crate::input::character;
+use crate::input::{character, ctrl};
 use crate::text::{
     TextRow, break_rows, clipped, clipped_front, escape_invisible, prefixed, row, span, wrap,
 };
@@ -32,6 +33,12 @@ struct PermissionPrompt {
     scopes: Vec<Scope>,
 }
 
+/// Maximum characters of the reason of a refusal.
+const REASON_CHARS_MAX: usize = 2000;
+
+/// Maximum number of rows of the reason of a refusal; the last ones are shown.
+const REASON_ROWS_MAX: usize = 4;
+
 /// Effect of a key on the current request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum KeyOutcome {
@@ -39,6 +46,9 @@ pub(super) enum KeyOutcome {
     Taken,
     /// The key is no answer, or came too early: it belongs to the prompt editor.
     Passed,
+    /// The user is writing a text that began with this character: it and the key belong to the
+    /// prompt editor.
+    PassedAfter(char),
     /// The key decides the request with this id, which is removed from the open ones. The caller
     /// sends the decision to the session.
     Decided(QuestionId, HumanDecision),
@@ -61,6 +71,12 @@ pub(super) struct PermissionPrompts {
     /// Number of rows of the detail, and of the rows that were available for it, when the request
     /// was last shown.
     size: (usize, usize),
+    /// The last key, which is no answer. If another character follows soon, both are text.
+    unoffered: Option<char>,
+    /// Why the last key had no effect; `None` if it had one.
+    hint: Option<String>,
+    /// Reason of a refusal that the user is writing; `None` if none is being written.
+    refusal: Option<String>,
 }
 
 impl PermissionPrompts {
@@ -137,6 +153,59 @@ impl PermissionPrompts {
     fn reset_display(&mut self) {
         self.quiet_period = None;
         (self.confirming, self.scroll, self.end_seen, self.size) = (false, 0, false, (0, 0));
+        (self.unoffered, self.hint, self.refusal) = (None, None, None);
+    }
+
+    /// Shows why the last key had no effect.
+    pub(super) fn show_hint(&mut self, hint: &str) {
+        self.hint = Some(hint.to_owned());
+    }
+
+    /// Returns `true` if the user is writing the reason of a refusal.
+    pub(super) fn is_writing_reason(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Drops the reason that is being written; the request stays open.
+    pub(super) fn drop_reason(&mut self) {
+        self.refusal = None;
+    }
+
+    /// Adds a pasted text to the reason that is being written. Returns `false` if none is.
+    pub(super) fn paste_reason(&mut self, text: &str) -> bool {
+        let Some(reason) = &mut self.refusal else { return false };
+        for c in text.chars() {
+            add_character(reason, if c.is_whitespace() { ' ' } else { c });
+        }
+        true
+    }
+
+    /// Handles a key while the reason of a refusal is being written.
+    fn write_reason(&mut self, key: KeyEvent) -> KeyOutcome {
+        let Some(reason) = &mut self.refusal else { return KeyOutcome::Passed };
+        match key.code {
+            KeyCode::Enter => {
+                let reason = reason.trim();
+                let reason = (!reason.is_empty()).then(|| format!("the user said no: {reason}"));
+                return self.close(HumanDecision::Deny { reason });
+            }
+            KeyCode::Backspace => drop(reason.pop()),
+            _ if key == ctrl('u') => reason.clear(),
+            _ => {
+                if let Some(c) = character(key) {
+                    add_character(reason, c);
+                }
+            }
+        }
+        KeyOutcome::Taken
+    }
+
+    /// Decides and removes the current request.
+    fn close(&mut self, decision: HumanDecision) -> KeyOutcome {
+        let Some(open) = self.open.pop_front() else { return KeyOutcome::Passed };
+        self.count(1);
+        self.reset_display();
+        KeyOutcome::Decided(open.id, decision)
     }
 
     /// Time until keys count; `None` if they count now or no request is open.
@@ -158,6 +227,9 @@ impl PermissionPrompts {
         if self.open.is_empty() {
             return KeyOutcome::Passed;
         }
+        if self.is_writing_reason() {
+            return self.write_reason(key);
+        }
         let page = self.size.1.saturating_sub(1).max(1);
         let last = self.size.0.saturating_sub(self.size.1);
         match key.code {
@@ -165,21 +237,40 @@ impl PermissionPrompts {
             KeyCode::Down => self.scroll = (self.scroll + 1).min(last),
             KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(page),
             KeyCode::PageDown => self.scroll = (self.scroll + page).min(last),
+            KeyCode::Home => self.scroll = 0,
+            KeyCode::End => self.scroll = last,
             _ => return self.decide(key, now),
         }
-        // Scrolling keys do not belong to the prompt, but they restart the quiet period.
-        self.restart_quiet_period(now);
+        // Scrolling keys do not belong to the prompt. An answer may follow at once, unless they
+        // came within the quiet period, which they restart.
+        if let Some(quiet_period) = &mut self.quiet_period {
+            quiet_period.key(now);
+        }
+        (self.unoffered, self.hint) = (None, None);
         KeyOutcome::Taken
     }
 
     fn decide(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
         let Some(open) = self.open.front() else { return KeyOutcome::Passed };
-        let (id, scopes) = (open.id.clone(), open.scopes.clone());
+        let scopes = open.scopes.clone();
+        let before = self.unoffered.take();
         // A request that was not shown yet cannot be answered.
         let counts = self.quiet_period.as_mut().is_some_and(|quiet_period| quiet_period.key(now));
         if !counts {
-            return KeyOutcome::Passed;
+            return match (before, character(key)) {
+                // A key that is held down repeats.
+                (Some(before), Some(again)) if before == again => {
+                    self.unoffered = Some(before);
+                    KeyOutcome::Taken
+                }
+                (Some(before), Some(_)) => {
+                    self.hint = None;
+                    KeyOutcome::PassedAfter(before)
+                }
+                _ => KeyOutcome::Passed,
+            };
         }
+        self.hint = None;
         let Some(letter) = character(key) else {
             self.restart_quiet_period(now);
             return KeyOutcome::Passed;
@@ -192,11 +283,21 @@ impl PermissionPrompts {
             's' if offers(Scope::Session) => Some(Scope::Session),
             'p' if offers(Scope::Project) => Some(Scope::Project),
             'a' | 'g' if offers(Scope::Global) => Some(Scope::Global),
-            // Another character means that the user is writing; the next letter is no answer
-            // either.
-            _ => {
+            'r' => {
+                self.refusal = Some(String::new());
+                return KeyOutcome::Taken;
+            }
+            // If the user is writing, the next letter is no answer either.
+            other => {
                 self.restart_quiet_period(now);
-                return KeyOutcome::Passed;
+                self.unoffered = Some(letter);
+                let why = if matches!(other, 's' | 'p' | 'a' | 'g') {
+                    ": this call cannot be remembered"
+                } else {
+                    ""
+                };
+                self.hint = Some(format!("[{letter}] is not offered here{why}"));
+                return KeyOutcome::Taken;
             }
         };
         if scope.is_some() && !self.end_seen {
@@ -206,11 +307,8 @@ impl PermissionPrompts {
             self.confirming = true;
             return KeyOutcome::Taken;
         }
-        self.open.pop_front();
-        self.count(1);
-        self.reset_display();
         let deny = HumanDecision::Deny { reason: None };
-        KeyOutcome::Decided(id, scope.map_or(deny, HumanDecision::Allow))
+        self.close(scope.map_or(deny, HumanDecision::Allow))
     }
 
     /// Rows of the current request; empty if none is open. The detail gets the rows that the other
@@ -265,11 +363,11 @@ impl PermissionPrompts {
         let above = self.scroll;
         rows.extend(detail.into_iter().skip(above).take(room));
         if left > 0 || above > 0 {
-            let text = format!("  ↑ {above} above · ↓ {left} below (arrows, PgUp, PgDn)");
+            let text = format!("  ↑ {above} above · ↓ {left} below (arrows, PgUp, PgDn, End)");
             rows.push(row(theme, Role::Warn, clipped(&text, columns)));
         }
-        if !self.end_seen {
-            let text = "  scroll to the end before you can allow it · [n] no · Esc stops the run";
+        if !self.end_seen && !self.is_writing_reason() {
+            let text = "  End shows the end; then you can allow it · [n] no · [r] no, and say why";
             rows.push(row(theme, Role::Strong, clipped(text, columns)));
             return rows;
         }
@@ -284,6 +382,17 @@ impl PermissionPrompts {
         theme: Theme,
         now: Duration,
     ) -> Vec<TextRow> {
+        if let Some(reason) = &self.refusal {
+            let text = [
+                span(theme, Role::Strong, "no, because: "),
+                span(theme, Role::Text, format!("{}▏", escape_invisible(reason))),
+            ];
+            let mut rows = wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")]);
+            rows.drain(..rows.len().saturating_sub(REASON_ROWS_MAX));
+            let keys = "  Enter tells the model · Esc goes back to the question";
+            rows.push(row(theme, Role::Dim, clipped(keys, columns)));
+            return rows;
+        }
         if self.confirming {
             let text = "  everywhere, in every project? [a] again: yes, everywhere · [n] no";
             return wrap(&[span(theme, Role::Warn, text)], columns, &[], &[Span::raw("  ")]);
@@ -297,6 +406,7 @@ impl PermissionPrompts {
             (Some(Scope::Project), "p", "in this project, until it expires"),
             (Some(Scope::Global), "a", "everywhere, until it expires"),
             (None, "n", "no"),
+            (None, "r", "no, and say why"),
         ];
         let mut spans = vec![span(theme, Role::Text, "allow?")];
         for (scope, key, what) in keys {
@@ -305,8 +415,19 @@ impl PermissionPrompts {
                 spans.push(span(theme, text, format!(" {what}")));
             }
         }
-        spans.push(span(theme, Role::Dim, "  · Esc stops the run"));
+        spans.push(match &self.hint {
+            Some(hint) => span(theme, Role::Warn, format!("  · {}", escape_invisible(hint))),
+            None => span(theme, Role::Dim, "  · Esc stops the run"),
+        });
         wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
+    }
+}
+
+/// Adds a character that is not a control character to the reason of a refusal, up to
+/// [`REASON_CHARS_MAX`].
+fn add_character(reason: &mut String, c: char) {
+    if !c.is_control() && reason.chars().count() < REASON_CHARS_MAX {
+        reason.push(c);
     }
 }
 

@@ -28,7 +28,7 @@ use posse_frontend::history::History;
 use posse_frontend::notifier::Notifier;
 use posse_frontend::signals::Signals;
 use posse_frontend::signals::received;
-use posse_frontend::{OpenedSession, SessionSelection};
+use posse_frontend::{OpenedSession, Selectable, SessionSelection};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -95,6 +95,8 @@ pub(super) struct Tui<'a> {
     draft_due: Option<Duration>,
     /// Number of lookups that were started so far.
     lookups: u64,
+    /// Selected provider or model that is saved when it has answered; `None` if there is none.
+    unsaved: Option<(Selectable, String)>,
     notifier: Notifier,
     /// True if a task has ended and none was started since.
     is_task_over: bool,
@@ -157,6 +159,7 @@ pub(super) async fn run(
         drafts,
         draft_due: None,
         lookups: 0,
+        unsaved: None,
         notifier: Notifier::new(notifications),
         is_task_over: false,
         sequences: Vec::new(),
@@ -254,8 +257,7 @@ impl Tui<'_> {
         let mut continued = signal(SignalKind::from_raw(nix::libc::SIGCONT)).ok();
         while self.leaving.is_none() {
             let now = self.now();
-            let due = self.app.tick(now);
-            self.perform(due).await;
+            self.app.tick(now);
             self.finish_task();
             self.keep_draft();
             self.follow_attention();
@@ -427,6 +429,7 @@ impl Tui<'_> {
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
         self.notifier.follow(announcement.event());
+        self.save_selection(announcement);
         if let Some(current) = &self.current {
             self.app.view.status.cost = current.cost();
         }

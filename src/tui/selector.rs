@@ -55,8 +55,6 @@ pub(super) struct Selector {
     pub(super) filter: String,
     /// Index of the selected entry among those that match the filter.
     pub(super) chosen: usize,
-    /// The shortcut letter that opened the selector; `None` if a command or another key did.
-    pub(super) opened_by: Option<char>,
 }
 
 /// Effect of a key.
@@ -65,10 +63,9 @@ pub(super) enum SelectorOutcome {
     /// The selector stays open.
     Open,
     /// The selector was closed without a choice: by Esc, Ctrl+C or Ctrl+G, or by Enter if there is
-    /// no value to choose. In the inline list, that Enter has no effect.
+    /// no value to choose. In the inline list and in that of a setting, that Enter has no effect.
     Closed,
-    /// The user chose this value. In the selector of a setting it may be the text of the filter, if
-    /// no entry matches.
+    /// The user chose this value of a visible entry.
     Name(String),
     /// The user wants to delete this queued message.
     Deleted(String),
@@ -109,7 +106,6 @@ impl Selector {
             current: None,
             filter: String::new(),
             chosen: 0,
-            opened_by: None,
         }
     }
 
@@ -186,11 +182,9 @@ impl Selector {
     fn selection(&self) -> SelectorOutcome {
         match (self.value(), self.subject) {
             (Some(value), _) => SelectorOutcome::Name(value),
-            // A value that is not in the list may exist all the same.
-            (None, SelectorKind::Name(_)) if !self.filter.is_empty() => {
-                SelectorOutcome::Name(self.filter.clone())
-            }
-            (None, SelectorKind::Inline) => SelectorOutcome::Open,
+            // What is typed may be the beginning of a task; a name that is not in the list is an
+            // argument of the slash command.
+            (None, SelectorKind::Inline | SelectorKind::Name(_)) => SelectorOutcome::Open,
             (None, _) => SelectorOutcome::Closed,
         }
     }
@@ -231,11 +225,10 @@ impl Selector {
 
     fn empty_text(&self) -> String {
         match self.subject {
-            SelectorKind::Name(what) if self.filter.is_empty() => {
-                format!("  none is known; type a {} name", what.word())
-            }
-            SelectorKind::Name(_) => {
-                format!("  none is known; Enter uses \"{}\"", sanitize(&self.filter))
+            SelectorKind::Name(what) => {
+                let found =
+                    if self.filter.is_empty() { "none is known" } else { "nothing matches" };
+                format!("  {found}; /{} NAME uses one that is not listed", what.word())
             }
             _ => "  nothing".to_owned(),
         }
@@ -253,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_names_and_accepts_unknown_ones() {
+    fn enter_takes_only_a_name_that_is_shown() {
         let names = ["alpha", "beta", "alphabet"].map(str::to_owned).to_vec();
         let mut selector = Selector::new(Selectable::Model, names, "beta", "its default");
         assert_eq!(
@@ -271,15 +264,12 @@ mod tests {
             SelectorOutcome::Name("alphabet".into())
         );
         selector.key(KeyEvent::from(KeyCode::Char('9')));
-        assert_eq!(
-            selector.key(KeyEvent::from(KeyCode::Enter)),
-            SelectorOutcome::Name("bet9".into())
-        );
+        assert_eq!(selector.key(KeyEvent::from(KeyCode::Enter)), SelectorOutcome::Open);
         assert_eq!(selector.key(KeyEvent::from(KeyCode::Esc)), SelectorOutcome::Closed);
     }
 
     #[test]
-    fn only_settings_accept_unknown_values_and_only_messages_can_be_deleted() {
+    fn only_messages_can_be_deleted() {
         let entry = |text: &str| SelectorEntry { value: text.to_owned(), label: text.to_owned() };
         let list = |subject| Selector::of(subject, "", vec![entry("fix the test"), entry("b")]);
         for subject in [SelectorKind::History, SelectorKind::Queue, SelectorKind::Sessions] {

@@ -167,9 +167,9 @@ impl TestScreen {
             .collect()
     }
 
-    pub(crate) fn later(&mut self, by: u64) -> Vec<Effect> {
+    pub(crate) fn later(&mut self, by: u64) {
         self.now += ms(by);
-        self.app.tick(self.now)
+        self.app.tick(self.now);
     }
 
     /// The finished rows, a separator, and the live region. `▏` marks the cursor.

@@ -6,7 +6,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::model_server::{ModelServer, says};
@@ -174,12 +174,12 @@ fn no_arguments_without_a_terminal_is_a_usage_error() {
 
 #[test]
 fn saved_choice_applies_only_where_defined() {
-    let server = ModelServer::start(vec![says("Still here.")]);
+    let server = ModelServer::start(vec![says("Hello."), says("Still here."), says("Ok.")]);
     let machine = Machine::with(&server);
-    let two = r#"{ "providers": { "two": { "baseURL": "http://localhost:1/v1", "auth": "none", "model": "m-2" } } }"#;
-    machine.write("cfg.json", two);
+    let two = json!({ "baseURL": server.base_url(), "auth": "none", "model": "m-2" });
+    machine.write("cfg.json", json!({ "providers": { "two": two } }).to_string());
     let plain = ["plain", "--config", "cfg.json"];
-    machine.posse_with_input(&plain, b"/provider two\n/exit\n").assert_code(0);
+    machine.posse_with_input(&plain, b"/provider two\nhello\n/exit\n").assert_code(0);
     let saved = machine.path("posse/state/preferences.json");
     assert!(fs::read_to_string(&saved).unwrap().contains("\"two\""));
 
@@ -197,7 +197,7 @@ fn saved_choice_applies_only_where_defined() {
     machine.posse_with_input(&plain, b"/provider default\n/exit\n").assert_code(0);
     assert!(!saved.exists());
     assert!(!machine.posse(&["config", "show"]).stderr.contains("two"));
-    let chosen = b"/model m-9\n/model default\n/exit\n";
+    let chosen = b"/model m-9\nhello\n/model default\n/exit\n";
     machine.posse_with_input(&["plain"], chosen).assert_code(0);
     let left = fs::read_to_string(&saved).unwrap();
     assert!(!left.contains("m-9"), "{left}");

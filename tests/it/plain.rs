@@ -323,11 +323,13 @@ fn another_model_and_agent_continue_the_conversation() {
     terminal.press("/model other-2\r");
     terminal.see("other-2 (/model)");
     terminal.see("> ");
-    let saved = std::fs::read_to_string(machine.path("posse/state/preferences.json")).unwrap();
-    assert!(saved.contains("other-2") && saved.contains("local"), "{saved}");
+    let saved = machine.path("posse/state/preferences.json");
+    assert!(!saved.exists(), "a model is saved only after it has answered");
     terminal.press("what did it say?\r");
     terminal.see("It said a.");
     terminal.see("> ");
+    let saved = std::fs::read_to_string(saved).unwrap();
+    assert!(saved.contains("other-2") && saved.contains("local"), "{saved}");
     terminal.press("/clear\r");
     terminal.see("session ");
     terminal.see("> ");

@@ -3,6 +3,7 @@
 mod attention;
 mod ending;
 mod enduring;
+mod questions;
 mod writing;
 
 use std::fs;
@@ -332,14 +333,15 @@ fn viewer_shows_full_outputs() {
 }
 
 #[test]
-fn shortcut_on_an_empty_prompt_opens_the_selector() {
+fn key_opens_the_selector_of_the_agent() {
     let server = ModelServer::start(vec![says("As planned.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.wait_for("scripted-1 via local");
-    tmux.presses("a");
+    tmux.presses("M-a");
     tmux.wait_for("Enter selects");
     tmux.types("plan");
+    tmux.wait_for("▸ plan");
     tmux.presses("Enter");
     tmux.wait_for("scripted-1 via local · plan");
     tmux.says("go");
@@ -401,7 +403,7 @@ fn ui_starts_without_a_model() {
     tmux.wait_for("There is no model yet");
     tmux.wait_for("❯ do it");
     tmux.presses("C-u");
-    tmux.presses("p");
+    tmux.presses("M-p");
     tmux.wait_for("Enter selects");
     tmux.presses("Escape");
     // A key right after Escape would be read as one key with Alt.
@@ -584,6 +586,8 @@ fn rapid_resizes_are_drawn_at_a_bounded_frame_rate() {
     let frames = storm.matches("\u{1b}[?2026h").count() as u128;
     let most = begin.elapsed().as_millis() / 16 + 10;
     assert!((2..=most).contains(&frames), "{frames} frames, {most} at most");
+    // While the task runs, the key does not exit.
+    terminal.see("(done: ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
     machine.verify();

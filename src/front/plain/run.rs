@@ -144,6 +144,7 @@ impl LineMode<'_> {
         let text = self.progress.follow(announcement);
         let disturbed = asked && !text.is_empty();
         self.stderr.write(text.into_bytes()).await;
+        self.save_selection(announcement).await;
         if self.interactive {
             let question = self.questions.follow_announced(announcement);
             let again = self.questions.again().filter(|_| disturbed);

@@ -6,8 +6,8 @@ use crate::commands::{Availability, COMMAND, Choice, Command, CommandContext, Se
 pub(super) const MODEL: Command = Command {
     name: "model",
     argument: "[NAME]",
-    help: "use another model of this provider, also next time; `default` resets; without NAME: \
-           choose one",
+    help: "use another model of this provider, also next time once it has answered; `default` \
+           resets; without NAME: choose one",
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Model, argument),
     ..COMMAND
@@ -16,8 +16,8 @@ pub(super) const MODEL: Command = Command {
 pub(super) const PROVIDER: Command = Command {
     name: "provider",
     argument: "[NAME]",
-    help: "use another provider with its own model, also next time; `default` resets; without \
-           NAME: choose one",
+    help: "use another provider with its own model, also next time once it has answered; \
+           `default` resets; without NAME: choose one",
     when: Availability::Idle,
     run: |context, argument| select(context, Selectable::Provider, argument),
     ..COMMAND

@@ -40,8 +40,8 @@ impl AppCommand<'_> {
 impl CommandContext for AppCommand<'_> {
     fn show(&mut self, page: Page) {
         let lines = match page {
-            Page::Help => help::help(),
-            Page::Keys => help::keys(),
+            Page::Help => help::help(&self.app.keymap),
+            Page::Keys => help::keys(&self.app.keymap),
             Page::Status => help::status(self.app),
             Page::Changes => return self.push(Effect::ShowChanges),
         };
@@ -61,7 +61,7 @@ impl CommandContext for AppCommand<'_> {
 
     fn choose(&mut self, choice: Choice) {
         match choice {
-            Choice::Setting(what) => self.push(Effect::Choose(what, None)),
+            Choice::Setting(what) => self.push(Effect::Choose(what)),
             Choice::StoredSession => self.push(Effect::ListSessions),
             Choice::QueuedMessage => self.app.open_queue(),
         }

@@ -4,31 +4,29 @@ use posse_actors::event::SandboxTier;
 use posse_frontend::commands::COMMANDS;
 
 use crate::app::App;
-use crate::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
+use crate::keymap::{ANSWERS, BINDINGS, Keymap};
 use crate::status::Status;
 use crate::theme::Role;
 
 type StyledLines = Vec<(Role, String)>;
 
 /// Text of `/help`.
-pub(super) fn help() -> StyledLines {
+pub(super) fn help(keymap: &Keymap) -> StyledLines {
     let mut lines = vec![(Role::Strong, "Commands".to_owned())];
     lines.extend(COMMANDS.iter().map(|entry| {
         let name = format!("/{} {}", entry.name, entry.argument);
         (Role::Text, format!("  {name:<18} {}", entry.help))
     }));
     lines.push((Role::Dim, "Everything else is a task. While one runs, Enter sends your text to the model at its next step.".to_owned()));
-    lines.extend(keys());
+    lines.extend(keys(keymap));
     lines
 }
 
-/// Text of `/keys`.
-pub(super) fn keys() -> StyledLines {
+/// Text of `/keys`, with the keys of the user.
+pub(super) fn keys(keymap: &Keymap) -> StyledLines {
     let mut lines = vec![(Role::Strong, "Keys".to_owned())];
     let line = |keys: String, what: &str| (Role::Text, format!("  {keys:<28} {what}"));
-    lines.extend(BINDINGS.iter().map(|binding| line(shown(binding), binding.what)));
-    lines.push((Role::Strong, "On an empty prompt, if no other key follows".to_owned()));
-    lines.extend(SHORTCUTS.iter().map(|(key, what)| line(key.to_string(), what)));
+    lines.extend(BINDINGS.iter().map(|binding| line(keymap.keys_of(binding), binding.what)));
     lines.push((Role::Strong, "At a permission request".to_owned()));
     lines.extend(ANSWERS.iter().map(|(key, what)| line(key.to_string(), what)));
     lines

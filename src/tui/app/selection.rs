@@ -17,14 +17,7 @@ impl App {
         let Some(selector) = &mut self.selector else { return };
         match selector.key(key) {
             SelectorOutcome::Open => (),
-            SelectorOutcome::Closed => {
-                // The letter was not a shortcut but the beginning of a text.
-                if let (Some(letter), false) = (selector.opened_by, selector.filter.is_empty()) {
-                    let text = format!("{letter}{}", selector.filter);
-                    self.composer.set(&text);
-                }
-                self.selector = None;
-            }
+            SelectorOutcome::Closed => self.selector = None,
             SelectorOutcome::Name(value) => {
                 let subject = selector.subject;
                 self.selector = None;
@@ -156,16 +149,13 @@ impl App {
         self.view.note(role, text);
     }
 
-    /// Opens the selector of a setting. `names`: its known values; `opened_by`: the shortcut
-    /// letter, if one was used.
-    pub(crate) fn choose(&mut self, what: Selectable, names: Vec<String>, opened_by: Option<char>) {
+    /// Opens the selector of a setting. `names`: its known values.
+    pub(crate) fn choose(&mut self, what: Selectable, names: Vec<String>) {
         let (current, source) = match what {
             Selectable::Model => (&self.view.status.model, &self.sources.model),
             Selectable::Provider => (&self.view.status.provider, &self.sources.provider),
             Selectable::Agent => (&self.view.status.agent, &self.sources.agent),
         };
-        let mut selector = Selector::new(what, names, current, source);
-        selector.opened_by = opened_by;
-        self.selector = Some(selector);
+        self.selector = Some(Selector::new(what, names, current, source));
     }
 }

@@ -216,7 +216,7 @@ fn help() {
 fn selector() {
     let build = |stage: &mut TestScreen| {
         let names = ["anthropic", "openai", "local"].map(str::to_owned).to_vec();
-        stage.app.choose(Selectable::Provider, names, None);
+        stage.app.choose(Selectable::Provider, names);
         stage.types("o");
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
@@ -247,29 +247,43 @@ fn a_prompt_of_several_lines() {
 }
 
 #[test]
-fn shortcut_letter_acts_if_no_key_follows() {
-    let mut stage = TestScreen::new();
-    assert_eq!(stage.types("m"), []);
-    assert_eq!(stage.later(149), []);
-    assert_eq!(stage.later(1), [Effect::Choose(Selectable::Model, Some('m'))]);
-    assert!(stage.app.composer.is_empty());
-    // The user writes a word.
-    for letter in ["a", "p", "m"] {
+fn letters_are_text_however_slowly_they_are_typed() {
+    for word in ["make", "please", "add"] {
         let mut stage = TestScreen::new();
-        stage.types(letter);
-        stage.later(100);
-        stage.types("b");
-        assert_eq!(stage.later(1000), []);
-        assert_eq!(stage.app.composer.shown(), format!("{letter}b"));
+        for letter in word.chars() {
+            assert_eq!(stage.types(&letter.to_string()), []);
+            stage.later(2000);
+        }
+        assert_eq!(stage.app.composer.shown(), word);
+        assert!(stage.screen(80, 24).contains(&format!("❯ {word}")));
     }
-    // The letter was the beginning of a word.
+}
+
+#[test]
+fn chords_open_the_selectors_only_while_no_task_runs() {
+    let table = [('m', Selectable::Model), ('p', Selectable::Provider), ('a', Selectable::Agent)];
+    for (letter, what) in table {
+        let mut stage = TestScreen::new();
+        stage.types("draft");
+        assert_eq!(stage.presses(ctrl('x')), []);
+        assert_eq!(stage.types(&letter.to_string()), [Effect::Choose(what)]);
+        let alt = KeyEvent::new(KeyCode::Char(letter), KeyModifiers::ALT);
+        assert_eq!(stage.presses(alt), [Effect::Choose(what)]);
+        assert_eq!(stage.app.composer.shown(), "draft");
+        let mut stage = TestScreen::with_task();
+        assert_eq!(stage.presses(alt), []);
+        assert!(stage.screen(80, 24).contains("(not available while a task runs"));
+    }
+}
+
+#[test]
+fn selector_takes_no_name_that_is_not_listed() {
     let mut stage = TestScreen::new();
-    stage.types("a");
-    stage.later(150);
-    stage.app.choose(Selectable::Agent, vec!["build".to_owned()], Some('a'));
-    stage.types("dd");
+    stage.app.choose(Selectable::Model, vec!["large-5".to_owned()]);
+    assert_eq!(stage.types("akethetests\n"), []);
+    assert!(stage.screen(80, 24).contains("nothing matches; /model NAME uses one"));
     stage.presses(KeyEvent::from(KeyCode::Esc));
-    assert_eq!(stage.app.composer.shown(), "add");
+    assert!(stage.app.composer.is_empty());
 }
 
 #[test]
@@ -409,14 +423,122 @@ fn details_must_be_scrolled_to_the_end_before_allowing() {
     stage.screen(80, 24);
     stage.later(400);
     assert_eq!(stage.types("y"), []);
-    assert!(stage.screen(80, 24).contains("scroll to the end"));
+    assert!(stage.screen(80, 24).contains("End shows the end; then you can allow it"));
     for _ in 0..20 {
         stage.presses(KeyEvent::from(KeyCode::PageDown));
         stage.screen(80, 24);
     }
-    stage.later(400);
     assert!(stage.screen(80, 24).contains("echo 99"));
+    assert_eq!(stage.types("y").len(), 1, "at once after scrolling");
+    // One key shows the end.
+    let mut stage = TestScreen::with_task();
+    stage.happens(question("q1", &command.concat()));
+    stage.screen(80, 24);
+    stage.later(400);
+    stage.presses(KeyEvent::from(KeyCode::End));
+    assert_eq!(stage.types("y"), [], "not before it was drawn");
+    assert!(stage.screen(80, 24).contains("echo 99"));
+    assert!(stage.app.composer.is_empty());
     assert_eq!(stage.types("y").len(), 1);
+    // Scrolling within the quiet period does not shorten it.
+    let mut stage = TestScreen::with_task();
+    stage.happens(question("q1", &command.concat()));
+    stage.screen(80, 24);
+    stage.later(399);
+    stage.presses(KeyEvent::from(KeyCode::End));
+    stage.screen(80, 24);
+    stage.later(399);
+    assert_eq!(stage.types("y"), []);
+}
+
+/// A question with only `once` after its quiet period.
+fn asked_once() -> TestScreen {
+    let mut stage = TestScreen::with_task();
+    let mut event = question("q1", "git log | cat");
+    if let Event::PermissionRequested { scopes, .. } = &mut event {
+        *scopes = vec![Scope::Once];
+    }
+    stage.happens(event);
+    stage.screen(100, 30);
+    stage.later(400);
+    stage
+}
+
+#[test]
+fn key_that_is_not_offered_says_so_and_is_no_text() {
+    for key in ["s", "p", "a", "g"] {
+        let mut stage = asked_once();
+        for _ in 0..200 {
+            assert_eq!(stage.types(key), [], "a key that is held down");
+            stage.later(30);
+        }
+        assert!(stage.app.composer.is_empty());
+        let hint = format!("[{key}] is not offered here: this call cannot be remembered");
+        assert!(stage.screen(120, 30).contains(&hint), "{}", stage.screen(120, 30));
+        stage.later(400);
+        assert_eq!(stage.types("y").len(), 1);
+    }
+    let mut stage = asked_once();
+    assert_eq!(stage.types("7"), []);
+    assert!(stage.screen(100, 30).contains("[7] is not offered here"));
+    stage.later(400);
+    assert_eq!(stage.types("x"), [], "a second single key");
+    assert!(stage.app.composer.is_empty());
+    // A word that begins with such a key is text, with all of its letters.
+    stage.later(1000);
+    assert_eq!(stage.types("stop that"), []);
+    assert_eq!(stage.app.composer.shown(), "stop that");
+    assert!(!stage.screen(100, 30).contains("is not offered"));
+}
+
+#[test]
+fn refusal_carries_the_words_of_the_user() {
+    let mut stage = asked_once();
+    assert_eq!(stage.types("r"), []);
+    assert_eq!(stage.types("use pnmp"), []);
+    for _ in 0..3 {
+        stage.presses(KeyEvent::from(KeyCode::Backspace));
+    }
+    stage.types("pm,");
+    assert_eq!(stage.app.input(InputEvent::Paste(" not\nnpm\u{1b}".to_owned()), stage.now), []);
+    let text = stage.screen(100, 30);
+    assert!(text.contains("no, because: use ppm, not npm▏"), "{text}");
+    let reason = Some("the user said no: use ppm, not npm".to_owned());
+    let denied = Effect::Answer(QuestionId::new("q1"), HumanDecision::Deny { reason });
+    assert_eq!(stage.types("\n"), [denied]);
+    assert!(stage.app.composer.is_empty());
+    // Esc goes back; Enter without words is a plain no.
+    let mut stage = asked_once();
+    stage.types("ryes");
+    assert_eq!(stage.presses(KeyEvent::from(KeyCode::Esc)), []);
+    assert!(stage.screen(100, 30).contains("allow?"));
+    stage.types("r");
+    let denied = Effect::Answer(QuestionId::new("q1"), HumanDecision::Deny { reason: None });
+    assert_eq!(stage.types("\n"), [denied]);
+}
+
+#[test]
+fn stop_all_works_while_a_question_is_open() {
+    let mut stage = asked();
+    stage.later(5000);
+    for c in "/stop all".chars() {
+        assert_eq!(stage.types(&c.to_string()), [], "no letter of a command is an answer");
+        stage.later(1000);
+    }
+    assert_eq!(stage.types("\n"), [Effect::InterruptAll]);
+    // Other lines wait.
+    let mut stage = asked();
+    stage.later(5000);
+    stage.types("/new");
+    assert_eq!(stage.types("\n"), []);
+    assert!(stage.screen(200, 30).contains("answer first; only /stop and /exit work meanwhile"));
+    stage.presses(ctrl('u'));
+    stage.later(400);
+    assert_eq!(stage.types("y").len(), 1);
+    // The chord works as well.
+    let mut stage = asked();
+    stage.presses(ctrl('x'));
+    assert_eq!(stage.presses(ctrl('k')), [Effect::InterruptAll]);
 }
 
 #[test]

@@ -199,15 +199,15 @@ fn cursor_is_hidden_and_shown_although_nothing_else_changes() {
     let mut painter = Painter::new(false);
     let shown = frame(&[], &["x".to_owned()], 10);
     let hidden = ScreenFrame { cursor: None, ..shown.clone() };
-    let painted = |painter: &mut Painter, frame: &ScreenFrame| {
+    let bytes_of = |painter: &mut Painter, frame: &ScreenFrame| {
         String::from_utf8(painter.paint(frame)).unwrap()
     };
-    assert!(painted(&mut painter, &shown).contains("\u{1b}[?25h"));
-    let bytes = painted(&mut painter, &hidden);
+    assert!(bytes_of(&mut painter, &shown).contains("\u{1b}[?25h"));
+    let bytes = bytes_of(&mut painter, &hidden);
     assert!(bytes.contains("\u{1b}[?25l") && !bytes.contains("\u{1b}[?25h"), "{bytes:?}");
-    assert_eq!(painted(&mut painter, &hidden), "");
-    assert!(painted(&mut painter, &shown).contains("\u{1b}[?25h"));
-    assert_eq!(painted(&mut painter, &shown), "");
+    assert_eq!(bytes_of(&mut painter, &hidden), "");
+    assert!(bytes_of(&mut painter, &shown).contains("\u{1b}[?25h"));
+    assert_eq!(bytes_of(&mut painter, &shown), "");
 }
 
 fn frame(finished: &[String], live: &[String], columns: u16) -> ScreenFrame {

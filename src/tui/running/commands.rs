@@ -1,6 +1,6 @@
 //! Effects of slash commands that need the session or the environment.
 
-use posse_actors::event::SessionEndReason;
+use posse_actors::event::{Announcement, Event, SessionEndReason};
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::session_records::changes;
@@ -33,7 +33,32 @@ impl Tui<'_> {
         }
         let lines = messages::selection(&self.app);
         self.app.view.push_lines(lines);
-        if !default && let Err(failure) = self.environment.remember(what, &name) {
+        if what != Selectable::Agent {
+            self.unsaved = (!default).then_some((what, name));
+        }
+        if self.unsaved.is_some() {
+            let text = format!("(saved for later starts once the {} has answered)", what.word());
+            self.app.view.note(Role::Dim, text);
+        }
+    }
+
+    /// Saves the selected provider or model if the event is its first answer.
+    pub(super) fn save_selection(&mut self, announcement: &Announcement) {
+        let is_main =
+            announcement.origin().is_some_and(|origin| origin.parent_invocation_id.is_none());
+        if !matches!(announcement.event(), Event::ModelReply { .. }) || !is_main {
+            return;
+        }
+        let status = &self.app.view.status;
+        // After a failover another model has answered.
+        let answered = |(what, name): &mut (Selectable, String)| match what {
+            Selectable::Provider => *name == status.provider,
+            Selectable::Model => *name == status.model,
+            Selectable::Agent => false,
+        };
+        if let Some((what, name)) = self.unsaved.take_if(answered)
+            && let Err(failure) = self.environment.remember(what, &name)
+        {
             self.app.view.failures(&[failure]);
         }
     }
@@ -81,7 +106,7 @@ impl Tui<'_> {
             before.end(SessionEndReason::Completed, Exit::Done, SHUTDOWN_MAX).await;
         }
         self.enter(opened).await;
-        self.choice = SessionSelection::default();
+        (self.choice, self.unsaved) = (SessionSelection::default(), None);
         self.app.begin();
         (self.app.view.status.cwd, self.folder) = self.environment.folder();
         self.notifier.set_folder(&self.folder);

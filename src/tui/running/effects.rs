@@ -39,9 +39,9 @@ impl Tui<'_> {
                     let error = session.answer(id, decision).await.err()?;
                     Some(RequestResult::Note(format!("({error})")))
                 }),
-                Effect::Choose(what, opened_by) => {
+                Effect::Choose(what) => {
                     let names = self.environment.names(what);
-                    self.app.choose(what, names, opened_by);
+                    self.app.choose(what, names);
                 }
                 Effect::Query(query) => self.query(query),
                 Effect::Report(request) => self.report(request),

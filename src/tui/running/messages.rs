@@ -65,7 +65,7 @@ pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
     lines.push((Role::Strong, "Next steps".to_owned()));
     let ways = [
         "posse demo        a demonstration with a recorded model; no key, no network (/exit first)",
-        "p or /provider    choose a provider; a local server needs no key",
+        "/provider         choose a provider; a local server needs no key",
         "export KEY=…      the key of a provider, such as ANTHROPIC_API_KEY, then `posse` again",
         "/doctor           check what posse needs here",
     ];
