@@ -13,6 +13,7 @@ mod ending;
 mod failover;
 mod fallback;
 mod model_turn;
+mod text_calls;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -116,11 +116,28 @@ pub(crate) fn part(tokens: u64, ratio: f64) -> u64 {
 /// when the window is needed.
 pub type Windows = dyn Fn(&ProviderInfo) -> Option<u64> + Send + Sync;
 
+/// Source of what is known about the context window of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowSource {
+    /// The configuration or a table of models, which may not have it.
+    Settings,
+    /// The server of the model reported it.
+    Server,
+    /// The server was asked and has not answered yet: a later lookup may find the window.
+    Asking,
+}
+
+/// Function that returns the source of the context window of a model.
+pub type WindowSources = dyn Fn(&ProviderInfo) -> WindowSource + Send + Sync;
+
 /// Settings of a session for context windows, summaries and titles.
 #[derive(Clone, Default)]
 pub struct ContextSettings {
-    /// Function that looks up context windows; `None`: no window is known.
+    /// Function that looks up context windows; `None`: no window is known. It is called again for a
+    /// model whose window was unknown.
     pub windows: Option<Arc<Windows>>,
+    /// Function for the source of a window; `None`: the settings.
+    pub window_sources: Option<Arc<WindowSources>>,
     /// Model that writes summaries for compaction (`roles.compact`); `None`: summaries are made by
     /// rules.
     pub compact: Option<Fallback>,
@@ -144,6 +161,11 @@ impl ContextSettings {
     /// Context window of a model in tokens; `None` if unknown.
     pub(crate) fn window(&self, info: &ProviderInfo) -> Option<u64> {
         self.windows.as_ref().and_then(|windows| windows(info)).filter(|window| *window > 0)
+    }
+
+    /// Source of the context window of a model.
+    pub(crate) fn window_source(&self, info: &ProviderInfo) -> WindowSource {
+        self.window_sources.as_ref().map_or(WindowSource::Settings, |sources| sources(info))
     }
 }
 

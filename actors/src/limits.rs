@@ -78,6 +78,9 @@ pub struct Limits {
     pub absent_patience: Duration,
     /// Maximum retries of a model request after replies that were cut off.
     pub cut_replies_max: u32,
+    /// Maximum number of retries of a model request whose reply repeated itself without end. Each
+    /// costs a reply of at least some thousand bytes, and a model without randomness repeats it.
+    pub repeating_replies_max: u32,
     /// Number of consecutive attempts at a model, over all model requests, that were refused or got
     /// no response, after which its circuit breaker opens. A wait that the server requests opens it
     /// earlier.
@@ -164,6 +167,7 @@ impl Default for Limits {
             foreign_attempts_max: Some(3),
             absent_patience: Duration::from_secs(15),
             cut_replies_max: 5,
+            repeating_replies_max: 2,
             breaker_failures: 3,
             probe_interval: Duration::from_secs(5),
             silence_hint: Duration::from_secs(20),

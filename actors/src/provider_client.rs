@@ -7,6 +7,7 @@
 
 mod backoff;
 mod circuit_breaker;
+mod repetition;
 mod request_meter;
 mod retry;
 mod stream;
@@ -37,7 +38,7 @@ use request_meter::{MeterArgs, RequestMeter};
 use retry::{Attempts, RetryDecision, absent_attempts_max, decide, overflow_if_near};
 pub(crate) use stream::PartialReply;
 
-use stream::{Relay, forward_deltas};
+use stream::{Relay, forward_deltas, repeating};
 
 /// Capacity of the channel for deltas between an adapter and the relay of its attempt.
 const DELTAS_IN_FLIGHT: usize = 64;
@@ -316,6 +317,7 @@ impl State {
         let streams = request.stream;
         let info = provider.info();
         let profile = info.profile.clone();
+        let name = profile.clone();
         let meter = RequestMeter::new(MeterArgs {
             budget_handle: self.args.budget_handle.clone(),
             transcript: self.args.transcript.clone(),
@@ -345,9 +347,18 @@ impl State {
         let work = async move {
             let request = meter.admit(request).await?;
             let completion = provider.complete(request, deltas_tx);
-            let warm = async { meter.warm() };
+            let completion = async { Ok(completion.await) };
+            let warm = async {
+                meter.warm();
+                Ok(())
+            };
             // The relay ends after the last delta was handed on, so the reply never overtakes one.
-            let (result, (), ()) = futures_util::future::join3(completion, relay, warm).await;
+            // If it finds a repetition, the attempt is dropped, which closes its connection.
+            let ended = futures_util::future::try_join3(completion, relay, warm).await;
+            let result = match ended {
+                Ok((result, (), ())) => result,
+                Err(repetition) => Err(repeating(&name, repetition)),
+            };
             match result {
                 Ok(completion) => Ok(meter.answered(completion)),
                 Err(error) => {
@@ -373,7 +384,10 @@ impl State {
                 overflow_if_near(error, open.streams, open.question.window_check.as_ref())
             }
         };
-        if let ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. } = &error {
+        if let ProviderError::Broken { partial, .. }
+        | ProviderError::Cut { partial, .. }
+        | ProviderError::Repeating { partial, .. } = &error
+        {
             open.question.draft.or(partial);
         }
         open.keep_partial(&self.args.transcript, error.class());

@@ -22,18 +22,21 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let Ok(loaded) = &examined.loaded else { return Ok(Vec::new()) };
     let settings = &loaded.settings;
     let main = provider::name(settings, examined.environment);
-    let mut names: Vec<&str> = settings
+    // First the one that a run would use: it is never beyond the maximum.
+    let others = settings
         .providers
         .values()
         .filter(|profile| {
             let asks = ["openai-compatible", "openai-responses", "anthropic", "codex"];
             profile.kind.as_deref().is_none_or(|kind| asks.contains(&kind))
         })
-        .map(|profile| profile.name.as_str())
-        .collect();
-    let asked_for = main.filter(|name| !settings.providers.contains_key(*name));
-    names.extend(asked_for);
-    names.truncate(SERVERS_MAX);
+        .map(|profile| profile.name.as_str());
+    let has_server = |name: &str| {
+        !settings.providers.contains_key(name) || others.clone().any(|other| other == name)
+    };
+    let first = main.filter(|name| has_server(name));
+    let rest = others.clone().filter(|name| main != Some(*name));
+    let names: Vec<&str> = first.into_iter().chain(rest).take(SERVERS_MAX).collect();
     if names.is_empty() {
         let detail = "no provider is configured, so no server was contacted";
         return Ok(vec![Check::new(AREA, "servers", Status::Fact, detail)]);

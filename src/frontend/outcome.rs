@@ -15,6 +15,9 @@ const SLOW_SERVER: &str = "timeouts.";
 /// Advice at the end of the cause of an error about an unknown path.
 const WRONG_PATH: &str = "check `type` and `baseURL`";
 
+/// Remark at the end of the cause of an error about tools that the server does not accept.
+const NO_TOOLS: &str = "does not pass tools on";
+
 /// Final result of a run: exit code, reason of the end, answer and error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
@@ -274,7 +277,9 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
 fn provider_failed(class: &str, cause: &str) -> Verdict {
     let (code, exit, what, fix) = match class {
         "rejected" if cause.contains(WRONG_PATH) => wrong_path(),
+        "rejected" if cause.contains(NO_TOOLS) => without_tools(),
         "empty_reply" | "broken_reply" => no_usable_reply(class),
+        "repeating_reply" => endless_reply(),
         "unauthorized" => (
             ErrorCode::CredentialsRejected,
             Exit::Configuration,
@@ -286,15 +291,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
                 "check the key of this provider; `posse config show --origin` says where it comes from"
             },
         ),
-        "rejected" if is_history_error(cause) => (
-            ErrorCode::HistoryRejected,
-            Exit::Failed,
-            "the provider does not accept the history of this conversation",
-            // The encoders must produce only histories that every server accepts.
-            "this is a bug in posse: report it with this message and the session id. The \
-             session is kept: `/compact` in `posse plain -c` removes most of a long history \
-             from requests, `/clear` starts a new one, and another model may accept it as it is",
-        ),
+        "rejected" if is_history_error(cause) => rejected_history(),
         "rejected" => (
             ErrorCode::RequestRejected,
             Exit::Failed,
@@ -356,6 +353,39 @@ fn wrong_path() -> ErrorParts {
         "the provider does not know the path of the request",
         "correct `type` (the protocol) and `baseURL` of the provider, which often ends with /v1; \
          `posse config show --origin` says where they are set",
+    )
+}
+
+fn rejected_history() -> ErrorParts {
+    (
+        ErrorCode::HistoryRejected,
+        Exit::Failed,
+        "the provider does not accept the history of this conversation",
+        // The encoders must produce only histories that every server accepts.
+        "this is a bug in posse: report it with this message and the session id. The session is \
+         kept: `/compact` in `posse plain -c` removes most of a long history from requests, \
+         `/clear` starts a new one, and another model may accept it as it is",
+    )
+}
+
+fn without_tools() -> ErrorParts {
+    (
+        ErrorCode::RequestRejected,
+        Exit::Failed,
+        "the server offers this model no tools, which posse needs",
+        "use a model with a chat template for tools, or let the server pass them on (llama.cpp: \
+         --jinja; vLLM: --enable-auto-tool-choice and --tool-call-parser)",
+    )
+}
+
+fn endless_reply() -> ErrorParts {
+    (
+        ErrorCode::ReplyRepeats,
+        Exit::Provider,
+        "the model repeated the same text without end, and its replies were stopped",
+        "set `temperature` of the provider to at least 0.6, or a repetition penalty of the server; \
+         otherwise use a larger or less quantised model. The session is kept: `posse resume` \
+         tries again",
     )
 }
 
@@ -521,6 +551,7 @@ mod tests {
             (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.empty_reply"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.repeating_reply"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
             (failed_as("provider.context_full"), 0, (Exit::Failed, "provider")),

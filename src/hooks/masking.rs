@@ -93,7 +93,11 @@ impl Provider for MaskedModel {
             let (mut result, ()) = join(reply, relay).await;
             match &mut result {
                 Ok(completion) => hide_in_reply(&mask, completion),
-                Err(ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. }) => {
+                Err(
+                    ProviderError::Broken { partial, .. }
+                    | ProviderError::Cut { partial, .. }
+                    | ProviderError::Repeating { partial, .. },
+                ) => {
                     redact(&mask, partial);
                 }
                 Err(_) => {}

@@ -1,9 +1,10 @@
 //! Provider for one server; the protocol-specific part is a [`Dialect`].
 //!
-//! Makes one attempt per call. With a login, the attempt repeats its HTTP request once if the
-//! server rejects the token. Dropping the future of an attempt closes its connection.
+//! Makes one attempt per call. The attempt repeats its HTTP request once if the server rejects the
+//! token of a login, or the thinking in the history. Dropping the future of an attempt closes its
+//! connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use posse_actors::ports::{
@@ -11,6 +12,7 @@ use posse_actors::ports::{
     TokenCount,
 };
 use posse_base::failure::Failure;
+use reqwest::Response;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -42,6 +44,8 @@ struct AdapterState<D> {
     /// Endpoint that counts tokens. `None`: the protocol has none, so counts are estimates.
     counting: Option<Endpoint>,
     encoder: Encoder<D>,
+    /// Encoder of all requests after the server refused one for the thinking in its history.
+    plain: OnceLock<Encoder<D>>,
 }
 
 impl<D: Dialect> Adapter<D> {
@@ -56,6 +60,7 @@ impl<D: Dialect> Adapter<D> {
             endpoint: Endpoint::new(&profile, path)?,
             counting: counting.transpose()?,
             encoder: Encoder::new(profile),
+            plain: OnceLock::new(),
         })))
     }
 }
@@ -108,16 +113,19 @@ impl<D: Dialect> AdapterState<D> {
         let Endpoint { origin, .. } = &self.endpoint;
         let stream = self.encoder.profile.streams(request.stream);
         let accept = if stream { "text/event-stream" } else { "application/json" };
-        let body = self.encoder.encode(request, stream).map_err(|why| ProviderError::Unasked {
-            class: ProviderError::NO_VISION,
-            source: Cause::boxed(origin, why),
-        })?;
-        if let Some(notice) = body.notice {
-            deltas.send(Delta::Notice(notice)).await.ok();
-        }
-        let response = self.endpoint.post(body.bytes.into(), accept, stream).await?;
+        let mut response = self.post(request, stream, accept, deltas).await?;
         if !response.status().is_success() {
-            return Err(refusal(&self.endpoint, response).await);
+            let error = refusal(&self.endpoint, response).await;
+            if !classify::is_missing_thought(&error) || self.plain.get().is_some() {
+                return Err(error);
+            }
+            // Such as the history of another provider, whose calls have no thinking before them.
+            self.plain.get_or_init(|| Encoder::without_thinking(self.encoder.profile.clone()));
+            deltas.send(Delta::Notice(self.without_thinking_notice())).await.ok();
+            response = self.post(request, stream, accept, deltas).await?;
+            if !response.status().is_success() {
+                return Err(refusal(&self.endpoint, response).await);
+            }
         }
         if classify::is_html(response.headers()) {
             return Err(classify::foreign_page(origin));
@@ -130,6 +138,37 @@ impl<D: Dialect> AdapterState<D> {
         timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
         self.encoder.owner.sign(&mut completion.message);
         Ok(completion)
+    }
+
+    /// Sends `request` and notices about what it omits. Returns when the response begins, with any
+    /// status.
+    async fn post(
+        &self,
+        request: &Request,
+        stream: bool,
+        accept: &'static str,
+        deltas: &DeltaSender,
+    ) -> Result<Response, ProviderError> {
+        let body = match self.plain.get() {
+            Some(plain) => plain.encode(&Request { thinking: None, ..request.clone() }, stream),
+            None => self.encoder.encode(request, stream),
+        };
+        let body = body.map_err(|why| ProviderError::Unasked {
+            class: ProviderError::NO_VISION,
+            source: Cause::boxed(&self.endpoint.origin, why),
+        })?;
+        if let Some(notice) = body.notice {
+            deltas.send(Delta::Notice(notice)).await.ok();
+        }
+        self.endpoint.post(body.bytes.into(), accept, stream).await
+    }
+
+    fn without_thinking_notice(&self) -> String {
+        format!(
+            "{} refuses the thinking in this history, which other models wrote in part: requests to \
+             {} are sent without thinking in this session",
+            self.endpoint.origin.profile, self.encoder.profile.model
+        )
     }
 
     async fn count(&self, counting: &Endpoint, request: &Request) -> Result<u64, ProviderError> {

@@ -32,6 +32,9 @@ const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
 /// Advice at the end of an error about an unknown path.
 const WRONG_PATH: &str = "(the path may be wrong: check `type` and `baseURL` of the provider)";
 
+/// Remark at the end of an error about tools that the server does not accept.
+const NO_TOOLS: &str = "(the server, or the chat template of the model, does not pass tools on)";
+
 /// Cause of a failure, for the user and the log, with the profile's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
@@ -268,8 +271,12 @@ pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
 }
 
 fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderError {
-    let message = origin.masked(report.message);
+    let mut message = origin.masked(one_line(&report.message));
     let lower = message.to_lowercase();
+    let takes_no_tools = wording::has(&lower, wording::NO_TOOLS);
+    if takes_no_tools {
+        message = format!("{message} {NO_TOOLS}");
+    }
     let source = Cause::boxed(
         origin,
         if message.is_empty() {
@@ -304,6 +311,9 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
     {
         return ProviderError::Filtered { source };
     }
+    if takes_no_tools && status != Some(429) {
+        return ProviderError::Rejected { source };
+    }
     match status {
         Some(401 | 403) => ProviderError::Unauthorized { source },
         Some(429) => ProviderError::RateLimited { retry_after, source },
@@ -316,6 +326,31 @@ fn classify_report(origin: &MessageOrigin, prefix: &str, report: ServerError) ->
         None if is_rate => ProviderError::RateLimited { retry_after, source },
         None => ProviderError::Overloaded { retry_after, source },
     }
+}
+
+/// `text` with a space for each group of white space, also of escaped line breaks (`\n`), which
+/// gateways such as `LiteLLM` put into messages that they wrap. Before a lower-case letter, which may
+/// continue the name of a file, `\n` is no line break.
+fn one_line(text: &str) -> String {
+    let mut broken = text.replace("\\r\\n", "\n");
+    if broken.contains("\\n") {
+        let mut pieces = broken.split("\\n");
+        let mut joined = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let is_name = piece.starts_with(|c: char| c.is_ascii_lowercase());
+            joined.push_str(if is_name { "\\n" } else { "\n" });
+            joined.push_str(piece);
+        }
+        broken = joined;
+    }
+    broken.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// True if the server refuses the request because a tool call of its history has no thinking before
+/// it, or thinking with a signature of another provider.
+pub(crate) fn is_missing_thought(error: &ProviderError) -> bool {
+    matches!(error, ProviderError::Rejected { .. })
+        && wording::has(&error.chain().to_lowercase(), wording::MISSING_THOUGHT)
 }
 
 /// Reads message, codes, status and wait from an error body, which is JSON in one of many shapes,

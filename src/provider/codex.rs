@@ -179,10 +179,9 @@ impl Login {
     }
 
     /// Returns credentials for a request. Renews the login first if they expire within [`MARGIN`]
-    /// or equal `refused`. If the lock or the issuer is unavailable and `refused` is `None`,
-    /// credentials that have not expired are returned nevertheless; if the issuer refuses, the
-    /// result is an error. `refused`: credentials that the server has just rejected, which are
-    /// never returned; `None`: none.
+    /// or equal `refused`. If that fails for any reason and `refused` is `None`, credentials that have
+    /// not expired are returned nevertheless. `refused`: credentials that the server has just
+    /// rejected, which are never returned; `None`: none.
     ///
     /// A renewal continues if the caller is cancelled: the refresh token has been spent, and the
     /// new tokens must not be lost.
@@ -215,23 +214,31 @@ impl Login {
         Box::pin(async move { self.renew(state, refused).await })
     }
 
+    /// Renews the login. If that fails, returns the credentials known before if they are usable.
     async fn renew(
         &self,
         mut state: OwnedMutexGuard<State>,
         refused: Option<Access>,
     ) -> Result<Access, Trouble> {
         let old = state.access.clone();
-        let held = match self.store.lock().await {
-            Ok(held) => held,
-            Err(what) => return usable(old, refused.as_ref()).ok_or(Trouble::User(what)),
-        };
+        let renewed = self.renewed(&mut state, refused.as_ref()).await;
+        renewed.or_else(|trouble| usable(old, refused.as_ref()).ok_or(trouble))
+    }
+
+    async fn renewed(
+        &self,
+        state: &mut State,
+        refused: Option<&Access>,
+    ) -> Result<Access, Trouble> {
+        let old = state.access.clone();
+        let held = self.store.lock().await.map_err(Trouble::User)?;
         let mut found = self.store.read().map_err(Trouble::User)?;
         let mut is_second = false;
         loop {
-            let access = self.adopt(&mut state, &found);
+            let access = self.adopt(state, &found);
             // Another process was faster, or the user logged in again.
             let is_new = old.as_ref().is_none_or(|old| !same(&old.token, &access.token));
-            if is_new && serves(&access, refused.as_ref()) {
+            if is_new && serves(&access, refused) {
                 return Ok(access);
             }
             let sent = found.refresh().map_err(Trouble::User)?;
@@ -250,7 +257,7 @@ impl Login {
                     }
                     let found = StoredLogin::parse(&json).map_err(Trouble::User)?;
                     state.spent = None;
-                    let mut access = self.adopt(&mut state, &found);
+                    let mut access = self.adopt(state, &found);
                     if !serves(&access, None) {
                         // It is new: if it seems expired, the local clock is wrong.
                         access.expires = None;
@@ -270,9 +277,7 @@ impl Login {
                     state.spent = Some((sent, why));
                     return Err(Trouble::User(sentence));
                 }
-                Renewal::Failed(error) => {
-                    return usable(old, refused.as_ref()).ok_or(Trouble::Away(error));
-                }
+                Renewal::Failed(error) => return Err(Trouble::Away(error)),
             }
         }
     }

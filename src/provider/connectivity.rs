@@ -101,14 +101,19 @@ fn failed(error: &ProviderError) -> Reached {
     Reached::Failed { class: error.class(), cause: error.chain() }
 }
 
-/// True if `model` is in the list of models `body`, false if it is not; `None`: `body` is not a
-/// list.
+/// True if `model` is in the list of models `body`, false if it is not. `None`: `body` is not a list
+/// of ids, or only the first page of one.
 fn lists(body: &[u8], model: &str) -> Option<bool> {
     let list: Value = serde_json::from_slice(body).ok()?;
-    let models = list.get("data").unwrap_or(&list).as_array()?;
-    let ids = models.iter().filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    let models = list.get("data").unwrap_or(&list);
+    // A server without models may send null.
+    let models = if models.is_null() { &[][..] } else { models.as_array()?.as_slice() };
+    let mut ids = models.iter().filter_map(|entry| entry.get("id").and_then(Value::as_str));
     let bare = |id: &str| id.strip_prefix("models/").unwrap_or(id).to_owned();
-    Some(ids.map(bare).any(|id| id == bare(model)))
+    let has_ids = models.is_empty() || ids.clone().next().is_some();
+    let has_more = list.get("has_more") == Some(&Value::Bool(true));
+    let is_listed = ids.any(|id| bare(id) == bare(model));
+    (is_listed || (has_ids && !has_more)).then_some(is_listed)
 }
 
 #[cfg(test)]
@@ -173,10 +178,14 @@ mod tests {
 
     #[test]
     fn finds_the_model_in_lists_of_several_shapes() {
-        let table: [(&str, Option<bool>); 6] = [
+        let table: [(&str, Option<bool>); 10] = [
             (r#"{"object":"list","data":[{"id":"a"},{"id":"m"}]}"#, Some(true)),
             (r#"{"data":[{"id":"models/m"}]}"#, Some(true)),
             (r#"[{"id":"b"},{"name":"m"},7]"#, Some(false)),
+            (r#"[{"name":"m"}]"#, None),
+            (r#"{"object":"list","data":null}"#, Some(false)),
+            (r#"{"data":[{"id":"a"}],"has_more":true}"#, None),
+            (r#"{"data":[{"id":"m"}],"has_more":true}"#, Some(true)),
             (r#"{"data":{}}"#, None),
             ("<html>", None),
             ("", None),

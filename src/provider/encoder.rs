@@ -134,6 +134,19 @@ impl<D: Dialect> Encoder<D> {
         self.write(request, BodyPurpose::Counting)
     }
 
+    /// Creates an encoder whose requests neither ask for thinking nor contain any, for a server that
+    /// refuses the thinking of a history.
+    pub(crate) fn without_thinking(mut profile: ProviderProfile) -> Encoder<D> {
+        let quirks = &mut profile.quirks;
+        quirks.no_reasoning = true;
+        quirks.adaptive_thinking = false;
+        quirks.return_reasoning = false;
+        (quirks.thinking_budget, quirks.effort) = (None, None);
+        // No reply has this owner.
+        let owner = Owner::new(D::PROTOCOL, "", "");
+        Encoder { owner, ..Encoder::new(profile) }
+    }
+
     fn write(&self, request: &Request, purpose: BodyPurpose) -> Result<Body, String> {
         let ProviderProfile { quirks, sight, model, .. } = &self.profile;
         let mut shown = ImageSelection::of(&request.messages, quirks, sight)?;

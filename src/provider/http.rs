@@ -30,8 +30,8 @@ const SECRET_BYTES_MIN: usize = 8;
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// Names of headers that can contain a key. If a profile has one of them, no key and no scheme, no
-/// other authentication is added, except that Azure requires a key.
-const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
+/// other authentication is added.
+const KEY_HEADERS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
 
 /// One URL of a server, with headers, timeouts and HTTP client.
 #[derive(Debug)]
@@ -200,6 +200,8 @@ fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static s
     headers.insert(AUTHORIZATION, bearer);
     if let Some(account) = &access.account {
         let account = HeaderValue::from_str(account).map_err(|_| odd)?;
+        let mut account = account;
+        account.set_sensitive(true);
         headers.insert("chatgpt-account-id", account);
     }
     if access.fedramp {
@@ -267,20 +269,20 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Authentication scheme of a profile that configures none: `api-key` for Azure; no header if there
-/// is no key and a header has the credentials or the server is a loopback address; `x-api-key` for
-/// Messages; otherwise Bearer.
+/// Authentication scheme of a profile that configures none: no header if there is no key and a
+/// header has the credentials or the server is a loopback address; `api-key` for Azure; `x-api-key`
+/// for Messages; otherwise Bearer.
 fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
-    if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {
-        return Auth::Header("api-key".to_owned());
-    }
     let brings_its_own = profile
         .headers
         .iter()
         .any(|(name, _)| KEY_HEADERS.iter().any(|key| name.eq_ignore_ascii_case(key)));
     if profile.api_key.is_none() && (brings_its_own || is_loopback(url)) {
         return Auth::None;
+    }
+    if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {
+        return Auth::Header("api-key".to_owned());
     }
     if profile.protocol == Protocol::Messages {
         return Auth::Header("x-api-key".to_owned());

@@ -2,7 +2,8 @@
 //!
 //! Vendors are data: a [`profile::ProviderProfile`] contains all differences between servers of the
 //! same protocol, and [`presets`] contains defaults for well-known vendors. Adapters never retry,
-//! except once with renewed tokens of a login.
+//! except once with renewed tokens of a login, or without thinking if the server refuses that of the
+//! history.
 
 pub mod connectivity;
 pub mod presets;
@@ -10,6 +11,7 @@ pub mod profile;
 pub mod replay;
 pub mod sse;
 pub mod thinking;
+pub mod window;
 
 mod adapter;
 mod anthropic;

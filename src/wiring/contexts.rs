@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use posse_actors::context::{ContextBudget, ContextSettings};
+use posse_actors::context::{ContextBudget, ContextSettings, WindowSource};
 use posse_actors::ports::{Abilities, Fallback, Provider, ProviderInfo};
 
 use crate::config::{ContextSize, Environment, Settings};
 use crate::failure::Failure;
 use crate::models::Catalog;
+use crate::provider::profile::ProviderProfile;
+use crate::provider::window::{ReportedWindow, ReportedWindows};
 use crate::wiring::model_price::price;
-use crate::wiring::roles;
+use crate::wiring::{provider, roles};
 
 /// Context budget with the values of `size`, or of `usual` where `size` sets none. Limits a summary
 /// to a quarter of `tokens_max`, if that is set, and `recent_turns_min` to `recent_turns`.
@@ -57,18 +59,50 @@ pub(crate) fn settings(
         .iter()
         .filter_map(|(name, profile)| Some((name.clone(), profile.context_window?)))
         .collect();
-    let window = move |info: &ProviderInfo| {
+    let configured = move |info: &ProviderInfo| {
         let said = said.iter().find(|(name, _)| *name == info.profile).map(|(_, window)| *window);
         said.or_else(|| Catalog::new(&own).find(&info.profile, &info.model)?.facts.context_window)
     };
+    // A server is asked when the window is needed and nothing else is known, beside the request.
+    let reports = ReportedWindows::default();
+    let (known, asked) = (reports.clone(), (settings.clone(), environment.clone()));
+    let window = move |info: &ProviderInfo| match known.known(info) {
+        Some(ReportedWindow::Tokens(tokens)) => Some(tokens),
+        Some(ReportedWindow::Asking | ReportedWindow::Unknown) => None,
+        None => configured(info).or_else(|| {
+            known.of(info, || server_profile(info, &asked.0, &asked.1));
+            None
+        }),
+    };
+    let source = move |info: &ProviderInfo| match reports.known(info) {
+        Some(ReportedWindow::Tokens(_)) => WindowSource::Server,
+        Some(ReportedWindow::Asking) => WindowSource::Asking,
+        Some(ReportedWindow::Unknown) | None => WindowSource::Settings,
+    };
     Ok(ContextSettings {
         windows: Some(Arc::new(window)),
+        window_sources: Some(Arc::new(source)),
         compact,
         compact_thinking,
         title,
         title_thinking,
         instructions_bytes,
     })
+}
+
+/// Profile of the server of a model. `None`: the profile has no server, or is invalid.
+fn server_profile(
+    info: &ProviderInfo,
+    settings: &Settings,
+    environment: &Environment,
+) -> Option<ProviderProfile> {
+    let kind = settings.providers.get(&info.profile).and_then(|profile| profile.kind.as_deref());
+    let kinds = ["openai-compatible", "openai-responses", "anthropic"];
+    if !kind.is_none_or(|kind| kinds.contains(&kind)) {
+        return None;
+    }
+    let profile = provider::profile(&info.profile, settings, environment).ok()?;
+    Some(ProviderProfile { model: info.model.clone(), ..profile })
 }
 
 #[cfg(test)]

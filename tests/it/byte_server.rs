@@ -15,7 +15,7 @@ use posse::provider::profile::Protocol;
 use serde_json::{Value, json};
 
 use crate::dialects::{messages_reply, responses_reply, strict};
-use crate::model_server::read_request;
+use crate::model_server::{GET, NO_LIST, read_request};
 
 /// One thing that a connection does.
 #[derive(Debug, Clone)]
@@ -200,6 +200,9 @@ impl ByteServerState {
     fn serve(&self, connection: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(connection);
         let Some(body) = read_request(&mut reader)? else { return Ok(()) };
+        if body == GET {
+            return (&mut &*connection).write_all(NO_LIST);
+        }
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
         let verdict = (self.check)(&request);
         {

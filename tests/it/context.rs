@@ -22,6 +22,11 @@ fn secret_of(nth: usize) -> String {
     format!("the number of file {nth} is {}", nth * 7919 + 13)
 }
 
+/// 4,400 bytes that do not repeat themselves without end.
+fn long_talk() -> String {
+    (0..400).map(|nth| format!("so {nth:03} goes ")).collect()
+}
+
 fn put_files(machine: &Machine, count: usize) {
     for nth in 0..count {
         let filler = "a line that nobody needs\n".repeat(150);
@@ -203,7 +208,7 @@ fn conversation_continues_after_a_too_large_prompt() {
 
 #[test]
 fn summary_role_writes_the_summary() {
-    let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
+    let chatter = |nth: usize| says(&format!("{nth} {}", long_talk()));
     let server = ModelServer::start((0..6).map(chatter).collect());
     let helper = ModelServer::start_and_repeat(vec![says("Goal: a red door")]);
     let mut settings = small();
@@ -309,7 +314,7 @@ fn facts_are_readable_by_id_after_five_compactions() {
 
 #[test]
 fn background_command_is_known_after_its_turn_is_compacted() {
-    let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
+    let chatter = |nth: usize| says(&format!("{nth} {}", long_talk()));
     let start = calls(&[("bash", json!({"command": "sleep 600", "background": true}))]);
     let answers = [start].into_iter().chain((0..8).map(chatter)).collect();
     let server = ModelServer::start(answers);
@@ -393,4 +398,43 @@ fn requests_stay_within_the_context_budget_with_a_large_file_and_a_large_output(
     let first = events.iter().find(|event| event["type"] == "tool.completed").unwrap();
     assert!(first["content"].to_string().contains("offset"), "{first}");
     assert!(events.iter().any(|event| event["type"] == "context.compacted"));
+}
+
+/// A model that reads the big file until the server has reported the window, and then answers.
+fn reads_until_known(request: &Value) -> ModelAnswer {
+    if request["messages"].as_array().unwrap().len() < 8 {
+        // The window is asked for beside the requests, and the server answers at once.
+        calls(&[("bash", json!({"command": "sleep 0.3; cat big.txt"}))])
+    } else {
+        says("done")
+    }
+}
+
+#[test]
+fn unknown_window_is_asked_of_the_server_and_said_once() {
+    let table = [
+        (
+            Some(json!({"data": [{"id": "scripted-1", "max_model_len": 14_000}]})),
+            "reports a context window of 14000 tokens for scripted-1",
+        ),
+        (None, "the context window of scripted-1 is unknown; 32000 tokens are assumed"),
+    ];
+    for (models, notice) in table {
+        let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(reads_until_known)]);
+        if let Some(models) = models.clone() {
+            server.lists(models);
+        }
+        let machine = Machine::configured(&server, &json!({}), &json!({}));
+        machine.write("big.txt", "one line of a long file, and none matters\n".repeat(2000));
+        let (ended, _) = machine.stream(&["--yes", "--sandbox", "off", "-p", "look"]);
+        ended.assert_code(0);
+        assert_eq!(ended.stdout.matches(notice).count(), 1, "{}", ended.stdout);
+        assert!(ended.stdout.contains("set providers.local.contextWindow"), "{}", ended.stdout);
+        // A fourth is reserved for the reply.
+        let max = if models.is_some() { 10_500 } else { 24_000 };
+        let sizes: Vec<usize> =
+            server.requests().iter().map(|request| request.to_string().len() / 4).collect();
+        assert!(sizes.iter().all(|size| *size <= max + max / 10), "{sizes:?}");
+        machine.verify();
+    }
 }

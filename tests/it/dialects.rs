@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::model_server::reply;
+use crate::model_server::{NO_LIST, reply};
 use crate::posse::{Machine, side_by_side};
 
 #[path = "../../src/provider/testing/strict.rs"]
@@ -209,6 +209,9 @@ fn serve(
     let mut reader = BufReader::new(connection);
     let mut head = String::new();
     while reader.read_line(&mut head)? > 2 {}
+    if head.starts_with("GET ") {
+        return (&mut &*connection).write_all(NO_LIST);
+    }
     let length = head.to_lowercase();
     let length = length.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
     let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];

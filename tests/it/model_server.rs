@@ -127,6 +127,8 @@ struct Script {
     complaints: Vec<String>,
     /// Orders that were carried out.
     obeyed: Vec<Order>,
+    /// List of models; `None`: the server has none.
+    models: Option<Value>,
 }
 
 /// A tool and its arguments.
@@ -177,6 +179,7 @@ impl ModelServer {
             prints: Vec::new(),
             complaints: Vec::new(),
             obeyed: Vec::new(),
+            models: None,
         };
         let (arrived, arrivals) = channel();
         let shared = Arc::new(ModelServerState { script: Mutex::new(script), arrived });
@@ -194,6 +197,11 @@ impl ModelServer {
     /// Base URL of the API.
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    /// Answers requests for the list of models with `models`.
+    pub(crate) fn lists(&self, models: Value) {
+        self.shared.script().models = Some(models);
     }
 
     /// Gives `answer` to every request from now on.
@@ -256,6 +264,14 @@ impl ModelServerState {
     fn serve(&self, connection: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(connection);
         while let Some(body) = read_request(&mut reader)? {
+            if body == GET {
+                let list = self.script().models.clone();
+                let list =
+                    list.map(|list| response("200 OK", &[JSON], list.to_string().as_bytes()));
+                let mut writer = connection;
+                writer.write_all(list.as_deref().unwrap_or(NO_LIST))?;
+                return Ok(());
+            }
             let answer = self.next(&body);
             self.arrived.send(()).ok();
             let request: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -323,15 +339,24 @@ impl ModelServerState {
 
 const JSON: &str = "content-type: application/json";
 
+/// Body of a GET request, as [`read_request`] returns it: one for the list of models, where posse looks
+/// for an unknown context window.
+pub(crate) const GET: &[u8] = b"GET";
+
+/// Answer of a server without a list of models.
+pub(crate) const NO_LIST: &[u8] = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+
 /// Reads one request; `None` when the client closes.
 pub(crate) fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = 0;
+    let mut is_get = false;
     let mut line = String::new();
     loop {
         line.clear();
         if reader.read_line(&mut line)? == 0 {
             return Ok(None);
         }
+        is_get |= line.starts_with("GET ");
         let header = line.trim().to_ascii_lowercase();
         if header.is_empty() {
             break;
@@ -339,6 +364,9 @@ pub(crate) fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<
         if let Some(length) = header.strip_prefix("content-length:") {
             bytes = length.trim().parse().expect("a length");
         }
+    }
+    if is_get {
+        return Ok(Some(GET.to_vec()));
     }
     let mut body = vec![0; bytes];
     reader.read_exact(&mut body)?;

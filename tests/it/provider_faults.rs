@@ -95,6 +95,39 @@ fn empty_answer_is_reported_on_standard_error() {
     assert!(ended.stderr.contains(warning), "{}", ended.stderr);
 }
 
+#[test]
+fn endless_reply_is_stopped_and_named() {
+    // The server never ends it.
+    let pieces: String = (0..600).map(|_| text_event("I am sorry. ")).collect();
+    let (ended, server, machine) = always(ModelAnswer::Hold(stream_bytes(pieces.as_bytes())));
+    assert_ended(&ended, 5, "PRV010");
+    // At most three, if patience lasts.
+    assert!((2..=3).contains(&server.requests().len()), "{}", ended.stderr);
+    for words in ["the same 12 bytes came", "set `temperature` of the provider"] {
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
+    machine.verify();
+}
+
+#[test]
+fn server_that_passes_no_tools_on_is_named() {
+    let call =
+        "<tool_call>\n{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
+    let server = ModelServer::start(vec![says(call)]);
+    let ended = hurried(&server).posse(&["run", "-y", "say hello"]);
+    ended.assert_code(0);
+    let warning = "scripted-1 wrote a call of bash as text, so nothing ran";
+    assert!(ended.stderr.contains(warning), "{}", ended.stderr);
+
+    let json = "content-type: application/json";
+    let error = r#"{"error": {"message": "tools param requires --jinja flag", "code": 500}}"#;
+    let (ended, server, machine) = always(status("500 Server Error", &[json], error));
+    assert_ended(&ended, 1, "PRV004");
+    assert_eq!(server.requests().len(), 1);
+    assert!(ended.stderr.contains("the server offers this model no tools"), "{}", ended.stderr);
+    machine.verify();
+}
+
 /// The error that a run ended with.
 fn error_of(ended: &FinishedRun) -> &str {
     let error = ended.stderr.split_once("error[").unwrap().1;

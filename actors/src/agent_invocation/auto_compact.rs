@@ -19,12 +19,14 @@ use crate::compaction::{
     summary_instruction,
 };
 use crate::context::{
-    ContextBudget, ContextMeter, ContextReading, ContextSettings, assumed_window, bytes_in,
+    ContextBudget, ContextMeter, ContextReading, ContextSettings, WindowSource, assumed_window,
+    bytes_in,
 };
 use crate::conversation::{InvocationId, Message};
 use crate::event::{CompactionCause, Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
+use crate::ports::ProviderInfo;
 use crate::provider_client;
 use crate::tool_call::Services;
 
@@ -106,7 +108,7 @@ impl State {
     /// request can be sent now; false if a model writes the summary first.
     pub(super) fn fit(&mut self) -> bool {
         let reading = self.reading();
-        if let Some(message) = self.unknown_window(&reading) {
+        if let Some(message) = self.window_notice(&reading) {
             self.note(Event::Warning { message });
         }
         let ContextFitter { budget, meter, .. } = &self.fitter;
@@ -139,23 +141,30 @@ impl State {
         }
     }
 
-    /// Warning that the context window is unknown, with the assumed one and the setting. `Some` once,
-    /// when a request of the main agent reaches half of the size at which it is compacted.
-    fn unknown_window(&self, reading: &ContextReading) -> Option<String> {
-        let ContextFitter { budget, meter, .. } = &self.fitter;
+    /// Warning that the context window is assumed or was reported by the server, with the setting
+    /// that changes it. `Some` once, when a request of the main agent reaches half of the size at
+    /// which it is compacted.
+    fn window_notice(&self, reading: &ContextReading) -> Option<String> {
+        let ContextFitter { budget, meter, settings, .. } = &self.fitter;
         let info = self.model_routes.info()?;
+        let ProviderInfo { model, profile, .. } = &info;
         let is_main = self.origin.parent_invocation_id.is_none();
-        let is_assumed = reading.window.is_none() && budget.tokens_max.is_none();
-        let matters = is_main && is_assumed && reading.total > reading.threshold / 2;
-        (matters && meter.take_window_report()).then(|| {
-            format!(
-                "the context window of {} is unknown; {} tokens are assumed: set \
-                 providers.{}.contextWindow to the right number",
-                info.model,
-                assumed_window(&info),
-                info.profile
-            )
-        })
+        if !is_main || budget.tokens_max.is_some() || reading.total <= reading.threshold / 2 {
+            return None;
+        }
+        let text = match (reading.window, settings.window_source(&info)) {
+            (Some(window), WindowSource::Server) => format!(
+                "the server reports a context window of {window} tokens for {model}: set \
+                 providers.{profile}.contextWindow if that is wrong"
+            ),
+            (None, WindowSource::Settings | WindowSource::Server) => format!(
+                "the context window of {model} is unknown; {} tokens are assumed: set \
+                 providers.{profile}.contextWindow to the right number",
+                assumed_window(&info)
+            ),
+            (Some(_), WindowSource::Settings) | (_, WindowSource::Asking) => return None,
+        };
+        meter.take_window_report().then_some(text)
     }
 
     /// Content that compactions of this invocation keep: the list of its background work and, for a

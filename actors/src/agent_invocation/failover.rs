@@ -208,6 +208,7 @@ impl ModelRoutes {
             error,
             ProviderError::Broken { .. }
                 | ProviderError::Empty { .. }
+                | ProviderError::Repeating { .. }
                 | ProviderError::NotTheProvider { .. }
         );
         // It was retried for as long as patience, or a limit of its own, allows.

@@ -174,6 +174,7 @@ impl FallbackPolicy {
                 None,
                 ProviderError::Broken { .. }
                 | ProviderError::Empty { .. }
+                | ProviderError::Repeating { .. }
                 | ProviderError::NotTheProvider { .. },
             ) => now + limits.failback_after,
             (None, _) => now + limits.probe_interval,

@@ -9,6 +9,7 @@ use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::auto_compact::{CONTEXT_FULL, is_too_large};
 use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::failover::ModelCall;
+use crate::agent_invocation::text_calls::{call_as_text, text_call_warning};
 use crate::agent_invocation::{Msg, State};
 use crate::context::WindowCheck;
 use crate::conversation::{AssistantMessage, StopReason, ToolCall};
@@ -196,6 +197,13 @@ impl State {
         if stop_reason == StopReason::EndTurn && is_empty(&message) {
             let what = empty_reply_text(&message).to_owned();
             note(Event::Warning { message: what });
+        }
+        // The run ends with such a reply, so this is said once.
+        let is_answer = stop_reason == StopReason::EndTurn && message.tool_calls.is_empty();
+        let said = message.content.as_deref().filter(|_| is_answer).unwrap_or_default();
+        if let Some(tool) = call_as_text(said, &self.tools) {
+            let asked = self.model_routes.info().map(|info| info.model).unwrap_or_default();
+            note(Event::Warning { message: text_call_warning(&asked, tool) });
         }
         message.tool_calls.iter().for_each(|call| note(requested_event(call)));
         let waits = self.services.limits.effects_run_alone;

@@ -65,7 +65,7 @@ struct MeterState {
     compactions: u32,
     /// True if the user was warned that prompt and tools leave too little space.
     told: bool,
-    /// True if the user was told which context window is assumed.
+    /// True if the user was told which context window is assumed, or was reported by the server.
     told_window: bool,
 }
 
@@ -114,8 +114,8 @@ impl ContextMeter {
         !std::mem::replace(&mut self.0.lock().told, true)
     }
 
-    /// Returns true at the first call and false later, so that the unknown context window is reported
-    /// once.
+    /// Returns true at the first call and false later, so that the assumed or reported context window
+    /// is announced once.
     pub(crate) fn take_window_report(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().told_window, true)
     }
@@ -300,7 +300,9 @@ impl MeterState {
 
     fn window(&mut self, info: &ProviderInfo, settings: &ContextSettings) -> Option<u64> {
         match &self.window {
-            Some((known, window)) if known == info => return *window,
+            Some((known, Some(window))) if known == info => return Some(*window),
+            // The server may have reported it meanwhile.
+            Some((known, None)) if known == info => (),
             // Another model counts in other tokens and takes other sizes.
             Some(_) => (self.ratio, self.refused) = (None, None),
             None => (),
@@ -379,6 +381,27 @@ mod tests {
         let budget = budget();
         let other = meter.read(&history, &[], &budget, &settings, Some(&info("b")));
         assert_eq!((other.window, other.threshold), (Some(16_000), 8400));
+    }
+
+    #[test]
+    fn window_that_was_unknown_is_looked_up_again_and_keeps_the_calibration() {
+        let reported = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let seen = Arc::clone(&reported);
+        let lookup = move |_: &ProviderInfo| {
+            Some(seen.load(std::sync::atomic::Ordering::Relaxed)).filter(|window| *window > 0)
+        };
+        let settings =
+            ContextSettings { windows: Some(Arc::new(lookup)), ..ContextSettings::default() };
+        let (meter, budget, history) = (ContextMeter::default(), budget(), [user(80_000)]);
+        let read = || meter.read(&history, &[], &budget, &settings, Some(&info("a")));
+        assert_eq!(read().window, None);
+        meter.reported(26_000);
+        reported.store(16_000, std::sync::atomic::Ordering::Relaxed);
+        let reading = read();
+        assert_eq!((reading.window, reading.total), (Some(16_000), 26_000));
+        // A known window stays.
+        reported.store(99_000, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(read().window, Some(16_000));
     }
 
     #[test]

@@ -299,6 +299,16 @@ pub enum ProviderError {
         /// Cause, with the byte offset in the stream.
         source: BoxError,
     },
+    /// The reply repeats itself, apparently without end, and was stopped. The request is retried at
+    /// most `Limits::repeating_replies_max` times.
+    #[error("the reply repeats itself")]
+    #[strum(serialize = "repeating_reply")]
+    Repeating {
+        /// Visible text that had arrived.
+        partial: String,
+        /// Cause, with the length of the repeated text and the number of repetitions.
+        source: BoxError,
+    },
     /// The request exceeds the context of the model. Compact the history, then retry.
     #[error("the conversation no longer fits the model's context")]
     ContextFull {
@@ -377,6 +387,7 @@ impl ProviderError {
             "not_the_provider" => ProviderError::NotTheProvider { source },
             "empty_reply" => ProviderError::Empty { source },
             "broken_reply" => ProviderError::Broken { partial, source },
+            "repeating_reply" => ProviderError::Repeating { partial, source },
             "context_full" => ProviderError::ContextFull { source },
             "unauthorized" => ProviderError::Unauthorized { source },
             "quota" => ProviderError::QuotaExhausted { retry_after, source },

@@ -243,6 +243,7 @@ impl RequestMeter {
             ProviderError::Cut { .. }
                 | ProviderError::Broken { .. }
                 | ProviderError::Empty { .. }
+                | ProviderError::Repeating { .. }
                 | ProviderError::Filtered { .. }
         );
         if works || self.0.state.lock().seen.is_some() {

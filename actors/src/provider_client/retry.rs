@@ -16,6 +16,8 @@ pub(crate) struct Attempts {
     pub(crate) broken: u32,
     /// Number of attempts with a reply that was cut off.
     pub(crate) cut: u32,
+    /// Number of attempts with a reply that repeated itself without end.
+    pub(crate) repeating: u32,
     /// Number of attempts that were refused as overloaded or over the rate limit, or got no
     /// response.
     pub(crate) refused: u32,
@@ -39,6 +41,7 @@ impl Attempts {
             | ProviderError::Empty { .. }
             | ProviderError::NotTheProvider { .. } => self.broken += 1,
             ProviderError::Cut { .. } => self.cut += 1,
+            ProviderError::Repeating { .. } => self.repeating += 1,
             ProviderError::Overloaded { .. }
             | ProviderError::RateLimited { .. }
             | ProviderError::NoServer { .. }
@@ -89,7 +92,7 @@ pub(crate) fn overflow_if_near(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
     /// Retry after `wait`. The failure does not concern other requests: an invalid reply, one that
-    /// was cut off, or a response that is not from the provider.
+    /// was cut off or repeated itself, or a response that is not from the provider.
     Again { wait: Duration },
     /// The model is unavailable, also for other requests. Retry after the wait `asked` that the
     /// server requests from all (after an exhausted quota with a random addition), or, if it is
@@ -134,12 +137,16 @@ pub(crate) fn decide(
         ProviderError::Cut { .. } if attempts.cut <= limits.cut_replies_max => {
             RetryDecision::Again { wait: own(attempts.cut) }
         }
+        ProviderError::Repeating { .. } if attempts.repeating <= limits.repeating_replies_max => {
+            RetryDecision::Again { wait: own(attempts.repeating) }
+        }
         ProviderError::Broken { .. }
         | ProviderError::Empty { .. }
         | ProviderError::NotTheProvider { .. } => {
             RetryDecision::Again { wait: own(attempts.broken) }
         }
         ProviderError::Cut { .. }
+        | ProviderError::Repeating { .. }
         | ProviderError::QuotaExhausted { .. }
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
@@ -180,7 +187,8 @@ mod tests {
     }
 
     fn after(error: &ProviderError, made: u32) -> RetryDecision {
-        let attempts = Attempts { made, broken: made, cut: made, refused: made, absent: 0 };
+        let attempts =
+            Attempts { made, broken: made, cut: made, repeating: made, refused: made, absent: 0 };
         decide(error, attempts, 0, &Limits::default(), 1.0)
     }
 
@@ -221,6 +229,8 @@ mod tests {
             assert_eq!(again(error), [true; 5], "{}", error.class());
         }
         assert_eq!(again(&cut), [true, true, true, false, false]);
+        let looping = ProviderError::Repeating { partial: String::new(), source: "x".into() };
+        assert_eq!(again(&looping), [true, true, false, false, false]);
         let wait = |seconds| RetryDecision::Again { wait: seconds * SECOND };
         assert_eq!([1, 2, 3, 9].map(|made| after(&broken, made)), [1, 2, 4, 30].map(wait));
     }

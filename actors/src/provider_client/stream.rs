@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
 use crate::guarded::Guarded;
-use crate::ports::{Clock, Delta};
+use crate::ports::{Clock, Delta, ProviderError};
+use crate::provider_client::repetition::{Repetition, RepetitionDetector};
 use crate::provider_client::{RequestMeter, millis};
 use crate::transcript_writer::Transcript;
 
@@ -103,14 +104,42 @@ pub(crate) struct Relay {
     pub(crate) silence_hint: Option<Duration>,
 }
 
+/// Detectors for the two texts of a reply.
+#[derive(Default)]
+struct RepetitionCheck {
+    text: RepetitionDetector,
+    thinking: RepetitionDetector,
+}
+
+impl RepetitionCheck {
+    fn read(&mut self, delta: &Delta) -> Option<Repetition> {
+        match delta {
+            Delta::Text(piece) => self.text.read(piece),
+            Delta::Thinking(piece) => self.thinking.read(piece),
+            Delta::Alive | Delta::Usage(_) | Delta::Notice(_) => None,
+        }
+    }
+}
+
+/// Error for a reply of the provider `profile` that repeats itself.
+pub(crate) fn repeating(profile: &str, repetition: Repetition) -> ProviderError {
+    let Repetition { unit_bytes, count } = repetition;
+    let what = format!(
+        "{profile}: the same {unit_bytes} bytes came {count} times in a row, and the reply was \
+         stopped"
+    );
+    ProviderError::Repeating { partial: String::new(), source: what.into() }
+}
+
 /// Announces the deltas of an attempt until the channel is closed: joined, at most once per
 /// `interval`, with one event for text and one for thinking, and a warning for each notice. Passes
-/// token counts to the meter. Calls `alive` at the first delta that comes from the server.
+/// token counts to the meter. Calls `alive` at the first delta that comes from the server. Ends
+/// early with an error if text or thinking repeats itself.
 pub(crate) async fn forward_deltas(
     mut deltas: mpsc::Receiver<Delta>,
     relay: Relay,
     alive: impl FnOnce() + Send,
-) {
+) -> Result<(), Repetition> {
     let mut alive = Some(alive);
     let mut hear = |delta: &Delta| {
         // A notice comes from posse, so it is no sign of life of the server.
@@ -118,20 +147,23 @@ pub(crate) async fn forward_deltas(
             alive();
         }
     };
+    let mut check = RepetitionCheck::default();
     let mut waiting = UnannouncedDeltas::default();
     while let Some(delta) = relay.first(&mut deltas).await {
         hear(&delta);
+        let mut repetition = check.read(&delta);
         waiting.collect(delta, &relay);
         if waiting.is_empty() {
             continue;
         }
         let mut pause = relay.clock.sleep(relay.interval);
-        loop {
+        while repetition.is_none() {
             tokio::select! {
                 biased;
                 delta = deltas.recv() => match delta {
                     Some(delta) => {
                         hear(&delta);
+                        repetition = check.read(&delta);
                         waiting.collect(delta, &relay);
                     }
                     None => break,
@@ -141,7 +173,11 @@ pub(crate) async fn forward_deltas(
         }
         let Relay { transcript, origin, .. } = &relay;
         relay.pen.announce(|| waiting.flush(transcript, origin));
+        if let Some(repetition) = repetition {
+            return Err(repetition);
+        }
     }
+    Ok(())
 }
 
 impl Relay {

@@ -357,7 +357,7 @@ async fn only_server_data_counts_as_success() {
             silence_hint: None,
         };
         let mut alive = false;
-        forward_deltas(receiver, given, || alive = true).await;
+        forward_deltas(receiver, given, || alive = true).await.unwrap();
         assert_eq!(alive, expected, "{deltas:?}");
     }
 }

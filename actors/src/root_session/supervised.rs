@@ -82,6 +82,11 @@ impl<M: ractor::Message> Supervised<M> {
         self.incarnations.send_replace(Some(actor));
     }
 
+    /// True unless no actor was started, or the last one was given up.
+    fn is_running(&self) -> bool {
+        self.incarnations.borrow().is_some()
+    }
+
     fn give_up(&self) {
         self.incarnations.send_replace(None);
     }

@@ -344,11 +344,8 @@ async fn failed_summary_model_only_adds_a_warning() {
 
 #[tokio::test]
 async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
-    let mut steps = vec![
-        ModelStep::say(&"so ".repeat(3000)),
-        ModelStep::say(&"so ".repeat(3000)),
-        ModelStep::say(&"so ".repeat(3000)),
-    ];
+    let talk: String = (0..900).map(|nth| format!("so {nth:05} ")).collect();
+    let mut steps = vec![ModelStep::say(&talk), ModelStep::say(&talk), ModelStep::say(&talk)];
     steps.push(ModelStep::say("after"));
     let mut bench = SessionBuilder::new(steps);
     bench.limits = small(2000);

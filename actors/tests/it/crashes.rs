@@ -8,7 +8,9 @@ use std::time::Duration;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::{Event, HookEvent};
 use posse_actors::outcome::Ending;
-use posse_actors::ports::{Hook, HookInvocation, HookResult, ProviderError, SideEffect, Verdict};
+use posse_actors::ports::{
+    Abilities, Fallback, Hook, HookInvocation, HookResult, ProviderError, SideEffect, Verdict,
+};
 use posse_actors::root_session::PromptError;
 use posse_actors::testing::{
     GatedTool, HangingTool, HookFn, ManualClock, ModelStep, PanickingTool, PolicyFn, RunCounter,
@@ -310,6 +312,24 @@ async fn actor_that_always_crashes_parks_the_session() {
     ] {
         parks(actor, kind).await;
     }
+}
+
+#[tokio::test]
+async fn session_parks_without_its_model_although_another_account_is_left() {
+    let run_counter = RunCounter::default();
+    let mut bench = work(&run_counter);
+    let namer = Arc::new(ScriptedModel::new(Vec::new()).named("namer"));
+    let title = Fallback { provider: namer, abilities: Abilities::default(), price: None };
+    bench.context.title = Some(title);
+    bench.fail.arm("ProviderClient", "Complete", 4);
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", WORK).await.expect("the session lives");
+    assert!(
+        matches!(&outcome.ending, Ending::Failed { class, .. } if class == "parked"),
+        "{outcome:?}"
+    );
+    let seen = soon("the end", stage.end()).await;
+    assert_eq!(count(&seen, "session.parked"), 1);
 }
 
 #[tokio::test]

@@ -68,6 +68,32 @@ async fn wait_out(bench: &SessionBuilder, clock: &ManualClock) -> (Ending, Vec<A
 }
 
 #[tokio::test]
+async fn reply_that_repeats_itself_is_stopped_and_retried_twice() {
+    let pieces = || (0..2000).map(|_| "I am sorry. ".to_owned()).collect::<Vec<_>>();
+    let (bench, clock) = by_hand((0..9).map(|_| ModelStep::Say(pieces())).collect());
+    let (ending, seen) = wait_out(&bench, &clock).await;
+    let Ending::Failed { class, cause } = &ending else { panic!("{ending:?}") };
+    assert_eq!(class, "provider.repeating_reply");
+    assert!(cause.contains("scripted: the same 12 bytes came"), "{cause}");
+    assert_eq!((bench.model.requests().len(), waits(&seen).len()), (3, 2));
+    // What had arrived is kept, far less than the whole.
+    let kept: Vec<usize> = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::ModelPartial { text, .. } => Some(text.len()),
+            _ => None,
+        })
+        .collect();
+    assert!(kept.len() == 3 && kept.iter().all(|bytes| (4096..8192).contains(bytes)), "{kept:?}");
+
+    // The next attempt may be better.
+    let steps = vec![ModelStep::Say(pieces()), ModelStep::say("Here it is.")];
+    let (bench, clock) = by_hand(steps);
+    let (ending, _) = wait_out(&bench, &clock).await;
+    assert_eq!(ending, Ending::Answered("Here it is.".to_owned()));
+}
+
+#[tokio::test]
 async fn backoff_grows_until_patience_ends() {
     let (mut bench, clock) = by_hand((0..10).map(|_| busy(None)).collect());
     bench.limits.patience = 60 * SECOND;

@@ -150,6 +150,7 @@ error_codes! {
     ProviderRedirected = "PRV007", "1", "The provider redirects to another address.", "log in to the network, or correct `baseURL`";
     NotTheProvider = "PRV008", "1", "The server that answered is not the provider.", "log in to the network, or correct `baseURL`";
     HistoryRejected = "PRV009", "1", "The provider does not accept the history of the conversation.", "report it with the journal";
+    ReplyRepeats = "PRV010", "5", "The model repeated the same text without end.", "set a temperature or a repetition penalty, or use another model";
     ReplayWithoutPrompt = "RPL001", "8", "The session has no prompt to replay.", "choose another session";
     ReplayTimedOut = "RPL002", "1", "A replay did not finish in time.", "report it with the journal";
     ReplayOutput = "RPL003", "1", "The output of a replay cannot be written.", "check where standard output leads";

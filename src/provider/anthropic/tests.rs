@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::conversation::{Message, StopReason};
-use posse_actors::ports::{ProviderError, TokenCount};
+use posse_actors::conversation::{
+    AssistantMessage, CallId, ContentPart, Message, Reasoning, StopReason, ToolCall,
+};
+use posse_actors::ports::{Delta, ProviderError, Request, Thinking, TokenCount};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -16,6 +18,7 @@ use crate::testing::replies::{
     self, AttemptResult, calls_fit_the_stop_reason, class_and_cause, edited, edits, joined,
     put_together, recorded, shown,
 };
+use crate::testing::strict::{self, assert_valid};
 use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
 macro_rules! fixture {
@@ -124,7 +127,7 @@ async fn thinking_is_returned_unchanged() {
     let mut wanted = request("hi");
     let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
-        call.id = posse_actors::conversation::CallId::new(format!("c{nth}"));
+        call.id = CallId::new(format!("c{nth}"));
     }
     // As a journal keeps it.
     let kept = serde_json::to_string(&Message::Assistant(message)).unwrap();
@@ -157,6 +160,61 @@ async fn thinking_is_returned_unchanged() {
 
 /// Status, headers, type of the error, class, and the wait that it asks for.
 type ErrorRow = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
+
+#[tokio::test]
+async fn refused_thinking_is_left_out_of_all_later_requests() {
+    let why = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`."}}"#;
+    let server = Server::answering(move |request| {
+        let body: Value = serde_json::from_str(&request.body).unwrap();
+        assert_valid(strict::messages, request.body.as_bytes());
+        let thinks = !body["thinking"].is_null() || request.body.contains("c2ln");
+        Some(if thinks { answer("400 Bad Request", "", why) } else { stream(CALLS) })
+    })
+    .await;
+    let mut profile = profile(&server);
+    profile.quirks.thinking_budget = Some(2048);
+    let provider = connect(profile).unwrap();
+    let call = ToolCall {
+        id: CallId::new("c1"),
+        provider_id: None,
+        name: "bash".to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    let signed = json!({"protocol": PROTOCOL, "profile": "mock", "model": "some-model",
+        "items": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "bytes": 2}]});
+    let said = |text: Option<&str>, reasoning, tool_calls| {
+        let content = text.map(str::to_owned);
+        Message::Assistant(AssistantMessage { content, reasoning, tool_calls })
+    };
+    let reasoning = Reasoning { text: "hm".to_owned(), field: None, opaque: Some(signed) };
+    let user = |text: &str| Message::User { content: vec![ContentPart::text(text)] };
+    let result = Message::Tool {
+        tool_call_id: CallId::new("c1"),
+        name: "bash".to_owned(),
+        content: vec![ContentPart::text("done")],
+        is_error: false,
+    };
+    // A closed tool loop of another model, and a turn of this one.
+    let history = [
+        user("go"),
+        said(None, None, vec![call]),
+        result,
+        said(Some("ok"), Some(reasoning), Vec::new()),
+        user("and now?"),
+    ];
+    let history = Request {
+        messages: history.into_iter().map(Arc::new).collect(),
+        thinking: Some(Thinking::High),
+        ..request("")
+    };
+    for (requests, notices) in [(2, 1), (3, 0)] {
+        let (reply, deltas) = ask(&*provider, history.clone()).await;
+        reply.unwrap();
+        assert_eq!(server.seen().len(), requests);
+        let told = |delta: &&Delta| matches!(delta, Delta::Notice(text) if text.contains("without thinking"));
+        assert_eq!(deltas.iter().filter(told).count(), notices, "{deltas:?}");
+    }
+}
 
 #[tokio::test]
 async fn errors_are_classified_by_reaction() {

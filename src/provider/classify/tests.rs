@@ -38,6 +38,7 @@ fn wait_of(error: &ProviderError) -> Option<Duration> {
         | ProviderError::Empty { .. }
         | ProviderError::Broken { .. }
         | ProviderError::Cut { .. }
+        | ProviderError::Repeating { .. }
         | ProviderError::NotTheProvider { .. }
         | ProviderError::Filtered { .. }
         | ProviderError::ContextFull { .. }
@@ -232,6 +233,64 @@ fn recognises_context_overflow_of_each_vendor() {
 }
 
 #[test]
+fn servers_without_tools_and_without_thinking_are_recognised() {
+    let table = [
+        (500, "tools param requires --jinja flag", "rejected", true, false),
+        (400, "registry.ollama.ai/library/gemma does not support tools", "rejected", true, false),
+        (404, "No endpoints found that support tool use.", "rejected", true, false),
+        (400, "\"auto\" tool choice requires --enable-auto-tool-choice", "rejected", true, false),
+        (429, "it does not support tools so often", "rate_limited", true, false),
+        (500, "out of memory", "overloaded", false, false),
+        (
+            400,
+            "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found \
+             `tool_use`.",
+            "rejected",
+            false,
+            true,
+        ),
+        (
+            400,
+            "messages.1.content.0: Invalid `signature` in `thinking` block",
+            "rejected",
+            false,
+            true,
+        ),
+        (
+            500,
+            "expected `thinking` or `redacted_thinking`, but found x",
+            "overloaded",
+            false,
+            false,
+        ),
+    ];
+    for (code, message, class, without_tools, without_thinking) in table {
+        let body = serde_json::json!({"error": {"message": message}}).to_string();
+        let error = sorted(code, &[], &body);
+        assert_eq!(error.class(), class, "{message}");
+        assert_eq!(error.chain().contains(NO_TOOLS), without_tools, "{}", error.chain());
+        assert_eq!(is_missing_thought(&error), without_thinking, "{message}");
+    }
+}
+
+#[test]
+fn messages_of_gateways_are_one_line() {
+    let table = [
+        ("a\nReceived Model Group=m\n\nAvailable=None", "a Received Model Group=m Available=None"),
+        (r#"OpenAIException - {\n  "error": 1}\r\n"#, r#"OpenAIException - { "error": 1}"#),
+        (r"no file C:\new\notes", r"no file C:\new\notes"),
+        ("\t one\u{a0}two  ", "one two"),
+        ("", ""),
+    ];
+    for (text, expected) in table {
+        assert_eq!(one_line(text), expected, "{text:?}");
+    }
+    let body = r#"{"error":{"message":"litellm.RateLimitError: slow\nReceived Model Group=m"}}"#;
+    let chain = sorted(429, &[("llm_provider-retry-after", "7")], body).chain();
+    assert!(chain.ends_with("slow Received Model Group=m"), "{chain}");
+}
+
+#[test]
 fn errors_inside_a_reply_are_classified() {
     let table = [
         (r#"{"error":{"message":"m","code":429}}"#, "rate_limited"),
@@ -291,7 +350,7 @@ fn finds_the_error_message_in_any_shape() {
         (r#"{"error":"m"}"#, "m"),
         (r#"{"message":"m","object":"error"}"#, "m"),
         (r#"{"detail":"m"}"#, "m"),
-        (r#"{"error":{"message":"a\nb\u001b[0m"}}"#, r"a\nb\u{1b}[0m"),
+        (r#"{"error":{"message":"a\nb\u001b[0m"}}"#, r"a b\u{1b}[0m"),
         (r#"{"odd":1}"#, r#"{"odd":1}"#),
         ("m", "m"),
         ("<html><body>m", "an HTML page"),

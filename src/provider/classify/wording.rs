@@ -92,6 +92,34 @@ pub(crate) const OVERFLOW: &[&str] = &[
     "maximum prompt length",
 ];
 
+/// Phrases that mean that the server, or the chat template of the model, takes no tools.
+pub(crate) const NO_TOOLS: &[&str] = &[
+    // llama.cpp, with status 500
+    "tools param requires --jinja",
+    // Ollama
+    "does not support tools",
+    // vLLM
+    "requires --enable-auto-tool-choice",
+    // OpenRouter
+    "no endpoints found that support tool use",
+    // Groq, Together and others
+    "does not support tool use",
+    "does not support tool calling",
+    "does not support function calling",
+    "tool calling is not supported",
+    "function calling is not supported",
+];
+
+/// Parts of error texts of servers that require thinking before the tool calls of a history.
+pub(crate) const MISSING_THOUGHT: &[&str] = &[
+    // Anthropic, Bedrock and gateways before them
+    "expected `thinking` or `redacted_thinking`, but found",
+    "must start with a thinking block",
+    // A block with a signature of another provider
+    "invalid `signature` in `thinking` block",
+    "invalid signature in thinking block",
+];
+
 /// True if `lower`, a text in lower case, contains one of the phrases.
 pub(crate) fn has(lower: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| lower.contains(phrase))

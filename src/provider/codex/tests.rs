@@ -246,6 +246,28 @@ async fn two_processes_sharing_the_file_renew_once() {
 }
 
 #[tokio::test]
+async fn failed_early_renewal_does_not_fail_the_request() {
+    let refused = || Some(("400 Bad Request", r#"{"error":"invalid_grant"}"#.to_owned()));
+    // In a minute the token expires; the renewal is refused, or nothing can be written.
+    for is_writable in [true, false] {
+        let world = LoginFixture::new(60).await;
+        world.vendor.lock().unwrap().refuses = refused();
+        if !is_writable {
+            fs::write(world.dir.path().join(".posse-login"), "not a folder").unwrap();
+        }
+        let provider = world.provider();
+        for _ in 0..2 {
+            ask(&*provider, request("hi")).await.0.unwrap();
+        }
+        assert_eq!(world.renewals(), u32::from(is_writable), "it is not repeated");
+    }
+    // An expired token is no replacement.
+    let world = LoginFixture::new(-HOUR).await;
+    world.vendor.lock().unwrap().refuses = refused();
+    assert_eq!(world.fails().await.class(), "unauthorized");
+}
+
+#[tokio::test]
 async fn rejected_token_is_renewed_once() {
     let world = LoginFixture::new(HOUR).await;
     let provider = world.provider();

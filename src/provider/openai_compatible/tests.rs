@@ -11,10 +11,12 @@ use std::sync::Arc;
 use posse_actors::conversation::{CallId, StopReason, ToolCall, Usage};
 use posse_actors::ports::{Completion, Delta, ProviderError, Request};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::connect;
 use crate::decode::Assembly;
+use crate::http::Endpoint;
 use crate::profile::{Protocol, ProviderProfile, Settings};
 use crate::testing::replies::calls_fit_the_stop_reason;
 use crate::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
@@ -134,6 +136,27 @@ async fn sends_what_a_server_expects() {
     insta::assert_snapshot!(seen.body, @r#"{"model":"some-model","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}"#);
     let shown = format!("{:?} {}", provider.info(), provider.account());
     assert!(!shown.contains("0123456789"), "{shown}");
+}
+
+#[test]
+fn azure_takes_a_key_or_the_credentials_of_a_header() {
+    let endpoint = |settings: serde_json::Value| {
+        let mut all = json!({"baseURL": "https://mine.openai.azure.com/openai/v1", "model": "m"});
+        all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        let settings: Settings = serde_json::from_value(all).unwrap();
+        let profile = ProviderProfile::resolve("mine", settings, |_| None).unwrap();
+        Endpoint::new(&profile, "/chat/completions")
+    };
+    for settings in [
+        json!({"apiKey": "secret-0123456789"}),
+        json!({"headers": {"api-key": "secret-0123456789"}}),
+        json!({"headers": {"Authorization": "Bearer secret-0123456789"}}),
+    ] {
+        let endpoint = endpoint(settings.clone()).unwrap();
+        assert!(!format!("{endpoint:?}").contains("0123456789"), "{settings}");
+    }
+    let failure = endpoint(json!({"headers": {"x-team": "one"}})).unwrap_err();
+    assert_eq!(failure.what, "provider \"mine\" has no key");
 }
 
 #[tokio::test]

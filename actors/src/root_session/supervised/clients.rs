@@ -17,7 +17,11 @@ use crate::root_session::{SessionBase, State};
 
 /// The provider clients, one per account: first those of the main model and its fallbacks in order,
 /// then those of other models.
-pub(crate) struct Clients(Vec<SupervisedClient>);
+pub(crate) struct Clients {
+    all: Vec<SupervisedClient>,
+    /// Number of clients, from the first, for the main model and its fallbacks.
+    main: usize,
+}
 
 struct SupervisedClient {
     supervised: Supervised<provider_client::Msg>,
@@ -36,9 +40,11 @@ impl Clients {
         budget: impl Fn() -> RestartBudget,
     ) -> Clients {
         let mut clients: Vec<SupervisedClient> = Vec::new();
+        let mut main = 0;
+        let main_providers = ports.fallbacks.len() + 1;
         let others = ports.fallbacks.iter().map(|fallback| fallback.price.clone());
         let prices = std::iter::once(price.cloned()).chain(others);
-        for (provider, price) in providers(ports).zip(prices).chain(own) {
+        for (nth, (provider, price)) in providers(ports).zip(prices).chain(own).enumerate() {
             let account = provider.account();
             let known = clients.iter_mut().find(|client| client.account == account);
             if let Some(client) = known {
@@ -50,21 +56,30 @@ impl Clients {
             let supervised = Supervised::new("ProviderClient", line, budget());
             let (providers, prices) = (vec![Arc::clone(provider)], vec![price]);
             clients.push(SupervisedClient { supervised, account, providers, prices });
+            if nth < main_providers {
+                main = clients.len();
+            }
         }
-        Clients(clients)
+        Clients { all: clients, main }
+    }
+
+    /// True if a client of the main model or of a fallback runs. The others serve subagents,
+    /// summaries and titles only.
+    fn serves_main(&self) -> bool {
+        self.all[..self.main].iter().any(|client| client.supervised.is_running())
     }
 
     /// Routes to the main model and its fallbacks, in order.
     pub(crate) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
-        let mut met: Vec<usize> = vec![0; self.0.len()];
+        let mut met: Vec<usize> = vec![0; self.all.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
         let abilities = std::iter::once(Abilities::default()).chain(abilities);
         let contact = |(provider, abilities): (&Arc<dyn Provider>, Abilities)| {
             let account = provider.account();
-            let nth = self.0.iter().position(|client| client.account == account)?;
+            let nth = self.all.iter().position(|client| client.account == account)?;
             let model = met[nth];
             met[nth] += 1;
-            let client = self.0[nth].supervised.line();
+            let client = self.all[nth].supervised.line();
             Some(ModelRoute { client, model, info: provider.info(), abilities })
         };
         ModelRoutes::new(providers(ports).zip(abilities).filter_map(contact).collect())
@@ -73,7 +88,7 @@ impl Clients {
     /// Route to the model of `provider`; `None` unless `provider` is one of the objects with which
     /// the clients were created.
     pub(crate) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
-        self.0.iter().find_map(|client| {
+        self.all.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
             let (client, info) = (client.supervised.line(), provider.info());
             Some(ModelRoute { client, model, info, abilities: Abilities::default() })
@@ -88,13 +103,13 @@ impl Clients {
     }
 
     pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
-        for client in &self.0 {
+        for client in &self.all {
             client.supervised.line().tell(message());
         }
     }
 
     pub(crate) fn crashed(&self, child: ActorId) -> Option<usize> {
-        self.0.iter().position(|client| client.supervised.is(child))
+        self.all.iter().position(|client| client.supervised.is(child))
     }
 }
 
@@ -105,15 +120,14 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 
 impl State {
     pub(crate) async fn start_clients(&mut self) -> StartResult<()> {
-        for client in &self.supervised.clients.0 {
+        for client in &self.supervised.clients.all {
             self.base.start_client(client, self.budget.keeper.budget_handle(), false).await?;
         }
         Ok(())
     }
 
     pub(crate) async fn client_crashed(&mut self, nth: usize, cause: &str) -> HandlerResult {
-        let alone = self.supervised.clients.0.len() == 1;
-        let Some(client) = self.supervised.clients.0.get_mut(nth) else { return Ok(()) };
+        let Some(client) = self.supervised.clients.all.get_mut(nth) else { return Ok(()) };
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.base.spend(name, budget, cause) {
@@ -121,7 +135,7 @@ impl State {
         }
         client.supervised.give_up();
         // Clients of other accounts stay in use, such as those of fallback models.
-        if alone {
+        if !self.supervised.clients.serves_main() {
             self.park(name, cause);
         }
         Ok(())
